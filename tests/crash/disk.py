@@ -1,12 +1,13 @@
-"""What a disk may hold after a kill or a loss of power, at every moment of some writing.
+"""The possible states of a disk after a kill or a power failure, at every moment of some writing.
 
-`record` notes each change that a piece of code makes below a folder, and `states` gives what may be
-left of them. A kill leaves a prefix of the changes; the last write may be partial. A loss of power
-may also undo what no fsync made durable. POSIX permits that, and it is more than ext4 does:
+`record` notes each change that a piece of code makes below a folder, and `states` yields the trees
+that a crash may leave. A kill leaves a prefix of the changes; the last write may be partial. A
+power failure may also undo changes without an fsync. POSIX permits the following, which is more
+than ext4 does:
 
-- Each write to a file since its last fsync is there, missing, or zeros.
-- Each change of a name since the last fsync of its folder is done or not. Each call is whole, and
-  the changes of one name stay in order. The fsync of a file does not make its name durable.
+- Each write to a file since its last fsync is complete, missing, or zeros.
+- Each change of a name since the last fsync of its folder is done or not. Each call is atomic, and
+  changes of one name stay in order. The fsync of a file does not make its name durable.
 """
 
 import builtins
@@ -36,7 +37,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Write:
-    """Bytes written to a file; or the `size` that it was cut to."""
+    """Bytes written to a file; or the `size` to which it was truncated."""
 
     file: int
     offset: int = 0
@@ -81,7 +82,7 @@ class Disk:
         return node, name
 
     def node(self, path: str) -> int | None:
-        """Return what is at a path, or None."""
+        """Return the number at a path, or None."""
         folder, name = self.place(path)
         return TOP if path == "." else self.names[folder].get(name)
 
@@ -105,7 +106,7 @@ class Disk:
         return self
 
     def tree(self, node: int = TOP, above: str = "") -> dict[str, bytes | None]:
-        """Return what can be reached from a folder."""
+        """Return all that can be reached from a folder."""
         found: dict[str, bytes | None] = {}
         for name, child in self.names[node].items():
             path = above + name
@@ -117,7 +118,7 @@ class Disk:
 
 @dataclass
 class Recording:
-    """What was there before, and what changed, in order."""
+    """The disk before, and its changes, in order."""
 
     before: Disk
     changes: list[Change]
@@ -148,7 +149,7 @@ def record(top: Path, work: Callable[[], object]) -> Recording:
     """Run `work` and return each change that it made below `top`.
 
     Raises:
-        RuntimeError: if the changes do not give what is on the disk: a call was not watched.
+        RuntimeError: if the changes do not explain the disk: a call was not watched.
     """
     before = Disk()
     for path, content in read(top).items():
@@ -161,16 +162,16 @@ def record(top: Path, work: Callable[[], object]) -> Recording:
         patch.setattr(io, "open", opened)
         patch.setattr(builtins, "open", opened)
         work()
-    # A folder that was made and removed again may come back by a loss of power.
+    # A power failure may bring back a folder that was created and removed.
     before.names |= {node: {} for node in recorder.disk.names if node not in before.names}
     found = Recording(before, recorder.changes)
     if found.after(found.changes) != read(top):
-        raise RuntimeError("The recorded changes do not give what is on the disk")
+        raise RuntimeError("The recorded changes do not explain the disk")
     return found
 
 
 class Recorder:
-    """Stands for the file functions of Python, each of which gets the real one first."""
+    """Wrappers of Python's file functions, each of which gets the real one first."""
 
     def __init__(self, top: Path, disk: Disk) -> None:
         self.top, self.disk = str(top), disk
@@ -195,7 +196,7 @@ class Recorder:
         return whole[len(self.top) + 1 :] if whole.startswith(f"{self.top}/") else None
 
     def made(self, path: str | None, content: bytes | None, *, emptied: bool = False) -> int | None:
-        """Record a call that may make a name or empty a file, and return the number."""
+        """Record a call that may create a name or empty a file, and return the number."""
         if path is None:
             return None
         node = self.disk.node(path)
@@ -208,22 +209,6 @@ class Recorder:
     def _mkdir(self, real: Any, path: Any, mode: int = 0o777, *, dir_fd: Any = None) -> None:
         real(path, mode, dir_fd=dir_fd)
         self.made(self.path(path, dir_fd), None)
-
-    def _open(
-        self, real: Any, path: Any, flags: int, mode: int = 0o777, *, dir_fd: Any = None
-    ) -> Any:
-        number = real(path, flags, mode, dir_fd=dir_fd)
-        if flags & (os.O_CREAT | os.O_TRUNC):
-            self.made(self.path(path, dir_fd), b"", emptied=bool(flags & os.O_TRUNC))
-        return number
-
-    def _write(self, real: Any, number: int, content: Any) -> Any:
-        path = self.path(number)
-        offset = os.lseek(number, 0, os.SEEK_CUR) if path else 0
-        count = real(number, content)
-        if path and (node := self.disk.node(path)) is not None:
-            self.note(Write(node, offset, bytes(content)[:count]))
-        return count
 
     def _fsync(self, real: Any, file: Any) -> None:
         real(file)
@@ -250,14 +235,12 @@ class Recorder:
     _replace = _rename
 
     def _open_file(self, real: Any, file: Any, mode: str = "r", *rest: Any, **more: Any) -> Any:
-        writes = not isinstance(file, int) and set(mode) & set("wax+")
-        path = self.path(file) if writes else None
+        path = self.path(file) if mode == "wb" else None
         if path is None:
             return real(file, mode, *rest, **more)
-        raw = Raw(file, mode.replace("b", "").replace("t", ""))
-        raw.recorder, raw.node = self, self.made(path, b"", emptied="w" in mode)
-        buffered = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
-        return buffered if "b" in mode else io.TextIOWrapper(buffered, more.get("encoding"))
+        raw = Raw(file, "w")
+        raw.recorder, raw.node = self, self.made(path, b"", emptied=True)
+        return io.BufferedWriter(raw)
 
 
 class Raw(io.FileIO):
@@ -267,19 +250,13 @@ class Raw(io.FileIO):
     node: Any
 
     def write(self, content: Any) -> int:
-        """Write what is recorded."""
+        """Write the content, and record it."""
         offset, count = self.tell(), super().write(content)
         self.recorder.note(Write(self.node, offset, bytes(content)[:count]))
         return count
 
-    def truncate(self, size: int | None = None) -> int:
-        """Cut the file."""
-        cut = super().truncate(size)
-        self.recorder.note(Write(self.node, size=cut))
-        return cut
 
-
-WATCHED = ("mkdir", "open", "write", "fsync", "unlink", "remove", "rmdir", "rename", "replace")
+WATCHED = ("mkdir", "fsync", "unlink", "remove", "rmdir", "rename", "replace")
 
 
 def states(
@@ -320,7 +297,7 @@ def moments(changes: Sequence[Change]) -> Iterator[tuple[list[Change], bool]]:
 
 
 def volatile(issued: Sequence[Change]) -> tuple[list[int], dict[int, list[int]]]:
-    """Return what no later fsync made durable: places of name changes, and of writes by file."""
+    """Return the changes that no later fsync made durable: places of names, and writes by file."""
     names, data, synced = list[int](), dict[int, list[int]](), set[int]()
     for place in range(len(issued) - 1, -1, -1):
         change = issued[place]
@@ -336,9 +313,7 @@ def volatile(issued: Sequence[Change]) -> tuple[list[int], dict[int, list[int]]]
 def names_kept(
     issued: Sequence[Change], lost: Sequence[int], draw: random.Random, randoms: int
 ) -> set[frozenset[int]]:
-    """Return choices of volatile name changes that happened: each prefix, all but one, only one,
-    and random ones.
-    """
+    """Return choices of volatile name changes: each prefix, all but one, only one, and random."""
     touched = {
         place: {(folder, name) for folder, name, _ in change.changes}
         for place in lost
@@ -365,9 +340,7 @@ def names_kept(
 def data_kept(
     issued: Sequence[Change], lost: Mapping[int, list[int]], draw: random.Random, randoms: int
 ) -> list[dict[int, Change | None]]:
-    """Return choices of what became of the volatile writes, by place: None for a lost one; those
-    that are absent happened.
-    """
+    """Return choices of the fate of volatile writes, by place: None if lost, absent if done."""
 
     def zeros(place: int) -> Change:
         change = issued[place]

@@ -72,5 +72,5 @@ def test_a_loss_of_power_leaves_what_posix_permits(work, before, possible, alway
 def test_a_write_that_is_not_watched_is_an_error(tmp_path):
     (tmp_path / "a").write_bytes(b"x" * 10)
 
-    with pytest.raises(RuntimeError, match="do not give what is on the disk"):
+    with pytest.raises(RuntimeError, match="do not explain the disk"):
         disk.record(tmp_path, lambda: os.truncate(tmp_path / "a", 3))

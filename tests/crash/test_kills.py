@@ -18,9 +18,9 @@ from tests.e2e.test_worked_examples import FILES
 from tests.shipped import shipped
 
 IMAGES, BATCH = 800, 16  # 45 steps an epoch, 11 a call
-DYING_SECONDS = 0.4  # a life is killed within this time after its first checkpoint …
-STARTING_SHARE, STARTING_SECONDS = 0.15, 1.5  # … or, this share of them, after its beginning,
-SAVING_SHARE = 0.3  # … or, this share, as soon as it is seen to write one
+DYING_SECONDS = 0.4  # a run is killed within this time after its first checkpoint,
+STARTING_SHARE, STARTING_SECONDS = 0.15, 1.5  # or this share of runs, soon after the start,
+SAVING_SHARE = 0.3  # or this share, as soon as it writes a checkpoint
 
 
 def train(folder, epochs, feed, custom="", precision="auto", progressive=()):
@@ -28,9 +28,9 @@ def train(folder, epochs, feed, custom="", precision="auto", progressive=()):
     step.
 
     Args:
-        precision: in float16 the first third of the epochs trains the last layer alone, too.
-        progressive: shares of 32 pixels, which a network of convolutions sees then.
-        custom: a file of docs/custom-training.md, whose own model and optimizer are kept.
+        precision: in float16 the first third of the epochs also trains the last layer alone.
+        progressive: shares of 32 pixels, for a convolutional network.
+        custom: a file of docs/custom-training.md, with its own model and optimizer.
     """
     os.chdir(folder)  # where a custom log goes
     digits = configs.load(custom) if custom else shipped("digits")
@@ -61,7 +61,7 @@ def train(folder, epochs, feed, custom="", precision="auto", progressive=()):
 
 
 def step(folder):
-    """Return the step of the newest checkpoint; 0 without one."""
+    """Return the step of the newest checkpoint, or 0."""
     found = (folder / "checkpoints").glob("step-" + "[0-9]" * 8)
     return max((int(path.name.removeprefix("step-")) for path in found), default=0)
 
@@ -75,12 +75,12 @@ def digest(folder):
 
 
 def unfinished(folder):
-    """Return the names of the checkpoints that a life has begun to write, or left so."""
+    """Return the names of unfinished checkpoints."""
     return {path.name for path in (folder / "checkpoints").glob(".step-*")}
 
 
 def killed(folder, draw, *words):
-    """Begin a life and kill it at a random moment; return whether it was saving."""
+    """Start a run and kill it at a random moment; return whether it was saving."""
     before, left = step(folder), unfinished(folder)
     process = forked.begun(folder / "printed.txt", train, folder, *words)
     share = draw.random()
@@ -99,21 +99,35 @@ def killed(folder, draw, *words):
     return bool(unfinished(folder))
 
 
+def written(name, folder):
+    """Write an example of docs/custom-training.md, and return its path."""
+    file = folder / f"{name}.py"
+    file.write_text(FILES[name].replace("pipeline.configs", "tests.configs"))
+    return str(file)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("runs", "feed", "precision"),
-    [(4, "auto", "auto"), (1, "device", "auto"), (2, "auto", "mixed_float16")],
+    ("runs", "lives", "words"),
+    [
+        (4, 6, (40, "auto")),
+        (1, 6, (40, "device")),
+        (2, 6, (40, "auto", "", "mixed_float16")),
+        # The sizes of images change after 270 and 540 of 810 steps.
+        pytest.param(1, 8, (18, "auto", "", "auto", (0.5, 0.75)), id="progressive"),
+        *(pytest.param(1, 2, (5, "auto", name), id=name) for name in FILES),
+    ],
 )
 def test_a_run_that_is_killed_anywhere_ends_with_the_bits_of_an_unbroken_one(
-    runs, feed, precision, tmp_path, seed
+    runs, lives, words, tmp_path, seed
 ):
-    """The weights, and what the optimizer and the averages keep."""
+    """The weights, and the state of the optimizer and of the averages."""
     draw, saving = random.Random(seed), []  # noqa: S311 - no secret
-    words = 40, feed, "", precision
+    words = [written(word, tmp_path) if word in FILES else word for word in words]
     folders = [tmp_path / str(number) for number in range(runs + 1)]
     for number, folder in enumerate(folders):
         folder.mkdir()
-        saving += [killed(folder, draw, *words) for _ in range(6 if number else 0)]
+        saving += [killed(folder, draw, *words) for _ in range(lives if number else 0)]
         last = forked.begun(folder / "printed.txt", train, folder, *words)
         last.join()
         assert last.exitcode == 0, (folder / "printed.txt").read_text()[-2000:]
@@ -121,45 +135,3 @@ def test_a_run_that_is_killed_anywhere_ends_with_the_bits_of_an_unbroken_one(
     whole, *broken = map(digest, folders)
     assert broken == [whole] * runs
     assert runs < 4 or set(saving) == {True, False}
-
-
-@pytest.mark.slow
-def test_a_run_that_is_killed_at_each_size_of_its_images_ends_with_the_bits_of_an_unbroken_one(
-    tmp_path,
-):
-    """The sizes change after 90 and 180 of 270 steps."""
-    words = 6, "auto", "", "auto", (0.5, 0.75)
-    for name, kills in (("whole", ()), ("broken", (20, 110, 200))):
-        folder = tmp_path / name
-        folder.mkdir()
-        for kill in kills:
-            process = forked.begun(folder / "printed.txt", train, folder, *words)
-            while step(folder) < kill and process.is_alive():
-                time.sleep(0.01)
-            process.kill()
-            process.join()
-            assert process.exitcode == -9, (folder / "printed.txt").read_text()[-2000:]
-            assert kill <= step(folder) < kill + 70
-        last = forked.begun(folder / "printed.txt", train, folder, *words)
-        last.join()
-        assert last.exitcode == 0, (folder / "printed.txt").read_text()[-2000:]
-
-    assert digest(tmp_path / "broken") == digest(tmp_path / "whole")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FILES)
-def test_a_run_of_custom_functions_that_is_killed_ends_with_the_bits_of_an_unbroken_one(
-    name, tmp_path, seed
-):
-    file, draw = tmp_path / f"{name}.py", random.Random(seed)  # noqa: S311 - no secret
-    file.write_text(FILES[name].replace("pipeline.configs", "tests.configs"))
-    for folder, lives in ((tmp_path / "whole", 0), (tmp_path / "broken", 2)):
-        folder.mkdir()
-        for _ in range(lives):
-            killed(folder, draw, 5, "auto", str(file))
-        last = forked.begun(folder / "printed.txt", train, folder, 5, "auto", str(file))
-        last.join()
-        assert last.exitcode == 0, (folder / "printed.txt").read_text()[-2000:]
-
-    assert digest(tmp_path / "broken") == digest(tmp_path / "whole")

@@ -17,8 +17,9 @@ from pipeline.models.families import AROUND_ZERO
 from pipeline.train import checkpoint, custom_check, learning_rate, training
 from pipeline.train.phases import Phase
 from pipeline.train.session import Session
-from pipeline.train.step import Batch, TrainStep
+from pipeline.train.step import TrainStep
 from tests.pipeline.rounding import EPS
+from tests.pipeline.train.test_train_step import drawn, given, made
 from tests.shipped import shipped
 from workbench.plan import compiled_step
 
@@ -96,21 +97,15 @@ def test_the_step_of_a_frozen_backbone_computes_no_gradient_for_it(pretrained):
 
 def test_a_frozen_backbone_has_no_optimizer_state_and_clips_nothing(pretrained):
     """Else the head would go less far than the clipped norm, since the backbone had a share."""
-    architectures.seed(0)
-    applied = learning_rate.apply(pretrained, 800)
-    step = TrainStep(pretrained, applied, architectures.build(pretrained), None)
-    state = step.layout.initial()
+    step, state = made(pretrained)
     kept = [name for name in step.layout.names if name.startswith(("params/", "opt_state/"))]
     assert [name.split("/", 1)[1].split()[1] for name in kept] == [
         "logits/kernel", "logits/bias", "iteration"
     ]  # fmt: skip
-    state = jax.device_put(state, jax.devices()[0])
     before = step.layout.to_arrays(state)
-    random = np.random.default_rng(0)
-    images = random.integers(0, 256, (1, 8, 32, 32, 3), np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (1, 8, 32, 32, 3), np.uint8)
     labels = np.arange(8, dtype=np.int32)[None]
-    batch = Batch(images, labels, step.augmentation.draws(0)[None])
-    state, _ = step.train(state, (), batch, 1)
+    state, _ = step.train(state, (), given(step, (images, labels)), 1)
     after = step.layout.to_arrays(state)
 
     moved = [after[name] - before[name] for name in before if name.startswith("params/")]
@@ -196,18 +191,11 @@ def test_what_is_frozen_at_first_stays_to_the_bit_until_then(late, competition, 
 
 
 def test_a_frozen_epoch_computes_no_gradient_for_the_network(pretrained):
-    config = replace(pretrained, model_options={}, epochs=2, frozen_epochs=1)
-    applied = learning_rate.apply(config, 800)
-    step = TrainStep(config, applied, architectures.build(config), None)
-    state = jax.device_put(step.layout.initial(), jax.devices()[0])
-    batch = Batch(
-        np.zeros((1, 8, 32, 32, 3), np.uint8), np.zeros((1, 8), np.int32),
-        step.augmentation.draws(0)[None],
-    )  # fmt: skip
-    costs = []
+    step, state = made(replace(pretrained, model_options={}, epochs=2, frozen_epochs=1))
+    rows, costs = (np.zeros((1, 8, 32, 32, 3), np.uint8), np.zeros((1, 8), np.int32)), []
     for frozen in (True, False):
         step.phase = Phase(frozen, 0)
-        costs.append(step.lowered(state, (), batch).cost_analysis()["flops"])
+        costs.append(step.lowered(state, (), given(step, rows)).cost_analysis()["flops"])
 
     assert costs[0] < 0.45 * costs[1]
 
@@ -216,18 +204,12 @@ def test_adam_takes_no_larger_steps_where_it_begins_late(late):
     """Its first step is the learning rate, whatever the gradient; its moments have seen one step,
     and it counts forty.
     """
-    config = replace(late, optimizer=replace(late.optimizer, name="adam", weight_decay=0.0))
-    applied = replace(learning_rate.apply(config, 88), frozen_steps=40, total_steps=1000)
-    step = TrainStep(config, applied, architectures.build(config), None)
-    state = jax.device_put(step.layout.initial(), jax.devices()[0])
-    random = np.random.default_rng(0)
-    images = random.integers(0, 256, (1, config.batch, 8, 8, 1), np.uint8)
-    labels = random.integers(0, 4, (1, config.batch)).astype(np.int32)
-    given = Batch(images, labels, step.augmentation.draws(0)[None])
+    adam = replace(late.optimizer, name="adam", weight_decay=0.0)
+    step, state = made(replace(late, optimizer=adam, epochs=50, frozen_epochs=2))
     for number in range(41):
         step.phase = Phase(number < 40, 0)
         before = step.layout.to_arrays(state)
-        state, report = step.train(state, (), given, 1)
+        state, report = step.train(state, (), given(step, drawn(16)), 1)
     after = step.layout.to_arrays(state)
 
     name = next(name for name in after if name.startswith("params/") and "conv2d/kernel" in name)

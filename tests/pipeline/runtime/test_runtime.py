@@ -180,15 +180,6 @@ def test_an_artifact_is_found_beside_others_and_an_older_one_is_named(tmp_path):
     assert mounts.artifact(tmp_path, "r1") == folder
 
 
-def test_the_root_is_kaggle_s_own_unless_the_local_kaggle_says_otherwise(monkeypatch):
-    """Only where it may make no folder at the root."""
-    monkeypatch.delenv("LOCALKAGGLE_ROOT", raising=False)
-    assert mounts.root() == Path("/kaggle")
-
-    monkeypatch.setenv("LOCALKAGGLE_ROOT", "/somewhere")
-    assert mounts.root() == Path("/somewhere")
-
-
 def test_a_listing_of_many_files_is_short(tmp_path):
     """It is a message, and it must not take minutes to make."""
     for index in range(300):
