@@ -395,11 +395,8 @@ class Loop:
         """Return the epoch's means up to this call, for which it waits."""
         totals = report.totals
         names = ["loss", *(f"loss_{name}" for name in self.compiled.losses), self._metric]
-        sums = map(float, (totals.loss, *totals.parts, totals.metric))
-        means = {
-            name: value / max(float(totals.count), 1)
-            for name, value in zip(names, sums, strict=True)
-        }
+        sums, count = (totals.loss, *totals.parts, totals.metric), max(float(totals.count), 1)
+        means = {name: float(each) / count for name, each in zip(names, sums, strict=True)}
         if not np.isfinite(means["loss"]):
             raise self._diverged(f"The loss is {means['loss']}")
         return means

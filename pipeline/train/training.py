@@ -58,12 +58,10 @@ class Trained:
     Attributes:
         status: "complete", or "partial" if the run stopped early.
         manifest: of the artifact; None if the run is partial.
-        seconds: of this call, by phase.
     """
 
     status: str
     manifest: dict[str, Any] | None
-    seconds: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -124,9 +122,9 @@ def train(  # noqa: PLR0913 - the run, its folders, and six options by name
     training.prepare(examples, check, fresh=fresh)
     fitted = training.fit(max_steps)
     if fitted is None:
-        return Trained("partial", None, training.seconds)
+        return Trained("partial", None)
     origin = provenance or provenance_module.from_checkout()
-    return Trained("complete", training.write(fitted, origin, started), training.seconds)
+    return Trained("complete", training.write(fitted, origin, started))
 
 
 class Training:

@@ -60,7 +60,9 @@ def renamed_and_synced(top: Path) -> None:
         ),
     ],
 )
-def test_a_loss_of_power_leaves_what_posix_permits(work, before, possible, always, tmp_path):
+def test_a_power_failure_leaves_a_state_that_posix_permits(
+    work, before, possible, always, tmp_path
+):
     top = disk.write(before, tmp_path / "top")
 
     found = [tree for _, tree in disk.states(disk.record(top, lambda: work(top)), seed=0)]
@@ -69,7 +71,7 @@ def test_a_loss_of_power_leaves_what_posix_permits(work, before, possible, alway
     assert all(map(always, found))
 
 
-def test_a_write_that_is_not_watched_is_an_error(tmp_path):
+def test_an_unwatched_write_is_an_error(tmp_path):
     (tmp_path / "a").write_bytes(b"x" * 10)
 
     with pytest.raises(RuntimeError, match="do not explain the disk"):

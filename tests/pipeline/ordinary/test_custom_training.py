@@ -117,7 +117,7 @@ SAID = {
 @pytest.mark.parametrize(
     "name", some(SAID, [name for name in SAID if name not in ("sharpness", "teacher")])
 )
-def test_the_check_says_what_it_found(example, name):
+def test_the_check_shows_its_results(example, name):
     told = []
     custom_check.by_jax(example(name), told.append)
 
@@ -162,7 +162,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("name", "change", "says"), BROKEN)
-def test_what_cannot_work_is_refused_before_training(example, name, change, says):
+def test_a_broken_example_is_refused_before_training(example, name, change, says):
     with pytest.raises(ConfigError, match=rf"(?s){says}") as refused:
         custom_check.by_jax(example(name, change), str)
 
@@ -300,7 +300,7 @@ def shuffled(images, labels, key):
         ),
     ],
 )
-def test_what_would_do_something_else_than_it_says_is_refused(
+def test_an_option_with_another_effect_than_expected_is_refused(
     custom, tiny, code, optimizer, fields, says
 ):
     given = {"base_batch": tiny.batch, "beta_1": 0.9, **optimizer}

@@ -47,7 +47,7 @@ def own(custom, tiny):
     return custom(FROZEN, optimizer=average, batchnorm_batch=8, epochs=2, warmup_epochs=0)
 
 
-def test_a_frozen_part_of_an_own_model_stays_to_the_bit(own, competition, tmp_path):
+def test_a_frozen_part_of_a_custom_model_keeps_its_bits(own, competition, tmp_path):
     """Its BatchNormalization, too, and the average of the weights; also in a run that resumes."""
     architectures.seed(own.seed)
     first = artifact.weights_of(architectures.build(own))
@@ -119,7 +119,7 @@ def test_a_frozen_backbone_has_no_optimizer_state_and_clips_nothing(pretrained):
     assert real and all(np.array_equal(before[name], after[name]) for name in real)
 
 
-def test_an_own_model_that_freezes_all_is_refused(own):
+def test_a_custom_model_that_freezes_all_its_weights_is_refused(own):
     config = replace(own, model_options={"frozen": True, "head": False})
     with pytest.raises(ConfigError, match="has no weight that trains"):
         custom_check.by_jax(config, str)
@@ -172,7 +172,7 @@ def test_a_session_keeps_time_for_the_program_of_all_weights(late, competition, 
     assert kept[loop.applied.frozen_steps] >= 0 > kept[1]
 
 
-def test_what_is_frozen_at_first_stays_to_the_bit_until_then(late, competition, tmp_path):
+def test_weights_that_are_frozen_at_first_keep_their_bits_until_then(late, competition, tmp_path):
     """Neither weight decay nor a moment moves it; only BatchNormalization's statistics go on."""
     architectures.seed(late.seed)
     first = artifact.weights_of(architectures.build(late))
@@ -220,7 +220,7 @@ def test_adam_takes_no_larger_steps_where_it_begins_late(late):
 @pytest.mark.parametrize(
     ("options", "said"), [({"frozen": True}, "would freeze none"), ({}, "fewer than epochs")]
 )
-def test_freezing_that_cannot_be_is_refused(late, options, said):
+def test_freezing_nothing_or_too_long_is_refused(late, options, said):
     with pytest.raises(ConfigError, match=said):
         config = replace(late, model_options=options, frozen_epochs=1 if options else 3)
         TrainStep(config, learning_rate.apply(config, 88), architectures.build(config), None)
@@ -237,7 +237,7 @@ def sam(step, state, batch, held):
 """
 
 
-def test_a_step_of_one_s_own_freezes_too(late, custom):
+def test_a_custom_step_freezes_weights_too(late, custom):
     """The check before a run takes its first step with all weights."""
     config = custom(SAM + FROZEN, train_step="sam", model_options={"frozen": False})
     fields = {"optimizer": late.optimizer, "epochs": 3, "frozen_epochs": 1, "warmup_epochs": 0}

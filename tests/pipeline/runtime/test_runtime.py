@@ -27,7 +27,7 @@ from pipeline.runtime import backend, devices, mounts, provenance
         ("", "", "expected one of TpuV5E8, TpuV6E8, NvidiaTeslaT4"),
     ],
 )
-def test_what_is_not_what_was_asked_for_is_refused(monkeypatch, local, asked, said):
+def test_a_machine_that_was_not_requested_is_refused(monkeypatch, local, asked, said):
     """The message names what was found and the usual causes."""
     monkeypatch.setenv(devices.LOCAL, local)
 
@@ -84,9 +84,7 @@ R1 = json.dumps({"run_id": "r1"})
     ],
     ids=["competition", "without a sample", "file", "artifact"],
 )
-def test_what_is_mounted_is_found_under_each_layout_and_under_both_at_once(
-    tmp_path, new, name, find
-):
+def test_inputs_are_found_in_each_layout_and_in_both_at_once(tmp_path, new, name, find):
     """Kaggle moved its inputs; for a while a session may see them at both places."""
     flat = new.split("/")[-1]
     for place in (new, flat):
@@ -106,7 +104,9 @@ def test_what_is_mounted_is_found_under_each_layout_and_under_both_at_once(
         (("more/notes",), {"more/notes/a.txt", SAMPLE}),
     ],
 )
-def test_what_only_an_archive_holds_is_unpacked_beside_the_mount(tmp_path, capsys, needs, unpacked):
+def test_files_that_are_only_in_an_archive_are_unpacked_beside_the_mount(
+    tmp_path, capsys, needs, unpacked
+):
     """The competition's folder is read-only, and archives that nothing reads stay packed."""
     folder = put(tmp_path / "competitions/leaves" / "read.me")
     put(folder / "more" / "other.txt")
@@ -147,7 +147,7 @@ def test_images_at_the_top_of_the_folder_are_there(tmp_path, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
-def test_a_missing_competition_is_answered_with_what_is_there(tmp_path):
+def test_a_missing_competition_is_refused_with_a_listing(tmp_path):
     """A listing saves a session that would only look around."""
     put(tmp_path / "competitions" / "other" / SAMPLE)
 
@@ -156,7 +156,7 @@ def test_a_missing_competition_is_answered_with_what_is_there(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["keras/weights/b1.h5", "keras/weights"])
-def test_a_file_that_no_dataset_has_is_nowhere(tmp_path, name):
+def test_a_file_that_is_missing_in_its_dataset_is_not_found(tmp_path, name):
     put(tmp_path / "input" / "datasets" / "keras" / "weights" / "notop.h5")
 
     assert mounts.file(tmp_path / "input", name) is None
@@ -217,7 +217,7 @@ def test_options_that_cannot_work_are_refused(command, tmp_path, words):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_port_that_is_taken_is_said_before_the_others_wait(command, capsys):
+def test_a_taken_port_is_reported_before_the_others_wait(command, capsys):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         words = ["--processes", "2", "--process-id", "0", "--coordinator", address]

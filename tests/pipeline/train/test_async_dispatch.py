@@ -25,7 +25,7 @@ def test_slower_calls_or_larger_batches_never_allow_more(seconds, times, size):
     ("size", "replicas", "most"),
     [(100, 1, MAX_CALLS), (10**12, 1, MIN_CALLS), (1, 8, MIN_CALLS)],
 )
-def test_calls_end_in_their_order_and_none_is_left_out(size, replicas, most):
+def test_calls_end_in_order_and_none_is_skipped(size, replicas, most):
     """Large batches leave few under way, small ones many, and devices of one CPU few: with many, a
     collective of JAX 0.7.2 waited for a thread that found no place to run, and ended the process.
     """
@@ -43,7 +43,7 @@ def test_calls_end_in_their_order_and_none_is_left_out(size, replicas, most):
 
 
 @pytest.mark.parametrize(("pause", "idle"), [(0.04, 0.75), (0.0, 0.0)])
-def test_devices_that_wait_for_the_host_are_seen(monkeypatch, pause, idle):
+def test_the_time_that_devices_wait_for_the_host_is_measured(monkeypatch, pause, idle):
     """A call takes 10 ms, and the host makes one every 40 ms: they wait three quarters of the time.
     When it makes them without a pause, they never wait. What an epoch's end takes is not counted.
     """

@@ -109,7 +109,7 @@ def test_no_threshold_is_the_value_of_a_row():
         ("classes", np.array([1] + [0] * 10_999)),  # more rows than those from which it stops early
     ],
 )
-def test_what_cannot_be_split_has_trees_that_say_nothing(target, labels):
+def test_rows_that_no_tree_can_split_get_finite_outputs(target, labels):
     seen = np.random.default_rng(0).normal(size=(len(labels), 2)).astype(np.float32)
     outputs = 2 if target == "classes" else 1
 

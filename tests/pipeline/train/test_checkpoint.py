@@ -77,7 +77,7 @@ def piped(path: Path) -> None:
         (lambda folder: folder.rename(folder.with_name("step-00000007")), "holds step 2"),
     ],
 )
-def test_a_checkpoint_that_is_not_whole_is_passed_over_for_the_one_before(tmp_path, spoil, said):
+def test_an_invalid_checkpoint_is_skipped_for_the_one_before_it(tmp_path, spoil, said):
     """Less is lost than everything; where there is none before, to begin again in silence would
     throw the run away.
     """
@@ -95,7 +95,7 @@ def test_a_checkpoint_that_is_not_whole_is_passed_over_for_the_one_before(tmp_pa
 
 
 @pytest.mark.parametrize("most", [100, pytest.param(3000, marks=pytest.mark.slow)])
-def test_a_flipped_bit_makes_a_checkpoint_a_torn_one(tmp_path, most):
+def test_a_flipped_bit_makes_a_checkpoint_invalid(tmp_path, most):
     """In the state or in the manifest; the one before it is taken."""
     folder = saved(tmp_path, 1, 2)
 
@@ -116,7 +116,7 @@ def test_a_flipped_bit_makes_a_checkpoint_a_torn_one(tmp_path, most):
     assert checkpoint.latest(tmp_path).step == 2
 
 
-def test_what_only_looks_like_a_checkpoint_is_left_alone(tmp_path):
+def test_folders_with_similar_names_are_neither_read_nor_removed(tmp_path):
     """A copy that somebody made is neither read nor removed."""
     for stray in ("step-00000009 (copy)", "step-9", "step-00000009.tmp"):
         (tmp_path / stray).mkdir()
@@ -149,7 +149,7 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path, size, words):
     assert names(tmp_path) == ["step-00000001"]
 
 
-def test_a_run_is_set_aside_with_what_belongs_to_it_and_nothing_is_deleted(tmp_path):
+def test_a_run_is_set_aside_with_its_files_and_nothing_is_deleted(tmp_path):
     """--fresh can be regretted; history without its checkpoints would be that of nothing."""
     folder, history = tmp_path / "checkpoints", tmp_path / "history.csv"
     checkpoint.set_aside(folder, [history])
@@ -212,7 +212,7 @@ def test_a_second_process_is_kept_out(tmp_path, end):
     assert checkpoint.latest(folder).step == 2
 
 
-def test_a_torn_checkpoint_is_left_by_a_look_and_replaced_by_a_save(tmp_path):
+def test_reading_leaves_a_corrupt_checkpoint_and_a_save_replaces_it(tmp_path):
     """The folder may be a session's read-only input, or that of a run that is still alive, whose
     unfinished save is not seen. The one to fall back on is whole.
     """

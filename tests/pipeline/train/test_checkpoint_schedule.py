@@ -15,7 +15,7 @@ def costing(*seconds: float) -> Saver:
 
 
 @given(st.floats(1e-3, 10), st.floats(1e-3, 10))
-def test_dearer_checkpoints_are_rarer_and_take_their_share_of_the_time_at_most(one, other):
+def test_expensive_checkpoints_are_rarer_and_take_their_share_of_the_time_at_most(one, other):
     low, high = sorted((one, other))
 
     assert costing(low).interval() <= costing(high).interval() + 1
@@ -24,7 +24,7 @@ def test_dearer_checkpoints_are_rarer_and_take_their_share_of_the_time_at_most(o
     assert costing(low, high, low).reserve() == pytest.approx(2 * high)
 
 
-def test_what_a_checkpoint_takes_is_measured():
+def test_the_cost_of_a_checkpoint_is_measured():
     saver = Saver(0, 0)
     assert saver.due()
     with saver.saving():

@@ -77,7 +77,7 @@ def own(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_example_of_the_page_works_and_is_told_with_file_and_line(own):
+def test_the_example_of_the_page_passes_and_is_shown_with_file_and_line(own):
     told = []
 
     custom_check.check(own(), told.append)
@@ -106,7 +106,7 @@ def orders_folder(tmp_path_factory):
         if ORDERS.is_file()  # a competitor may have deleted it
     ],
 )
-def test_what_cannot_work_is_refused_with_file_line_and_edit(
+def test_a_broken_custom_function_is_refused_with_file_line_and_edit(
     name, text, before, after, says, tmp_path, orders_folder
 ):
     assert text.count(before) == 1
@@ -133,7 +133,7 @@ def test_a_metric_that_fails_without_a_class_is_refused_before_training(own):
         custom_check.check_metric_of(config, np.arange(18) % 9)
 
 
-def test_what_can_work_is_not_refused(own):
+def test_valid_custom_functions_are_accepted(own):
     """Each way to write a function that is read from its signature or its file."""
     kept = "import dataclasses\n@dataclasses.dataclass\nclass Kept:\n    b: int\n\n\ndef focal("
     config = own(
@@ -158,7 +158,7 @@ def test_a_module_beside_the_file_counts_as_its_code(own, tmp_path, monkeypatch)
     assert custom_code.digest(own(change)) != first
 
 
-def test_functions_that_are_not_those_of_the_training_are_refused(own):
+def test_functions_that_changed_since_the_training_are_refused(own):
     """An artifact's config has their sha256 only."""
     example = own()
     trained = configs.from_json(example.to_json())
@@ -197,7 +197,7 @@ def test_a_package_of_several_files_is_a_config(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_run_with_own_functions_resumes_and_not_with_others(own, competition, tiny, tmp_path):
+def test_a_run_resumes_with_the_same_custom_functions_alone(own, competition, tiny, tmp_path):
     """data/test_custom_readers.py infers with a reader of its own, by two processes."""
     names = ("name", "loss", "metric", "augment")  # a model compiles longer
     example, quiet, out = own(), {"show": lambda line: None}, tmp_path / "out"

@@ -106,7 +106,7 @@ def test_rows_are_copied_from_arrays_in_any_order_of_axes_or_the_error_is_heard(
     ],
     ids=["a CPU's memory is the host's", "a quarter of 8 cores", "more than that", "unknown"],
 )
-def test_images_lie_on_the_devices_if_they_take_a_quarter_of_the_memory(
+def test_images_lie_on_the_devices_if_they_fit_into_a_quarter_of_the_memory(
     monkeypatch, platform, limit, size, expected
 ):
     stats = limit and {"bytes_limit": limit}

@@ -119,7 +119,7 @@ CONFIG = Config(
 """
 
 
-def test_texts_of_a_reader_of_ones_own_are_features_too(tmp_path, hub):
+def test_texts_from_a_custom_reader_become_features(tmp_path, hub):
     """Rows that it has not seen, from several inputs of whole numbers to the submission."""
     path = tmp_path / "texts.py"
     path.write_text(TEXTS)
@@ -228,7 +228,7 @@ def test_a_model_that_does_not_end_with_a_linear_layer_is_refused(asked, hub, tm
         training.train(config, folder, tmp_path / "out", show=str)
 
 
-def test_what_takes_steps_or_has_no_published_network_is_refused(linear, tiny, tmp_path):
+def test_new_layers_and_options_of_steps_are_refused(linear, tiny, tmp_path):
     """Before anything is read."""
     with pytest.raises(ConfigError, match=r"layer1_dense.* has no published"):
         training.train(replace(tiny, fit="linear"), tmp_path, tmp_path / "out", show=str)

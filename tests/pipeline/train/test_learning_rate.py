@@ -66,7 +66,7 @@ def test_an_epoch_moves_and_decays_the_weights_as_far_at_any_batch(kappa):
         (1, 0.05, 0.05, None),
     ],
 )
-def test_a_beta_of_which_nothing_is_left_stays_and_that_is_told_before(kappa, beta_1, left, said):
+def test_a_beta_past_the_rule_stays_with_a_warning(kappa, beta_1, left, said):
     """1 - beta grows with the batch, also where 1 - 10 x 0.1 is not quite 0 in floating point.
     Nothing is told where there is no average that could be lost.
     """
@@ -108,7 +108,7 @@ def test_the_steps_hold_every_image_of_every_epoch(images, batch, epochs):
         (replace(DIGITS, batch=256), 10**6, "was seen to hold for tables"),
     ],
 )
-def test_a_rule_that_is_left_behind_warns(config, images, said):
+def test_each_limit_of_a_rule_has_a_warning(config, images, said):
     """Each limit has its own sentence."""
     assert any(said in warning for warning in learning_rate.apply(config, images).warnings)
 

@@ -82,7 +82,7 @@ def test_gradients_that_are_not_finite_without_a_scale_end_the_run(small, batch)
     assert not all(np.isfinite(array).all() for array in step.layout.to_arrays(state).values())
 
 
-def test_a_run_goes_on_in_another_precision(small, batch):
+def test_a_run_resumes_in_another_precision(small, batch):
     """As one that began on a TPU, in bfloat16, on a T4: the scale begins and ends with float16."""
     plain, state = made(small)
     before = plain.layout.to_arrays(state)
@@ -165,7 +165,7 @@ def test_fifty_steps_end_within_the_rounding_of_float16(custom, seed):
     assert 0 < apart(trained(plain, "mixed_float16"), exact) < bound
 
 
-def test_a_network_that_overflows_in_float16_is_told(custom):
+def test_a_network_that_overflows_in_float16_is_detected(custom):
     """A run whose precision was chosen here then trains in float32."""
     large = """
 def made(images, num_classes, momentum):

@@ -41,7 +41,9 @@ def test_memory_that_runs_out_after_the_first_call_names_the_edit(
     assert isinstance(found.value, DeviceError) == ("resumes from the last" in str(found.value))
 
 
-def test_what_fitted_is_kept_for_later_folds_and_sessions(competition, tiny, tmp_path, monkeypatch):
+def test_a_micro_batch_that_fits_is_kept_for_later_folds_and_sessions(
+    competition, tiny, tmp_path, monkeypatch
+):
     """Each would compile first what does not fit, which takes minutes on a TPU."""
     train, tried = TrainStep.train, []
 
@@ -72,17 +74,3 @@ def test_what_fitted_is_kept_for_later_folds_and_sessions(competition, tiny, tmp
     assert tried.count(16) == 1 and set(tried) == {16, 8}
     # A session ended in an evaluation; the last one had nothing else left of the first fold.
     assert len(evaluated) > 2 and set(evaluated) == {8}
-
-
-def test_inputs_that_do_not_fit_beside_the_model_name_the_feed(
-    competition, tiny, tmp_path, monkeypatch
-):
-    """They may take a quarter of the memory."""
-
-    def starved(self, *given):
-        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
-
-    monkeypatch.setattr(TrainStep, "train", starved)
-    asked = replace(tiny, feed="device")
-    with pytest.raises(DeviceError, match='feed="host"'):
-        training.train(asked, competition, tmp_path / "asked", show=str)

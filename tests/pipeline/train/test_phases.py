@@ -210,7 +210,7 @@ def made(images, *_):
         (NET, 0.9, "images have 16x16 pixels, 16x16 pixels; expected increasing sizes"),
     ],
 )
-def test_a_model_that_cannot_see_smaller_images_is_refused(growing, custom, code, share, said):
+def test_a_model_that_cannot_take_smaller_images_is_refused(growing, custom, code, share, said):
     """Before anything is read."""
     fields = {"data": growing.data, "progressive": (share,)}
     if code == MASK:
@@ -241,7 +241,7 @@ def made(images, *_):
 """
 
 
-def test_a_step_of_one_s_own_that_takes_whole_images_alone_is_refused(growing, custom):
+def test_a_custom_step_that_takes_full_images_alone_is_refused(growing, custom):
     """Before anything is read; one that computes by `step.compute` is not."""
     fields = {"data": growing.data, "progressive": (0.5,), "train_step": "own"}
     config = custom(OWN.replace("CALL", WHOLE_ALONE) + SIMPLE, **fields)

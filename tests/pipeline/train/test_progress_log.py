@@ -47,7 +47,7 @@ def steps(folder: Path) -> tuple[list[int], list[int]]:
         ("progress.jsonl", '{"step": null}\n'),
     ],
 )
-def test_what_a_kill_cut_off_is_dropped(folder, name, torn):
+def test_lines_that_a_kill_interrupted_are_dropped(folder, name, torn):
     """Wherever it was cut, and whatever else is none of ours."""
     with (folder / name).open("a", newline="", encoding="latin-1") as file:
         file.write(torn)

@@ -63,7 +63,7 @@ def taken(expect: dict[str, Any], inputs: Path, output: Path) -> list[str]:
         ("digits-checkpoint", flat),
     ],
 )
-def test_what_a_session_left_is_taken_under_every_layout(tmp_path, place, lay):
+def test_the_files_of_a_session_are_restored_from_every_layout(tmp_path, place, lay):
     """File by file, so that training finds its folders as it left them: one a fold."""
     folder, working = tmp_path / "left", tmp_path / "working"
     left(left(folder, step=120, fold="fold-1"), fold="fold-2")
@@ -88,7 +88,7 @@ def test_what_a_session_left_is_taken_under_every_layout(tmp_path, place, lay):
     ],
     ids=["an older output", "the same step of another run", "nothing", "a file is missing"],
 )
-def test_what_is_not_expected_is_named_and_refused(tmp_path, mount, said):
+def test_an_unexpected_mount_is_refused_by_name(tmp_path, mount, said):
     """Plausible, and a session lost: with what is there, and ways on."""
     expect, place = expected(left(tmp_path / "left")), tmp_path / "input" / "notebooks/ann/x"
     place.parent.mkdir(parents=True)
@@ -101,7 +101,7 @@ def test_what_is_not_expected_is_named_and_refused(tmp_path, mount, said):
     assert not (tmp_path / "working").exists()
 
 
-def test_a_file_that_was_changed_is_refused_and_not_taken(tmp_path, flipped):
+def test_a_changed_file_is_refused_and_not_copied(tmp_path, flipped):
     """By one bit; where nothing is expected, a run begins, whatever is mounted."""
     folder, working = left(tmp_path / "input" / "digits-train-tpu"), tmp_path / "working"
     expect = expected(folder)
@@ -115,7 +115,7 @@ def test_a_file_that_was_changed_is_refused_and_not_taken(tmp_path, flipped):
     assert not (tmp_path / "other").exists()
 
 
-def test_a_cell_that_is_run_twice_takes_nothing_back(tmp_path):
+def test_a_cell_that_runs_twice_restores_nothing(tmp_path):
     """The run is further by then."""
     expect = expected(left(tmp_path / "input" / "digits-train-tpu"))
     taken(expect, tmp_path / "input", tmp_path / "working")

@@ -35,7 +35,9 @@ def trap() -> Iterator[object]:
 
 
 @pytest.mark.parametrize("why", ["session_hours", "SIGTERM"])
-def test_a_run_that_has_to_end_saves_its_state_and_says_why(competition, tiny, tmp_path, trap, why):
+def test_a_run_that_has_to_end_saves_its_state_and_shows_why(
+    competition, tiny, tmp_path, trap, why
+):
     """Its session is nearly over, or a scheduler is about to kill it."""
     said: list[str] = []
 
@@ -108,7 +110,7 @@ with session.Session(None, Path(sys.argv[1])):
 
 
 @pytest.mark.parametrize("in_the_way", [False, True])
-def test_a_run_that_hangs_says_where_and_ends(tmp_path, in_the_way):
+def test_a_run_that_hangs_writes_its_stacks_and_ends(tmp_path, in_the_way):
     """Reading from a pipe that nobody writes to is as good as a dead device; and it ends even if it
     cannot write where. Its age is that of the process: a notebook imports this minutes later.
     """
@@ -124,7 +126,7 @@ def test_a_run_that_hangs_says_where_and_ends(tmp_path, in_the_way):
     assert in_the_way or "hang.py" in (tmp_path / STALLED).read_text()
 
 
-def test_a_run_that_goes_on_is_left_alone(tmp_path, monkeypatch):
+def test_a_run_that_makes_progress_is_left_alone(tmp_path, monkeypatch):
     """Progress moves the clock of the watchdog: 30 s and 30 s are no minute."""
     now, looked, ended = [0.0], threading.Semaphore(0), threading.Event()
 

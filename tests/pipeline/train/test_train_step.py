@@ -232,7 +232,7 @@ def test_all_options_of_a_recipe_are_the_same_whatever_the_machine(small, batch,
         ),
     ],
 )
-def test_a_batch_that_cannot_be_cut_so_is_refused(small, changes, replicas, said):
+def test_a_batch_that_does_not_split_as_asked_is_refused(small, changes, replicas, said):
     mixup = changes.pop("mixup", 0.0)
 
     with pytest.raises(ConfigError, match=said):
@@ -278,7 +278,7 @@ def test_a_step_has_one_all_reduce_whatever_the_accumulation(small, batch):
     assert len(re.findall(r" all-reduce(-start)?\(", program)) == 1
 
 
-def test_a_call_of_several_steps_makes_only_those_it_is_asked_for(small, batch):
+def test_a_call_of_several_steps_takes_only_the_requested_ones(small, batch):
     """The last call of an epoch is padded, since another shape would be compiled again."""
     several = tuple(np.concatenate([array] * 4) for array in batch)
     step, state = made(small)
@@ -288,13 +288,3 @@ def test_a_call_of_several_steps_makes_only_those_it_is_asked_for(small, batch):
     assert apart(step.layout.to_arrays(state), after(small, batch, steps=3)) < rounding(
         small, batch, steps=3
     )
-
-
-def test_a_step_takes_less_and_less_memory_until_a_group_is_left(small):
-    """Any micro-batch of whole groups is taken first, also one that is no half of a half."""
-    step, _ = made(replace(small, batch=96, batchnorm_batch=16, micro_batch=32))
-    found = [step.micro_batch]
-    while step.smaller and step.use(step.smaller[0]):
-        found.append(step.micro_batch)
-
-    assert found == [32, 16]

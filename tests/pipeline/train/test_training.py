@@ -132,7 +132,7 @@ def test_every_optimizer_and_the_average_resume_bit_for_bit(trained, tiny, tmp_p
     assert (one["loss"], one["validation_loss"]) == (two["loss"], two["validation_loss"])
 
 
-def test_what_training_does_not_depend_on_may_change_before_it_resumes(trained, tiny, tmp_path):
+def test_fields_that_do_not_affect_training_may_change_before_a_resume(trained, tiny, tmp_path):
     """Where the test set lies is not the model's business; that another machine computes otherwise
     is told, and so is a disk that turns bits.
     """
@@ -221,7 +221,7 @@ def test_numbers_that_are_not_finite_stop_the_run_and_are_not_saved(
     assert all(np.isfinite(array).all() for array in kept.arrays.values())
 
 
-def test_an_average_of_the_weights_is_what_is_inferred_with(competition, tiny, tmp_path):
+def test_inference_uses_the_averaged_weights(competition, tiny, tmp_path):
     """The artifact holds the average, of BatchNorm's statistics too; the checkpoint holds both."""
     config = replace(tiny, optimizer=replace(tiny.optimizer, ema_momentum=0.9999))
 

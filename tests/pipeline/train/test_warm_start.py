@@ -71,7 +71,7 @@ def test_a_second_stage_begins_with_the_weights_of_the_first_to_the_bit(trained,
         training.train(second, trained[0], output, fresh=True, show=quiet)
 
 
-def test_what_only_one_of_the_two_has_starts_at_random_and_is_told(first, tiny):
+def test_layers_of_only_one_model_start_at_random_and_are_shown(first, tiny):
     """A head of another number of classes, or the layers of a deeper network; and nothing else.
     Published weights would be replaced, so they are not fetched.
     """
@@ -137,7 +137,7 @@ def test_the_same_fold_is_taken_and_other_folds_are_refused(first, tiny):
             compared(folded, config, held, first.target)
 
 
-def test_other_held_out_rows_other_classes_and_another_table_are_told(first, tiny):
+def test_different_held_out_rows_and_classes_are_shown(first, tiny):
     """Each may be meant, and none is to be overlooked."""
     lines: list[str] = []
     renamed = replace(first.target, names=("a", "b", "c", "d"))
@@ -149,7 +149,7 @@ def test_other_held_out_rows_other_classes_and_another_table_are_told(first, tin
     assert len(lines) == 2 and "held out here" in lines[0] and "different classes" in lines[1]
 
 
-def test_rows_that_an_earlier_stage_has_seen_are_told_in_every_later_one(first, tiny):
+def test_every_later_stage_warns_of_rows_that_an_earlier_stage_has_seen(first, tiny):
     """The second stage holds out the rows that the first one was trained on; a third, that begins
     with the second, holds out the same as it.
     """
