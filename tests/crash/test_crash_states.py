@@ -28,7 +28,7 @@ DETAILS = {"run_id": "crash", "origin": {"rate": 2e-3, "decay": None}, "metrics"
 
 @pytest.fixture(scope="session")
 def memory():
-    """Return a folder in memory where there is such a place: thousands of saves wear out a disk."""
+    """Return a folder, in memory if possible: thousands of saves wear out a disk."""
     place = Path("/dev/shm")  # noqa: S108 - mkdtemp makes a name of its own there
     folder = Path(tempfile.mkdtemp(prefix="relay-crash-", dir=place if place.is_dir() else None))
     yield folder
@@ -36,7 +36,7 @@ def memory():
 
 
 def arrays(mark: int) -> dict[str, np.ndarray]:
-    """Return the arrays of a state, different ones for each mark."""
+    """Return the arrays of a state, which depend on the mark."""
     draw = np.random.default_rng(mark)
     return {
         "params/kernel": draw.standard_normal((60, 80)).astype(np.float32),
@@ -47,14 +47,14 @@ def arrays(mark: int) -> dict[str, np.ndarray]:
 
 
 def saved(folder: Path, step: int, mark: int) -> Path:
-    """Save a checkpoint as training does, which makes the folder before its first step."""
+    """Save a checkpoint like a training, which creates the folder before its first step."""
     folder.mkdir(exist_ok=True, parents=True)
     return checkpoint.save(folder, step, arrays(mark), DETAILS)
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """A save of the step `next` in a folder that holds some (step, mark), `spoiled` afterwards."""
+    """A save of step `next` in a folder with some (step, mark), damaged by `spoil`."""
 
     held: tuple[tuple[int, int], ...]
     next: int
@@ -73,7 +73,7 @@ class Checkpoints:
         saved(top / CHECKPOINTS, self.next, 9)
 
     def problem(self, top: Path, returned: bool) -> str | None:
-        """Return what is wrong with what a crash left; None where all is well."""
+        """Return the problem of the state after a crash, or None."""
         try:
             found = checkpoint.latest(top / CHECKPOINTS)
         except CheckpointError as error:
@@ -91,7 +91,7 @@ class Checkpoints:
         return None if whole_after else "the next save did not come back"
 
     def torn(self, step: int) -> bool:
-        """Return whether a checkpoint was written over by another one."""
+        """Return whether a checkpoint was overwritten by another one."""
         return self.spoil is not None and self.spoil[1] == f"step-{step:08d}"
 
 
@@ -201,14 +201,14 @@ SAVES = {
 
 
 def recorded(save, folder: Path) -> disk.Recording:
-    """Return what a save does to a disk on which it finds what it is about."""
+    """Return the changes of a save to a prepared disk."""
     folder.mkdir(parents=True)
     save.prepare(folder)
     return disk.record(folder, lambda: save.work(folder))
 
 
 def wrong(save, states, folder: Path) -> Iterator[str]:
-    """Yield what is wrong with each state of the disk that is not as it should be."""
+    """Yield the problem of each invalid state of the disk."""
     for number, (returned, tree) in enumerate(states):
         top = disk.write(tree, folder / f"state-{number}")
         if problem := save.problem(top, returned):
@@ -240,7 +240,7 @@ def test_a_crash_at_any_moment_of_a_save_leaves_the_older_or_the_newer(save, siz
     ],
 )
 def test_each_fsync_of_a_save_is_needed(save, memory, seed):
-    """A crash model that found nothing wrong without one would show nothing."""
+    """A crash model that needs no fsync would prove nothing."""
     folder = memory / f"fsync-{id(save)}"
     recording = recorded(save, folder / "top")
     syncs = [change for change in recording.changes if isinstance(change, disk.Sync)]

@@ -30,19 +30,19 @@ def folder(trained, tmp_path) -> Path:
 
 
 def told(folder: Path) -> dict:
-    """Return what the manifest says."""
+    """Return the manifest."""
     return json.loads((folder / "manifest.json").read_bytes())
 
 
 def save(folder: Path, **changes) -> dict:
-    """Save what is in the folder once more, but for some arguments; return its manifest."""
+    """Save the artifact again with some changes; return its manifest."""
     loaded, place = artifact.load(folder), changes.pop("place", folder)
     weights = {**loaded.weights, **changes.pop("weights", {})}
     return artifact.save(place, replace(loaded, weights=weights, **changes))
 
 
 def test_an_artifact_holds_all_that_inference_needs(folder, tiny):
-    """Config, classes, weights by name, and golden inputs with their outputs."""
+    """Config, classes, weights by name, and golden inputs with outputs."""
     loaded = artifact.load(folder)
 
     built = architectures.build(loaded.config)
@@ -64,7 +64,7 @@ def test_equal_weights_make_equal_bytes(folder):
 
 @pytest.mark.parametrize("most", [60, pytest.param(2000, marks=pytest.mark.slow)])
 def test_a_flipped_bit_is_found_before_anything_is_parsed(folder, most):
-    """Wherever it is."""
+    """At any place."""
 
     @settings(max_examples=most)
     @given(st.sampled_from(NAMES), st.floats(0, 1, exclude_max=True), st.integers(0, 7))
@@ -85,14 +85,14 @@ PLAIN = st.none() | st.booleans() | st.floats() | st.integers() | st.text(st.cha
 
 @given(st.dictionaries(st.text() | st.integers(), PLAIN | st.tuples(PLAIN, PLAIN)))
 def test_a_sealed_manifest_can_be_opened(manifest):
-    """Whatever JSON can hold, and what it makes of the rest."""
+    """With any values that JSON can represent or converts."""
     content = checksums.sealed(manifest)
 
     assert checksums.sealed(checksums.opened(content)) == content
 
 
 def text(before: str, after: str) -> Spoil:
-    """Edit the text of the manifest, and not its seal."""
+    """Edit the text of the manifest, but not its seal."""
     return lambda folder: (folder / "manifest.json").write_text(
         (folder / "manifest.json").read_text().replace(before, after)
     )
@@ -103,7 +103,7 @@ def written(content: str) -> Spoil:
 
 
 def sealed(**values: object) -> Spoil:
-    """Change the manifest as somebody would who made all of it; a dict adds to what it had."""
+    """Change and seal the manifest; a dict is merged."""
 
     def spoil(folder: Path) -> None:
         old = told(folder)
@@ -117,7 +117,7 @@ def sealed(**values: object) -> Spoil:
 
 
 def arrays(name: str, **changes: Callable[[np.ndarray], np.ndarray] | None) -> Spoil:
-    """Change the arrays of a file, and announce its new sha256; None takes one away."""
+    """Change the arrays of a file, and record its new sha256; None removes one."""
 
     def spoil(folder: Path) -> None:
         with np.load(folder / name) as file:
@@ -170,7 +170,7 @@ def test_an_invalid_artifact_is_refused_with_the_reason(folder, spoil, said):
 
 @pytest.mark.parametrize("values", [{"run_id": "another"}, {"weights_sha256": "0" * 64}])
 def test_the_artifact_of_another_run_is_refused(folder, values):
-    """What was pushed says what it expects."""
+    """A bundle pins the artifact."""
     with pytest.raises(ArtifactError, match="another run"):
         artifact.load(folder, expect=values)
 
@@ -184,14 +184,14 @@ def test_weights_of_another_model_are_refused_by_name(folder, tiny):
 
 
 def test_a_file_that_may_not_be_read_is_named(folder, unreadable):
-    """It is neither missing nor changed."""
+    """It is not reported as missing or changed."""
     said = r"Permission denied: .*golden\.npz"
     with unreadable(folder / GOLDEN), pytest.raises(ArtifactError, match=said):
         artifact.load(folder)
 
 
 def test_a_file_in_the_artifact_s_place_is_not_moved_away(folder):
-    """It is somebody's."""
+    """It may be somebody's."""
     theirs = folder.with_name("theirs")
     theirs.write_text("mine")
 

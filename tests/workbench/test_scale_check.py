@@ -135,7 +135,7 @@ def test_a_run_that_was_asked_to_stop_is_not_taken_for_one_that_diverged(
     tiny, tmp_path, monkeypatch
 ):
     """Its missing epochs would count as infinite losses, for good."""
-    stopped = training.Trained("partial", None, {})
+    stopped = training.Trained("partial", None)
     monkeypatch.setattr(training, "train", lambda *given, **more: stopped)
 
     with pytest.raises(KeyboardInterrupt):

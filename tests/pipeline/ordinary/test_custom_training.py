@@ -67,7 +67,7 @@ def small(config):
 
 
 def some(names, default):
-    """Return the names as parameters, of which those that are not of the default run are slow."""
+    """Return the names as parameters, marked slow unless they are in `default`."""
     slow = pytest.mark.slow
     return [name if name in default else pytest.param(name, marks=slow) for name in names]
 
@@ -76,7 +76,7 @@ def some(names, default):
     "name", some(["adam", *STEPS], ("adam", "muon", "early_exit", "halves", "sharpness"))
 )
 def test_a_step_is_the_same_on_eight_devices_and_in_micro_batches(example, tiny, name):
-    """As closely as with the shipped Adam: within what one unit in the last place makes."""
+    """As closely as with the shipped Adam: within the effect of an ulp."""
     rows = drawn()
     config = small(replace(tiny, name="adam") if name == "adam" else example(name))
 
@@ -312,7 +312,7 @@ def test_an_option_with_another_effect_than_expected_is_refused(
 
 
 def test_a_class_of_keras_that_the_file_imports_is_the_same_as_by_its_name(custom, tiny):
-    """Weight decay leaves out biases: without a gradient it is all that Lion does."""
+    """Weight decay leaves out biases; without a gradient Lion only decays."""
     lion = replace(tiny.optimizer, name="Lion", base_batch=16, arguments={"weight_decay": 0.5})
     config = custom(f"{MADE}\nfrom keras.optimizers import Lion\n", optimizer=lion)
     applied = replace(learning_rate.apply(config, 100), warmup_steps=0)
@@ -411,7 +411,7 @@ def test_each_of_several_losses_is_in_the_progress_line(example, competition, tm
 
 
 def in_words_of(line):
-    """Return a line of progress in words; "" of another line."""
+    """Return a line of progress as text, or "" for any other line."""
     return in_words(json.loads(line)) if line.startswith("{") else ""
 
 

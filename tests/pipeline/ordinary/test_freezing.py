@@ -62,7 +62,7 @@ def test_a_frozen_part_of_a_custom_model_keeps_its_bits(own, competition, tmp_pa
 
 
 def network(*, input_tensor, **words):
-    """A network of the form of those in keras.applications; one of theirs takes 20 s to trace."""
+    """A network like those of keras.applications, which take 20 s to trace."""
     x = input_tensor
     for number in range(4):
         x = layers.Conv2D(16, 3, padding="same", name=f"conv{number}")(x)
@@ -84,7 +84,7 @@ def pretrained(monkeypatch):
 
 
 def test_the_step_of_a_frozen_backbone_computes_no_gradient_for_it(pretrained):
-    """A forward pass is a third of a step; and that of a linear model is one."""
+    """A forward pass is a third of a step, and all that a linear model needs."""
     whole = replace(pretrained, model_options={})
     linear = replace(whole, fit="linear", frozen_epochs=1)
     frozen, once, trained = (
@@ -96,7 +96,7 @@ def test_the_step_of_a_frozen_backbone_computes_no_gradient_for_it(pretrained):
 
 
 def test_a_frozen_backbone_has_no_optimizer_state_and_clips_nothing(pretrained):
-    """Else the head would go less far than the clipped norm, since the backbone had a share."""
+    """Otherwise the backbone would have a share of the clipped norm."""
     step, state = made(pretrained)
     kept = [name for name in step.layout.names if name.startswith(("params/", "opt_state/"))]
     assert [name.split("/", 1)[1].split()[1] for name in kept] == [
@@ -155,7 +155,7 @@ def test_a_run_that_unfreezes_resumes_there_to_the_bit(late, competition, tmp_pa
 
 
 def test_a_session_keeps_time_for_the_program_of_all_weights(late, competition, tmp_path):
-    """It is compiled in the middle of a session, which may be nearly over."""
+    """It compiles within a session, which may be nearly over."""
     kept = {}
 
     class Watched(Session):
@@ -173,7 +173,7 @@ def test_a_session_keeps_time_for_the_program_of_all_weights(late, competition, 
 
 
 def test_weights_that_are_frozen_at_first_keep_their_bits_until_then(late, competition, tmp_path):
-    """Neither weight decay nor a moment moves it; only BatchNormalization's statistics go on."""
+    """Neither decay nor momentum moves them; only BatchNormalization's statistics change."""
     architectures.seed(late.seed)
     first = artifact.weights_of(architectures.build(late))
     number = learning_rate.apply(late, 88).frozen_steps

@@ -18,7 +18,7 @@ from tests.small_competition import write_competition
 
 
 class Counted(np.ndarray):
-    """An array that notes how many rows each copy has."""
+    """An array that records the number of rows of each copy."""
 
     asked: ClassVar[list[int]] = []
 

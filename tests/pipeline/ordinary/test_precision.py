@@ -28,7 +28,7 @@ PRODUCT = r"(?:dot_general|convolution)\b.*?precision = \[(?:#stablehlo<precisio
 
 
 def precisions(lowered):
-    """Return how the products of a program are computed, as a set of names."""
+    """Return the precisions of the products in a program."""
     found = re.findall(PRODUCT, lowered.as_text())
     assert found
     return set(found)
@@ -37,7 +37,7 @@ def precisions(lowered):
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("libtpu") is None, reason="libtpu is not installed")
 def test_a_table_trains_in_float32_on_a_tpu():
-    """In the very step that `plan` compiles."""
+    """In the step that `plan` compiles."""
     devices = compiled_step._devices(RUNTIMES["tpu-v5e-8"].core)
     lowered = compiled_step.lowered(TABLE, devices, "float32")
 
@@ -58,7 +58,7 @@ def test_images_train_in_the_precision_that_the_config_asks_for(policy, expected
 
 
 def test_validation_is_computed_as_the_golden_outputs_are():
-    """Else validation and inference would be those of two models."""
+    """Otherwise validation and inference would differ."""
     assert keras.config.dtype_policy().name == "float32"
     applied = learning_rate.apply(TABLE, 320)
     step = TrainStep(TABLE, applied, architectures.build(TABLE), None)

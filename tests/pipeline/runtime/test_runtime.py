@@ -28,7 +28,7 @@ from pipeline.runtime import backend, devices, mounts, provenance
     ],
 )
 def test_a_machine_that_was_not_requested_is_refused(monkeypatch, local, asked, said):
-    """The message names what was found and the usual causes."""
+    """The message names the machine and the usual causes."""
     monkeypatch.setenv(devices.LOCAL, local)
 
     with pytest.raises(DeviceError, match=said):
@@ -52,7 +52,7 @@ def test_the_local_kaggle_is_believed(monkeypatch):
 
 
 def test_a_number_of_devices_that_the_user_chose_stays(monkeypatch):
-    """Also where that number does not divide the batch: training then says so."""
+    """Even if it does not divide the batch, which training then reports."""
     assert jax.device_count() == 8  # from now on JAX refuses another number
     assert backend.use_every_core(12)  # tests/conftest.py chose eight in XLA_FLAGS
 
@@ -85,7 +85,7 @@ R1 = json.dumps({"run_id": "r1"})
     ids=["competition", "without a sample", "file", "artifact"],
 )
 def test_inputs_are_found_in_each_layout_and_in_both_at_once(tmp_path, new, name, find):
-    """Kaggle moved its inputs; for a while a session may see them at both places."""
+    """Kaggle moved its inputs; a session may see both places for a while."""
     flat = new.split("/")[-1]
     for place in (new, flat):
         folder = put(tmp_path / place / place / name, R1)
@@ -107,7 +107,7 @@ def test_inputs_are_found_in_each_layout_and_in_both_at_once(tmp_path, new, name
 def test_files_that_are_only_in_an_archive_are_unpacked_beside_the_mount(
     tmp_path, capsys, needs, unpacked
 ):
-    """The competition's folder is read-only, and archives that nothing reads stay packed."""
+    """The competition's folder is read-only, and unneeded archives stay packed."""
     folder = put(tmp_path / "competitions/leaves" / "read.me")
     put(folder / "more" / "other.txt")
     for name, held in (
@@ -133,7 +133,7 @@ def test_files_that_are_only_in_an_archive_are_unpacked_beside_the_mount(
 
 
 def test_images_at_the_top_of_the_folder_are_there(tmp_path, capsys):
-    """`inspect` then writes train_images=".", which is no pattern of `glob`."""
+    """`inspect` then writes train_images=".", which `glob` refuses as a pattern."""
     folder = put(tmp_path / "competitions/leaves" / "1.png")
     put(folder / SAMPLE)
     needs = ("train.csv", ".")
@@ -148,7 +148,7 @@ def test_images_at_the_top_of_the_folder_are_there(tmp_path, capsys):
 
 
 def test_a_missing_competition_is_refused_with_a_listing(tmp_path):
-    """A listing saves a session that would only look around."""
+    """Without a listing it would take a session to look around."""
     put(tmp_path / "competitions" / "other" / SAMPLE)
 
     with pytest.raises(DataError, match=r"competitions/other/sample_submission\.csv"):
@@ -181,7 +181,7 @@ def test_an_artifact_is_found_beside_others_and_an_older_one_is_named(tmp_path):
 
 
 def test_a_listing_of_many_files_is_short(tmp_path):
-    """It is a message, and it must not take minutes to make."""
+    """It is for a message, and must not take minutes."""
     for index in range(300):
         put(tmp_path / "competitions" / "digits" / "train" / f"{index:04d}.png")
     put(tmp_path / "datasets" / "ann" / "x" / "y.csv")
@@ -195,7 +195,7 @@ def test_a_listing_of_many_files_is_short(tmp_path):
 
 @pytest.fixture
 def command(competition, written_config, tiny, tmp_path):
-    """Return the words that train."""
+    """Return the arguments of a training."""
     given = ["--config", written_config(tiny), "--input", competition, "--output", tmp_path / "out"]
     return ["train", *map(str, given)]
 
@@ -229,7 +229,7 @@ def test_a_taken_port_is_reported_before_the_others_wait(command, capsys):
 
 @pytest.mark.parametrize("text", [None, "", "[]", "{", "{}", "[" * 100_000], ids=range(6))
 def test_a_notebook_without_its_bundle_is_refused(tmp_path: Path, text):
-    """Usage: it was not pushed by us."""
+    """A usage error: it was not pushed by us."""
     if text is not None:
         (tmp_path / "bundle.json").write_text(text)
 

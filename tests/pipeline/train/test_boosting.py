@@ -24,7 +24,7 @@ LIMITS = {"max_leaf_nodes": trees.LEAVES, "max_depth": trees.DEPTH, "random_stat
 
 
 def rows(number: int, seed: int = 0) -> np.ndarray:
-    """Return values of a grid of fewer than 255, so that thresholds lie between two of them."""
+    """Return values on a grid of fewer than 255, so that thresholds lie between them."""
     return np.random.default_rng(seed).normal(size=(number, 5)).round(1).astype(np.float32)
 
 
@@ -33,7 +33,7 @@ def asks(target: str, outputs: int):
 
 
 def close(ours: np.ndarray, theirs: np.ndarray) -> bool:
-    """Return whether they differ as sums of float32 and of float64 do."""
+    """Return whether they differ by no more than sums in float32 and in float64."""
     rounding = trees.ITERATIONS * np.finfo(np.float32).eps * np.abs(theirs).max()
     return bool(np.abs(ours - theirs.reshape(ours.shape)).max() <= rounding)
 
@@ -89,7 +89,7 @@ def test_labels_without_rows_are_unlikely(labels):
 
 
 def test_no_threshold_is_the_value_of_a_row():
-    """Another device computes such a row a little larger, and it would go the other way."""
+    """Another device may compute such a row a little larger, which would change its side."""
     seen = np.random.default_rng(0).normal(size=(2_000, 3)).astype(np.float32)
     labels = np.random.default_rng(1).integers(0, 2, 2_000)
 

@@ -36,7 +36,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_the_newest_of_two_checkpoints_comes_back_as_it_was(tmp_path):
-    """Names, values, types and details; the older one stays, in case it is torn."""
+    """Names, values, types and details; the older one stays, in case the newest is corrupt."""
     assert checkpoint.latest(tmp_path) is checkpoint.latest(tmp_path / "nowhere") is None
     saved(tmp_path, 3, 5, 7, 12)
 
@@ -51,7 +51,7 @@ def test_the_newest_of_two_checkpoints_comes_back_as_it_was(tmp_path):
 
 
 def edit(before: str, after: str) -> Callable[[Path], object]:
-    """Return what changes the manifest's text once."""
+    """Return a function that changes the manifest's text once."""
     path = "manifest.json"
     return lambda folder: (folder / path).write_text(
         (folder / path).read_text().replace(before, after, 1)
@@ -96,7 +96,7 @@ def test_an_invalid_checkpoint_is_skipped_for_the_one_before_it(tmp_path, spoil,
 
 @pytest.mark.parametrize("most", [100, pytest.param(3000, marks=pytest.mark.slow)])
 def test_a_flipped_bit_makes_a_checkpoint_invalid(tmp_path, most):
-    """In the state or in the manifest; the one before it is taken."""
+    """In the state or in the manifest; the one before it is used."""
     folder = saved(tmp_path, 1, 2)
 
     @settings(max_examples=most)
@@ -117,7 +117,7 @@ def test_a_flipped_bit_makes_a_checkpoint_invalid(tmp_path, most):
 
 
 def test_folders_with_similar_names_are_neither_read_nor_removed(tmp_path):
-    """A copy that somebody made is neither read nor removed."""
+    """For example somebody's copy."""
     for stray in ("step-00000009 (copy)", "step-9", "step-00000009.tmp"):
         (tmp_path / stray).mkdir()
     (tmp_path / "step-00000008").write_text("x")
@@ -133,7 +133,7 @@ def test_folders_with_similar_names_are_neither_read_nor_removed(tmp_path):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("size", "words"), [(10**6, 1), (1, 10**6)], ids=["state", "manifest"])
 def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path, size, words):
-    """Wherever in a save it fills up; the exit code says disk."""
+    """At any moment of a save; the exit code is that of a disk error."""
     saved(tmp_path, 1)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
@@ -150,7 +150,7 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path, size, words):
 
 
 def test_a_run_is_set_aside_with_its_files_and_nothing_is_deleted(tmp_path):
-    """--fresh can be regretted; history without its checkpoints would be that of nothing."""
+    """Someone may regret --fresh; and a history without its checkpoints is of no use."""
     folder, history = tmp_path / "checkpoints", tmp_path / "history.csv"
     checkpoint.set_aside(folder, [history])
     assert names(tmp_path) == ["checkpoints"]  # nothing was saved yet

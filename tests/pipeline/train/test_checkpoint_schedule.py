@@ -8,7 +8,7 @@ from pipeline.train.checkpoint import SHARE, Saver
 
 
 def costing(*seconds: float) -> Saver:
-    """Return a saver that has written checkpoints at these costs."""
+    """Return a saver that has measured these costs."""
     saver = Saver(None, 0)
     saver.costs += seconds
     return saver

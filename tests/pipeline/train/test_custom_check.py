@@ -63,7 +63,7 @@ READERS = [
 
 @pytest.fixture
 def own(tmp_path):
-    """Return a function: the config of the example's file, in which texts are replaced."""
+    """Return a function that makes the config of the example, with texts replaced."""
 
     def made(*changes):
         text = WHOLE
@@ -134,7 +134,7 @@ def test_a_metric_that_fails_without_a_class_is_refused_before_training(own):
 
 
 def test_valid_custom_functions_are_accepted(own):
-    """Each way to write a function that is read from its signature or its file."""
+    """With each way to write them that their signature or file allows."""
     kept = "import dataclasses\n@dataclasses.dataclass\nclass Kept:\n    b: int\n\n\ndef focal("
     config = own(
         ("(truth, labels)", "(truth, labels, beta: float = 2.0)"),
@@ -159,7 +159,7 @@ def test_a_module_beside_the_file_counts_as_its_code(own, tmp_path, monkeypatch)
 
 
 def test_functions_that_changed_since_the_training_are_refused(own):
-    """An artifact's config has their sha256 only."""
+    """The config of an artifact has only their sha256."""
     example = own()
     trained = configs.from_json(example.to_json())
     custom_code.require(trained, custom_code.digest(example))
@@ -175,7 +175,7 @@ def test_functions_that_changed_since_the_training_are_refused(own):
 
 
 def test_a_package_of_several_files_is_a_config(tmp_path, monkeypatch):
-    """With the sha256 of all of them."""
+    """Its digest covers all its files."""
     folder = tmp_path / "several"
     folder.mkdir()
     start, rest = WHOLE.replace('name="leaves"', 'name="several"').split("def focal", 1)
@@ -198,7 +198,7 @@ def test_a_package_of_several_files_is_a_config(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_run_resumes_with_the_same_custom_functions_alone(own, competition, tiny, tmp_path):
-    """data/test_custom_readers.py infers with a reader of its own, by two processes."""
+    """data/test_custom_readers.py infers with a custom reader, in two processes."""
     names = ("name", "loss", "metric", "augment")  # a model compiles longer
     example, quiet, out = own(), {"show": lambda line: None}, tmp_path / "out"
     config = replace(tiny, epochs=2, **{name: getattr(example, name) for name in names})

@@ -18,7 +18,7 @@ ROWS = np.random.default_rng(1).permutation(50)[:37]
 
 
 class Drawing:
-    """What a feed needs of a step."""
+    """The part of a step that a feed uses."""
 
     def __init__(self, devices, steps_per_call=1):
         self.steps_per_call = steps_per_call
@@ -26,12 +26,12 @@ class Drawing:
         self.augmentation = self
 
     def draws(self, step):
-        """Return a number a place."""
+        """Return a number for each place."""
         return np.full((16, 1), step, np.int32)
 
 
 def fed(way, devices, calls=1, monkeypatch=None):
-    """Return the images, labels and draws of each call over two epochs, as a step sees them."""
+    """Return the images, labels and draws of each call over two epochs, as a step gets them."""
     step = Drawing(devices, calls)
     batches = Batches(IMAGES, np.arange(50), batch=16, seed=3, rows=ROWS)
     spans = [(first, min(calls, 5 - first)) for first in range(0, 5, calls)]

@@ -27,7 +27,7 @@ def linear(asked, tmp_path, hub):
 
 
 def test_a_linear_model_goes_through_the_chain(linear, tmp_path):
-    """The network stays to the bit, is in the artifact once, and one model of all rows predicts."""
+    """The network keeps its bits and is stored once; a single model of all rows predicts."""
     folder, lines = write_competition(tmp_path / "competition", train=80), []
 
     config = replace(linear, class_weights="balanced")
@@ -47,7 +47,7 @@ def test_a_linear_model_goes_through_the_chain(linear, tmp_path):
 
 
 def test_features_are_computed_once(linear, tmp_path, monkeypatch):
-    """Also where the session ends between two of their files."""
+    """Also if the session ends between two of their files."""
     monkeypatch.setattr(frozen_features, "BLOCK", 32)
     monkeypatch.setattr(frozen_features, "SHOWN", 60)
     folder, out, lines = write_competition(tmp_path / "competition", train=80), tmp_path / "out", []
@@ -120,7 +120,7 @@ CONFIG = Config(
 
 
 def test_texts_from_a_custom_reader_become_features(tmp_path, hub):
-    """Rows that it has not seen, from several inputs of whole numbers to the submission."""
+    """Unseen rows, from several integer inputs to the submission."""
     path = tmp_path / "texts.py"
     path.write_text(TEXTS)
     ids = [f"t{number}" for number in range(60, 100)]
@@ -161,7 +161,7 @@ def columns(target, outputs, rows, seed):
     ],
 )
 def test_each_target_is_learned(tiny, target, fields, outputs, seed):
-    """Of labels that follow from the features, rows that it has not seen."""
+    """On unseen rows, with labels that follow from the features."""
     config = replace(tiny, target=target, **fields)
     features, labels = columns(target, outputs, 3000, seed)
 

@@ -26,7 +26,7 @@ def by_name(config):
 @pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize("kind", ["DINOV3Backbone", "ViTBackbone", "SigLIPVisionEncoder"])
 def test_each_block_of_a_transformer_is_a_part(asked, tmp_path, kind):
-    """The embedding lies below the first block, a norm above the last one belongs to it."""
+    """The embedding lies below the first block; a norm above the last block belongs to it."""
     source = preset(tmp_path, kind, {**SIZES[kind], "num_layers": 4})
     found = by_name(replace(asked, pretrained=source))
 

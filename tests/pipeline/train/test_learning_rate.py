@@ -115,7 +115,7 @@ def test_each_limit_of_a_rule_has_a_warning(config, images, said):
 
 @pytest.mark.parametrize("name", ["digits", "digits_csv", "diabetes", "breast_cancer"])
 def test_the_first_runs_of_a_newcomer_warn_of_nothing(name):
-    """They come with the template, and score well: a warning there is a false one."""
+    """They come with the template and score well, so a warning would be wrong."""
     there(f"pipeline/configs/{name}.py")
     config = load(name)
     table = competitions.EMBEDDED[config.competition]().training["train.csv"]
@@ -126,14 +126,14 @@ def test_the_first_runs_of_a_newcomer_warn_of_nothing(name):
 
 
 def test_the_keras_optimizer_takes_whole_numbers_and_clips_all_gradients_together():
-    """Keras takes no int for some; what else it gets is tried in tests/numerics."""
+    """Keras refuses an int for some; tests/numerics covers the other numbers."""
     for numbers in ({"name": "sgd", "momentum": 0}, {"name": "adam", "beta_1": 0, "base_rate": 1}):
         applied = at(4, clip_norm=2.5, **numbers)
         assert optimizer(DIGITS, applied, []).global_clipnorm == 2.5
 
 
 def test_weight_decay_leaves_out_biases_and_normalization():
-    """Without a gradient, decay is all that an update does. A GRU's bias has two rows."""
+    """Without a gradient, an update only decays. A GRU's bias has two rows."""
     shapes = {"kernel": (2, 3), "gamma": (3,), "recurrent": (2, 2), "bias": (2, 4)}
     variables = [keras.Variable(np.ones(shape), name=name) for name, shape in shapes.items()]
     applied = at(1, name="sgd", base_rate=0.1, weight_decay=0.1)
@@ -148,7 +148,7 @@ def test_weight_decay_leaves_out_biases_and_normalization():
 
 
 def rates(steps: np.ndarray, **change: object) -> tuple[learning_rate.Applied, np.ndarray]:
-    """Return the numbers of a run of 64 images an epoch, and its learning rate at some steps."""
+    """Return the numbers of a run of 64 images per epoch, and its learning rate at some steps."""
     names = ("schedule", "decay_share", "base_rate")
     numbers = {name: change.pop(name) for name in names if name in change}
     optimizer = replace(DIGITS.optimizer, base_batch=64, **numbers)
@@ -164,7 +164,7 @@ def rates(steps: np.ndarray, **change: object) -> tuple[learning_rate.Applied, n
     st.floats(0.01, 0.99),
 )
 def test_each_schedule_rises_without_a_jump_and_falls_to_zero(name, total, warmup, decay):
-    """Between two steps it changes by no more than the steepest half cosine does."""
+    """Between two steps it changes no more than the steepest half cosine."""
     assume(warmup or name != "one_cycle")
     share = {"decay_share": decay} if name == "constant" else {}
     change = {"epochs": total, "warmup_epochs": warmup * total, "schedule": name, **share}

@@ -27,7 +27,7 @@ def half():
 
 
 def after(start, outcomes):
-    """Return the scales after steps whose gradients are finite or not."""
+    """Return the scales after steps with finite or infinite gradients."""
     scale, values = LossScale(jnp.float32(start), jnp.int32(0)), []
     for finite in outcomes:
         scale = scale.after(jnp.array(finite))
@@ -46,7 +46,7 @@ def test_the_scale_halves_at_each_overflow_and_doubles_after_many_steps(monkeypa
 
 @pytest.mark.usefixtures("half")
 def test_a_step_whose_loss_is_infinite_changes_no_weight(small, batch):
-    """The schedule goes on, and the next step is as if that had not been."""
+    """The schedule continues, and the next step is as usual."""
     images, labels = batch
     config = replace(small, optimizer=replace(small.optimizer, ema_momentum=0.9))
     step, state = made(config)
@@ -71,7 +71,7 @@ def test_a_step_whose_loss_is_infinite_changes_no_weight(small, batch):
 
 @pytest.mark.usefixtures("half")
 def test_gradients_that_are_not_finite_without_a_scale_end_the_run(small, batch):
-    """It is not float16 that is too small: the loop refuses weights that are not finite."""
+    """Then float16 is not the reason: the loop refuses weights that are not finite."""
     images, labels = batch
     step, state = made(small)
     state = state._replace(scale=state.scale._replace(value=state.scale.value / FIRST))
@@ -83,7 +83,7 @@ def test_gradients_that_are_not_finite_without_a_scale_end_the_run(small, batch)
 
 
 def test_a_run_resumes_in_another_precision(small, batch):
-    """As one that began on a TPU, in bfloat16, on a T4: the scale begins and ends with float16."""
+    """For example from a TPU, in bfloat16, to a T4: only float16 has a scale."""
     plain, state = made(small)
     before = plain.layout.to_arrays(state)
     keras.config.set_dtype_policy("mixed_float16")
@@ -166,7 +166,7 @@ def test_fifty_steps_end_within_the_rounding_of_float16(custom, seed):
 
 
 def test_a_network_that_overflows_in_float16_is_detected(custom):
-    """A run whose precision was chosen here then trains in float32."""
+    """A run with automatic precision then trains in float32."""
     large = """
 def made(images, num_classes, momentum):
     x = layers.Dense(8)(layers.Flatten()(images))

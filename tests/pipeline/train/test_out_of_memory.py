@@ -21,7 +21,7 @@ from pipeline.train.step import TrainStep
 def test_memory_that_runs_out_after_the_first_call_names_the_edit(
     competition, tiny, tmp_path, monkeypatch, error, said
 ):
-    """It changes no result. Any other refusal of the devices stays what it is."""
+    """The edit changes no result. Any other error of the devices stays as it is."""
     train, calls = TrainStep.train, []
 
     def starved(self, *given):
@@ -44,7 +44,7 @@ def test_memory_that_runs_out_after_the_first_call_names_the_edit(
 def test_a_micro_batch_that_fits_is_kept_for_later_folds_and_sessions(
     competition, tiny, tmp_path, monkeypatch
 ):
-    """Each would compile first what does not fit, which takes minutes on a TPU."""
+    """Otherwise each would first compile a step that does not fit, minutes on a TPU."""
     train, tried = TrainStep.train, []
 
     def starved(self, *given):

@@ -70,7 +70,7 @@ def rounding(config, phase, batch):
 
 
 def test_a_step_of_smaller_images_augments_them_and_then_resizes_them(growing):
-    """It is the step of a config of that size, on such images."""
+    """It equals the step of a config of that size, on such images."""
     (images,), labels = drawn()
     augmentation = Augmentation(growing.data, growing.seed, growing.batch)
     changed, _ = augmentation.applied(images, augmentation.draws(0))
@@ -119,7 +119,7 @@ def test_the_models_of_smaller_images_have_no_numbers(growing):
 
 
 def examples():
-    """Return 96 images of 16 x 16 whose brightness tells the label."""
+    """Return 96 images of 16 x 16 whose brightness determines the label."""
     random, labels = np.random.default_rng(0), np.arange(96, dtype=np.int32) % 4
     pixels = random.integers(0, 60, (96, 16, 16, 1)) + 60 * labels[:, None, None, None]
     target = Target("classes", tuple("abcd"))
@@ -127,7 +127,7 @@ def examples():
 
 
 def trained(config, folder, stops=(), show=str):
-    """Train with a resume after each of some steps, and return what training returns."""
+    """Train with a resume after each of some steps, and return the result."""
     for stop in (*stops, None):
         given = {"examples": examples(), "max_steps": stop, "show": show}
         run = training.train(config, folder, folder, **given)
@@ -135,7 +135,7 @@ def trained(config, folder, stops=(), show=str):
 
 
 def test_a_run_resumes_in_each_phase_to_the_bit(growing, tmp_path):
-    """Before, at and after each border, with a head that trains alone at first."""
+    """Before, at and after each change of phase, with a head that trains alone at first."""
     config, lines = replace(growing, frozen_epochs=1), []
     applied = trained(config, tmp_path / "whole", show=lines.append).manifest["applied"]
     frozen, grown = applied["frozen_steps"], *applied["growing_steps"]
@@ -242,7 +242,7 @@ def made(images, *_):
 
 
 def test_a_custom_step_that_takes_full_images_alone_is_refused(growing, custom):
-    """Before anything is read; one that computes by `step.compute` is not."""
+    """Before anything is read. A step that uses `step.compute` is accepted."""
     fields = {"data": growing.data, "progressive": (0.5,), "train_step": "own"}
     config = custom(OWN.replace("CALL", WHOLE_ALONE) + SIMPLE, **fields)
     with pytest.raises(ConfigError, match=r"'own'.* ended with .*line \d+\)"):
@@ -253,7 +253,7 @@ def test_a_custom_step_that_takes_full_images_alone_is_refused(growing, custom):
 
 @pytest.fixture
 def published(tiny, tmp_path):
-    """Return a function: the config of a preset of such a network, for images of 32 x 32."""
+    """Return a function that makes a config of a published network, for images of 32 x 32."""
 
     def made(kind, patch, share):
         source = preset(tmp_path, kind, {**SIZES[kind], "patch_size": patch})

@@ -15,13 +15,13 @@ from tests.shipped import shipped
 
 
 def going_on(folder: Path, step: int) -> Progress:
-    """Return the progress of a run that begins, or goes on, at a step."""
+    """Return the progress of a run that starts or resumes at a step."""
     return Progress(folder, shipped("digits"), step, 100, str, None)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return the output of a run that wrote three epochs of ten steps, and a line at each."""
+    """Return the output of a run with three epochs of ten steps, and a line for each epoch."""
     progress = going_on(tmp_path, 0)
     for epoch in (1, 2, 3):
         progress.epoch({"epoch": epoch, "step": 10 * epoch, "loss": 0.5})
@@ -48,7 +48,7 @@ def steps(folder: Path) -> tuple[list[int], list[int]]:
     ],
 )
 def test_lines_that_a_kill_interrupted_are_dropped(folder, name, torn):
-    """Wherever it was cut, and whatever else is none of ours."""
+    """At any place; and any other line that is not ours."""
     with (folder / name).open("a", newline="", encoding="latin-1") as file:
         file.write(torn)
 
@@ -63,7 +63,7 @@ JSON = st.integers() | st.floats() | st.text() | st.booleans() | st.lists(st.int
 
 
 def test_a_full_disk_leaves_the_history_as_it_was(folder):
-    """It is written anew beside its place, and renamed."""
+    """The new file is written beside it, and renamed."""
     before = (folder / "history.csv").read_bytes()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
@@ -78,7 +78,7 @@ def test_a_full_disk_leaves_the_history_as_it_was(folder):
 
 @given(st.dictionaries(st.sampled_from([*WORDS, "eta_seconds", "other"]), JSON))
 def test_any_line_of_a_log_reads_as_one_line_of_text(line):
-    """A log may hold what anybody wrote."""
+    """A log may contain anything."""
     words = in_words(line)
 
     assert words.isprintable() and len(words) < 300

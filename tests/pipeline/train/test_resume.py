@@ -17,7 +17,7 @@ NEWEST = "checkpoints/step-00000040"
 
 
 def left(folder: Path, run_id: str = "r1", step: int = 40, fold: str = "") -> Path:
-    """Write what a session leaves."""
+    """Write the files of a session."""
     place = folder / fold
     checkpoint.save(place / "checkpoints", step, {"w": np.arange(5.0) + step}, {"run_id": run_id})
     (place / "history.csv").write_text("epoch,step\n1,40\n")
@@ -28,7 +28,7 @@ def left(folder: Path, run_id: str = "r1", step: int = 40, fold: str = "") -> Pa
 def expected(
     folder: Path, run_id: str = "r1", step: int = 40, newest: str = NEWEST
 ) -> dict[str, Any]:
-    """Return what the bundle carries of it."""
+    """Return the bundle's record of it."""
     files = {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.rglob("*")
@@ -38,7 +38,7 @@ def expected(
 
 
 def flat(folder: Path, target: Path) -> None:
-    """Lay it out as a dataset, which has no folders."""
+    """Copy it as a dataset, which has no folders."""
     target.mkdir(parents=True)
     for path in folder.rglob("*"):
         if path.is_file():
@@ -64,7 +64,7 @@ def taken(expect: dict[str, Any], inputs: Path, output: Path) -> list[str]:
     ],
 )
 def test_the_files_of_a_session_are_restored_from_every_layout(tmp_path, place, lay):
-    """File by file, so that training finds its folders as it left them: one a fold."""
+    """File by file, so that training finds one folder per fold."""
     folder, working = tmp_path / "left", tmp_path / "working"
     left(left(folder, step=120, fold="fold-1"), fold="fold-2")
     expect = expected(folder, newest=f"fold-2/{NEWEST}")
@@ -89,7 +89,7 @@ def test_the_files_of_a_session_are_restored_from_every_layout(tmp_path, place, 
     ids=["an older output", "the same step of another run", "nothing", "a file is missing"],
 )
 def test_an_unexpected_mount_is_refused_by_name(tmp_path, mount, said):
-    """Plausible, and a session lost: with what is there, and ways on."""
+    """It would lose a session. The message lists the mounted runs and the commands."""
     expect, place = expected(left(tmp_path / "left")), tmp_path / "input" / "notebooks/ann/x"
     place.parent.mkdir(parents=True)
     mount(place)
@@ -102,7 +102,7 @@ def test_an_unexpected_mount_is_refused_by_name(tmp_path, mount, said):
 
 
 def test_a_changed_file_is_refused_and_not_copied(tmp_path, flipped):
-    """By one bit; where nothing is expected, a run begins, whatever is mounted."""
+    """A single bit. If nothing is expected, a new run starts, whatever is mounted."""
     folder, working = left(tmp_path / "input" / "digits-train-tpu"), tmp_path / "working"
     expect = expected(folder)
     flipped(folder / NEWEST / "state.npz", 99)
@@ -116,7 +116,7 @@ def test_a_changed_file_is_refused_and_not_copied(tmp_path, flipped):
 
 
 def test_a_cell_that_runs_twice_restores_nothing(tmp_path):
-    """The run is further by then."""
+    """The run has advanced by then."""
     expect = expected(left(tmp_path / "input" / "digits-train-tpu"))
     taken(expect, tmp_path / "input", tmp_path / "working")
     left(tmp_path / "working", step=80)

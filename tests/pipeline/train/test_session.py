@@ -38,7 +38,7 @@ def trap() -> Iterator[object]:
 def test_a_run_that_has_to_end_saves_its_state_and_shows_why(
     competition, tiny, tmp_path, trap, why
 ):
-    """Its session is nearly over, or a scheduler is about to kill it."""
+    """Because its session is nearly over, or a scheduler is about to kill it."""
     said: list[str] = []
 
     def show(line: str) -> None:
@@ -88,7 +88,7 @@ def test_ctrl_c_saves_what_was_trained(trap, competition, tiny, written_config, 
 
 
 def test_ctrl_c_pressed_twice_ends_at_once(trap, tmp_path):
-    """And means again what it meant before."""
+    """Afterwards Ctrl-C has its former effect."""
     with pytest.raises(KeyboardInterrupt), Session(None, tmp_path) as session:
         os.kill(os.getpid(), signal.SIGINT)
         assert session.over(0) == "asked to stop (Ctrl-C)"
@@ -127,7 +127,7 @@ def test_a_run_that_hangs_writes_its_stacks_and_ends(tmp_path, in_the_way):
 
 
 def test_a_run_that_makes_progress_is_left_alone(tmp_path, monkeypatch):
-    """Progress moves the clock of the watchdog: 30 s and 30 s are no minute."""
+    """Progress resets the watchdog: 30 s and 30 s are not a minute."""
     now, looked, ended = [0.0], threading.Semaphore(0), threading.Event()
 
     def clock() -> float:
@@ -162,7 +162,7 @@ def test_the_margin_is_five_minutes_and_of_a_short_session_a_twentieth(tmp_path,
 
 
 def test_a_session_in_another_thread_goes_without_signals(tmp_path):
-    """Python lets only the main thread take them."""
+    """Python lets only the main thread handle them."""
     before, said = signal.getsignal(signal.SIGTERM), []
 
     def enter() -> None:

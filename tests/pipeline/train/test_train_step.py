@@ -25,7 +25,7 @@ compiled, computed = {}, {}  # by what `begun` and `after` were asked for
 
 @pytest.fixture
 def small(tiny):
-    """A batch of 32 images in 4 groups of 8, and one layer: the sums are those of any model."""
+    """A batch of 32 images in 4 groups of 8, and one layer: enough for all sums."""
     return replace(
         tiny,
         batch=BATCH,
@@ -49,7 +49,7 @@ def batch():
 
 
 def made(config, replicas=1, change=lambda model: None):
-    """Return (step, state) of a fresh model, which may be changed, on so many of the devices."""
+    """Return (step, state) of a fresh model, which `change` may edit, on a number of devices."""
     distribution = None
     if replicas > 1:
         distribution = keras.distribution.DataParallel(
@@ -72,7 +72,7 @@ def made(config, replicas=1, change=lambda model: None):
 
 
 def begun(config, replicas):
-    """Return (step, state, arrays at the start); it is compiled once for all tests."""
+    """Return (step, state, arrays at the start), compiled once for all tests."""
     asked = json.dumps([config.to_json(), replicas])
     if asked not in compiled:
         step, state = made(config, replicas)
@@ -81,7 +81,7 @@ def begun(config, replicas):
 
 
 def given(step, batch):
-    """Return what a call takes: the batch with the draws of the first step, on the devices."""
+    """Return a call's batch with the draws of the first step, on the devices."""
     draws = np.stack([step.augmentation.draws(0)] * len(batch[0]))
     return Batch(*replication.put(step.mesh, *batch, draws, axis=1))
 
@@ -105,7 +105,7 @@ def after(config, batch, replicas=1, steps=1, seed=None):
 
 
 def rounding(config, batch, steps=1):
-    """Return how far the state after some steps may be from that of another order of additions."""
+    """Return the distance that another order of additions may cause after some steps."""
     whole = after(config, batch, steps=steps)
     nudges = (after(config, batch, steps=steps, seed=seed) for seed in SEEDS)
     return TIMES * max(apart(other, whole) for other in nudges)
@@ -126,7 +126,7 @@ def test_images_that_lie_on_the_devices_train_like_images_that_are_sent(small, b
 
 
 def test_micro_batches_add_up_to_the_batch(small, batch):
-    """BatchNorm and dropout included, since both belong to a group and not to a micro-batch."""
+    """Including BatchNorm and dropout, which belong to a group, not to a micro-batch."""
     whole, parts = after(small, batch), after(replace(small, micro_batch=8), batch)
 
     assert apart(parts, whole) < rounding(small, batch)
@@ -150,7 +150,7 @@ def test_replicas_add_up_to_the_batch(small, size, group, replicas):
 
 
 def test_labels_are_mixed_as_images_are(small, batch):
-    """Where both partners are one image, a mixture changes the labels alone."""
+    """If both partners are the same image, a mixture changes the labels alone."""
     plain = replace(small, data=replace(small.data, crop_padding=0, flip=False))
     mixing = replace(plain, data=replace(plain.data, mixup=0.4))
     pairs = batch[0][:, ::2].repeat(2, axis=1), batch[1]
@@ -185,7 +185,7 @@ def test_a_row_of_weight_two_counts_as_two_also_where_it_is_mixed(small, batch, 
 
 
 def branched(images, num_classes, batchnorm_momentum, *, drop_path=0.0):
-    """Return logits of a residual block of one pixel, which has regularizers."""
+    """Return the logits of a residual block of one pixel, with regularizers."""
     penalty = keras.regularizers.L2(0.01)
     x = keras.layers.Flatten(name="flat")(images)
     x = keras.layers.Dense(8, activation="gelu", kernel_regularizer=penalty, name="first")(x)
@@ -197,7 +197,7 @@ def branched(images, num_classes, batchnorm_momentum, *, drop_path=0.0):
 
 @pytest.mark.slow
 def test_all_options_of_a_recipe_are_the_same_whatever_the_machine(small, batch, monkeypatch):
-    """Every image, weight of a row, dropped branch and norm of a gradient is the batch's own."""
+    """The batch determines images, weights of rows, dropped branches and gradient norms."""
     monkeypatch.setitem(architectures.MODELS, "branched", branched)
     plain = replace(small, model="branched", model_options={}, drop_path=0.3)
     augmented = {"flip_vertical": True, "rotate": True, "crop_scale": 0.3}
@@ -269,7 +269,7 @@ def test_dropout_differs_between_places_and_between_steps(small, batch):
 
 
 def test_a_step_has_one_all_reduce_whatever_the_accumulation(small, batch):
-    """Micro-batches are added up where they are; only the sum travels."""
+    """Each replica sums its micro-batches; only the sum travels."""
     step, state, _ = begun(replace(small, micro_batch=8), 2)
 
     program = step.lowered(state, (), given(step, batch)).compile().as_text()
@@ -279,7 +279,7 @@ def test_a_step_has_one_all_reduce_whatever_the_accumulation(small, batch):
 
 
 def test_a_call_of_several_steps_takes_only_the_requested_ones(small, batch):
-    """The last call of an epoch is padded, since another shape would be compiled again."""
+    """The last call of an epoch is padded, since another shape would need another program."""
     several = tuple(np.concatenate([array] * 4) for array in batch)
     step, state = made(small)
     state, report = step.train(state, (), given(step, several), 3)

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def quiet(line: str) -> None:
-    """Take a line that a user would see."""
+    """Ignore a line for the user."""
 
 
 def history(output: Path) -> list[dict[str, float]]:
@@ -56,7 +56,7 @@ def test_a_run_learns_on_every_device_and_leaves_the_process_as_it_was(trained):
 
 
 def test_the_validation_loss_is_the_mean_over_the_held_out_rows_alone(trained):
-    """Not over those, too, that fill up its last batch: 8 rows are held out, and a batch has 16."""
+    """Not over rows that fill up the last batch: 8 rows are held out, and a batch has 16."""
     _, output, _ = trained
     with np.load(output / "validation.npz") as file:
         truth, found = file["truth"], file["probabilities"]
@@ -89,7 +89,7 @@ def test_a_step_that_ends_several_epochs_counts_them(tiny, tmp_path):
 
 
 def test_batches_are_split_over_the_devices_and_weights_are_on_all_of_them(trained, tiny, tmp_path):
-    """To see eight devices is not to use them."""
+    """A run could see eight devices and use one."""
     seen: set[tuple[str, int, bool]] = set()
 
     def look(line: str) -> None:
@@ -162,7 +162,7 @@ def test_fields_that_do_not_affect_training_may_change_before_a_resume(trained, 
 
 @pytest.mark.parametrize("details", [{}, {"origin": {"config": 3}, "run_id": 1, "metrics": 3}])
 def test_a_checkpoint_of_another_program_is_refused(trained, tiny, tmp_path, details):
-    """Its folder has the same name by chance."""
+    """In a folder that has the same name by chance."""
     checkpoint.save(tmp_path / "out" / "checkpoints", 1, {"a": np.zeros(3)}, details)
 
     with pytest.raises(CheckpointError, match="changed since: the program"):
@@ -242,7 +242,7 @@ def test_inference_uses_the_averaged_weights(competition, tiny, tmp_path):
 def test_a_run_keeps_time_for_the_steps_under_way_and_for_a_validation(
     competition, tiny, tmp_path, monkeypatch
 ):
-    """Of a step of a minute, five lie between the last look at the clock and the checkpoint."""
+    """Five steps may lie between the last check of the clock and the checkpoint."""
     kept = []
 
     class Watched(training.Session):
@@ -331,7 +331,7 @@ def test_patience_and_keep_follow_the_competition_s_metric(
 
 
 def test_a_run_learns_from_the_rows_that_have_weights_alone(competition, tiny, tmp_path):
-    """All the way from the config to the last step: only one label's rows count."""
+    """From the config to the last step. Here only the rows of one label count."""
     weights = {"10": 0.0, "9": 0.0, "A b": 0.0}
     config = replace(tiny, class_weights=weights, epochs=4, warmup_epochs=0)
 

@@ -15,18 +15,18 @@ from pipeline.train import checkpoint, training, warm_start
 
 
 def quiet(line: str) -> None:
-    """Take a line that a user would see."""
+    """Ignore a line for the user."""
 
 
 def begun(config, first, fold=1, show=quiet):
-    """Return a model's weights after a warm start, and what is said of them."""
+    """Return a model's weights after a warm start, and their origin."""
     model = architectures.build(config)
     told = warm_start.begin(model, first, config, fold, show)
     return artifact.weights_of(model), told
 
 
 def compared(first, config, held, target, show=quiet):
-    """Return whether a first stage may have seen what a run with these rows holds out."""
+    """Return whether a first stage may have seen these held-out rows."""
     given = SimpleNamespace(target=target, encoding=None)
     return warm_start.compare(first, config, held, given, show)
 
@@ -93,7 +93,7 @@ def test_layers_of_only_one_model_start_at_random_and_are_shown(first, tiny):
 
 
 def test_a_layer_of_another_shape_is_refused_with_its_name(first, tiny):
-    """With both shapes and the edit, whatever the head has."""
+    """With both shapes and the edit; here the head differs, too."""
     wider = replace(tiny, num_classes=7, model_options={**tiny.model_options, "width": 24})
     name = next(iter(first.weights))
 
@@ -138,7 +138,7 @@ def test_the_same_fold_is_taken_and_other_folds_are_refused(first, tiny):
 
 
 def test_different_held_out_rows_and_classes_are_shown(first, tiny):
-    """Each may be meant, and none is to be overlooked."""
+    """Each may be intended, but nobody should overlook it."""
     lines: list[str] = []
     renamed = replace(first.target, names=("a", "b", "c", "d"))
 
@@ -164,7 +164,7 @@ def test_every_later_stage_warns_of_rows_that_an_earlier_stage_has_seen(first, t
 
 
 def test_checkpoints_of_another_run_below_the_output_are_not_its_own(trained, tiny, tmp_path):
-    """The first stage in a folder of the second one's output."""
+    """Here the first stage lies in the output of the second."""
     (tmp_path / "first" / "checkpoints" / "step-00000001").mkdir(parents=True)
     config = replace(tiny, init_from=str(trained[1]))
 
@@ -174,7 +174,7 @@ def test_checkpoints_of_another_run_below_the_output_are_not_its_own(trained, ti
 
 
 def test_a_dataset_is_found_where_it_is_mounted(trained, tiny, tmp_path, monkeypatch, flipped):
-    """In either layout, with a version or without; changed bytes are refused."""
+    """In either layout, with or without a version; changed bytes are refused."""
     monkeypatch.setattr(mounts, "root", lambda: tmp_path)
     source = replace(tiny, init_from="ann/first-stage/3")
     with pytest.raises(ConfigError, match=r"init_from='ann/first-stage/3'.*no such dataset"):
@@ -192,7 +192,7 @@ def test_a_dataset_is_found_where_it_is_mounted(trained, tiny, tmp_path, monkeyp
 
 
 def test_with_folds_it_is_needed_until_each_fold_has_a_checkpoint(trained, tiny, tmp_path):
-    """A fold that begins in a later session begins with the same weights."""
+    """A fold that starts in a later session starts from the same weights."""
     folded = replace(tiny, folds=2, init_from=str(trained[1] / "artifact"))
     places = [tmp_path / "fold-1", tmp_path / "fold-2"]
     for place, needed in zip(places, (True, False), strict=True):
