@@ -1,4 +1,4 @@
-"""What a training will take on an accelerator that is not here.
+"""Estimates what a training takes on an accelerator that is not here.
 
 In: a config. Out: numbers.
 """

@@ -1,6 +1,6 @@
-"""Accelerators, and the runtimes that one may train on: memory, speed, host, hours and price.
+"""Accelerators, and the runtimes to train on: memory, speed, host, hours and price.
 
-Datasheet figures, each with its source below. Nothing here was run on them but what says so.
+Datasheet figures, each with its source below. Nothing was measured on them unless it says so.
 """
 
 import math
@@ -13,17 +13,17 @@ GIB = 2.0**30
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One core: what a step is compiled for, and what its share of a batch has.
+    """One core of an accelerator.
 
     Attributes:
-        device: a part of what JAX calls it.
-        memory: bytes of a core that a program can have.
-        operations: in bfloat16 or float16, per second and core.
-        float32: operations per second and core in float32.
+        device: a part of JAX' name for it.
+        memory: bytes per core that a program can use.
+        operations: per second and core, in bfloat16 or float16.
+        float32: operations per second and core, in float32.
         bandwidth: bytes per second between a core and its memory.
-        topology: of eight cores as libtpu names it; "" for what is no TPU.
-        kind: as libtpu wants it in the environment.
-        bfloat16: whether trainings take it here without being asked, and not float16.
+        topology: libtpu's name for eight cores; "" unless it is a TPU.
+        kind: libtpu's environment variable for it.
+        bfloat16: whether trainings use bfloat16 by default, not float16.
     """
 
     device: str
@@ -55,8 +55,8 @@ A100 = Accelerator("A100", 0.9 * 40e9, 312e12, 19.5e12, 1.56e12)
 H100 = Accelerator("H100", 0.9 * 80e9, 989e12, 67e12, 3.35e12)
 H200 = Accelerator("H200", 0.9 * 141e9, 989e12, 67e12, 4.8e12)
 
-# Hours as people reported them in August and September 2026 for Kaggle, by quota, and as an
-# article had them for Colab Pro+.
+# Hours by quota: Kaggle's as people reported them in August and September 2026, those of Colab Pro+
+# from an article.
 SESSION_HOURS = {"TPU": 9.0, "GPU": 12.0, "Colab": 24.0}
 WEEKLY_HOURS = {"TPU": 20.0, "GPU": 30.0}
 # An article paid 5,767 yen for the 500 units of Colab Pro+ (another says "about 10 yen"). 100 units
@@ -66,16 +66,16 @@ YEN_PER_UNIT, USD_PER_UNIT = 5767 / 500, 0.0999
 
 @dataclass(frozen=True)
 class Runtime:
-    """A machine that somebody lends.
+    """A machine to train on.
 
     Attributes:
         title: for people.
-        core: of its accelerator; None: it has none.
+        core: of its accelerator, if any.
         cores: that a batch splits over.
-        sold: whose hours it takes: Kaggle's quota "TPU" or "GPU", or "Colab"; "": nobody's.
-        cpus, ram: of the host; ram in bytes. None: not known.
-        units: Colab's compute units per hour; None: not sold so.
-        retired: what is known of its end; "": nothing.
+        sold: the quota that it counts against: Kaggle's "TPU" or "GPU", "Colab", or "".
+        cpus, ram: of the host; ram in bytes. None if not known.
+        units: Colab's compute units per hour, if any.
+        retired: when it was retired, or "".
     """
 
     title: str
@@ -89,18 +89,18 @@ class Runtime:
 
     @property
     def session_hours(self) -> float | None:
-        """After which a session ends; None: no limit is known."""
+        """The longest session; None if no limit is known."""
         return SESSION_HOURS.get(self.sold)
 
     @property
     def weekly_hours(self) -> float | None:
-        """Of quota; None: none is known, or it is paid."""
+        """The weekly quota; None if there is none, or none is known."""
         return WEEKLY_HOURS.get(self.sold)
 
 
-# Kaggle's hosts: reported in August and September 2026; of two reports on the host of a v5e-8 (96
-# and 224 CPUs) the smaller one stands here. v3-8: Kaggle's old documentation. Colab: as an article
-# listed it; it may sell others today.
+# Kaggle's hosts: reported in August and September 2026. Two reports on a v5e-8's host had 96 and
+# 224 CPUs; this is the smaller one. v3-8: Kaggle's old documentation. Colab: from an article; it
+# may sell other machines today.
 RUNTIMES = {
     "tpu-v5e-8": Runtime("Kaggle TPU v5e-8", V5E, 8, "TPU", 96, 377e9),
     "tpu-v6e-8": Runtime("Kaggle TPU v6e-8, where a competition has it", V6E, 8, "TPU"),
@@ -130,7 +130,7 @@ CPU = "cpu"  # this machine
 
 
 def named(devices: str) -> str:
-    """Return the name of the machine that a run's manifest says it had; "": none is known.
+    """Return the name of the runtime for the devices in a run's manifest, or "" if unknown.
 
     >>> [named(f"{one} (gpu)") for one in ("2 x Tesla T4", "1 x Tesla T4", "1 x NVIDIA K80")]
     ['gpu-t4x2', '', '']
@@ -144,8 +144,8 @@ def named(devices: str) -> str:
 
 
 def precision(config: Config, core: Accelerator | None) -> str:
-    """Return Keras' policy that a config trains in on such cores, as
-    `pipeline.runtime.devices.precision` chooses it there.
+    """Return Keras' policy for a config on these cores, as `pipeline.runtime.devices.precision`
+    would choose it there.
     """
     if config.precision != "auto":
         return config.precision
@@ -156,13 +156,13 @@ def precision(config: Config, core: Accelerator | None) -> str:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a training takes of somebody's time and money; None where it is not known.
+    """The hours and the price of a training; None for what is not known.
 
     Attributes:
         hours: of the runtime.
-        sessions: that these hours take.
-        weeks: whose quota they take, this week included.
-        units, yen, usd: of Colab.
+        sessions: for these hours.
+        weeks: whose quota they need, including this week.
+        units, yen, usd: on Colab.
     """
 
     hours: float
@@ -177,13 +177,13 @@ def cost(
     runtime: Runtime, seconds: float, *, left: float | None = None,
     session_hours: float | None = None,
 ) -> Cost:  # fmt: skip
-    """Return what that many seconds cost.
+    """Return the cost of a training.
 
     Args:
-        runtime: where.
-        seconds: of training, with what surrounds it.
-        left: hours of quota that are left this week, as Kaggle says; None: all of them.
-        session_hours: after which the run ends itself on Kaggle; None: it does not.
+        runtime: to train on.
+        seconds: of the whole run.
+        left: hours of quota left this week; None means all of them.
+        session_hours: after which a run on Kaggle stops itself, if any.
 
     >>> [round(cost(RUNTIMES[name], 881).units, 2) for name in ("colab-t4", "colab-a100")]
     [0.48, 3.2]

@@ -1,15 +1,15 @@
-"""Compiled step: what a training step takes of a TPU that is not there, or of this machine's CPU.
+"""What a training step takes on a TPU that is not there, or on this machine's CPU.
 
-It is the program that a training compiles; nothing of it is computed. libtpu compiles on any x86
+The step is the training's own program, which is compiled and not run. libtpu compiles on any x86
 machine with Linux, for a topology in place of devices. Memory is what it allots; operations and
 bytes are what it counts.
 
-Near its limit it computes again what it would else keep, so memory grows there by another law than
-far below. It says what a batch needs that it refuses: that is a point of this law, from which the
-largest batch follows, and a third compilation confirms it (docs/dev/findings.md).
+Near its limit the compiler recomputes values in place of keeping them, so memory grows more slowly
+there. For a batch that it refuses it reports the memory needed. The largest batch follows from such
+a point, and a third compilation confirms it (docs/dev/findings.md).
 
-Results are kept in ~/.cache/kaggle-relay/plans (or under XDG_CACHE_HOME), a JSON file each, by what
-they follow from. They may be removed at any time.
+Results are cached in ~/.cache/kaggle-relay/plans (or under XDG_CACHE_HOME), one JSON file each. You
+can remove them at any time.
 """
 
 import hashlib
@@ -38,11 +38,11 @@ from workbench.plan.accelerators import RUNTIMES, Accelerator, precision
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 NO_LIBTPU = "libtpu is not installed: pip install -e '.[plan]'"
-BEYOND = 1.5  # times the batch at which all memory of the first one, were it for images, is used up
-BELOW = 0.99  # of the predicted limit, which is compiled to confirm it
+BEYOND = 1.5  # times the batch that would fill the memory if it grew as in the first compilation
+BELOW = 0.99  # of the predicted limit, to compile in order to confirm it
 ROOT = Path(__file__).resolve().parents[2]
-# Fields that change no program: how long a run is, and what is done around its steps. What `feed`
-# changes, images held on the devices, is said by what is computed.
+# Fields that do not change the program: the length of a run, and what happens around its steps. The
+# cache's key has the images held on the devices, which depend on `feed`.
 NOTHING = (
     "name", "competition", "epochs", "seed", "folds", "views", "keep", "patience", "handoff",
     "session_hours", "infer_hours", "progress_seconds", "checkpoint_seconds",
@@ -52,17 +52,17 @@ NOTHING = (
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the compiler says of one step, of each core.
+    """The compiler's report of one step, per core.
 
     Attributes:
-        memory: bytes at most; of a step that is refused those that it needs beside its arguments;
-            0: the compiler did not say.
+        memory: peak bytes. If the step is refused: the bytes that it needs besides its arguments,
+            or 0 if the compiler did not report them.
         operations: floating-point operations.
-        traffic: bytes that are read from memory and written to it.
-        collectives: how often cores wait for each other, by kind.
-        compile_seconds: here.
+        traffic: bytes read from memory and written to it.
+        collectives: number of exchanges between cores, by kind.
+        compile_seconds: on this machine.
         libtpu: its version.
-        refused: why the step does not fit; "": it fits.
+        refused: why the step does not fit, or "".
     """
 
     memory: float
@@ -78,14 +78,14 @@ def for_tpu(
     config: Config, runtime: str, policy: str = "", images: int = 0, cores: int = 8,
     show: Callable[[str], None] = lambda line: None,
 ) -> Compiled:  # fmt: skip
-    """Return what a TPU's compiler says of a step, now or earlier.
+    """Return a TPU compiler's report of a step, from the cache if possible.
 
     Args:
         runtime: of `workbench.plan.accelerators.RUNTIMES`, one with TPU cores.
-        policy: of Keras, which is the precision of the training; "": what trainings take there.
-        images: that lie on the devices; 0: the host sends each batch.
-        cores: of the runtime, which share each batch; eight at most.
-        show: takes a line before what takes long.
+        policy: of Keras, the precision of the training; "" for the runtime's default.
+        images: held on the devices; 0 if the host sends each batch.
+        cores: that share each batch; eight at most.
+        show: gets a line before a long step.
 
     Raises:
         ConfigError: if libtpu is not installed.
@@ -107,8 +107,8 @@ def for_tpu(
 
 
 def for_this_cpu(config: Config, count: int, policy: str, images: int = 0) -> tuple[float, float]:
-    """Return the bytes that a step takes of each of `count` devices of this machine's CPU, and
-    those of them that are only taken while it computes. The arguments are those of `for_tpu`.
+    """Return the bytes that a step takes on each of `count` devices of this machine's CPU, and the
+    part of them that is only taken while it computes. See `for_tpu` for the arguments.
     """
     import jax
 
@@ -130,20 +130,19 @@ def largest(
     fixed: float,
     most: int = 2**20,
 ) -> int:
-    """Return the largest batch that a compiler takes, found by three compilations at most; 0: none.
+    """Return the largest batch that a compiler accepts, or 0, after at most three compilations.
 
     Args:
         compiled: compiles a batch.
-        first: the batch to begin with.
-        unit: what a batch is a multiple of.
-        room: bytes of a core.
-        fixed: bytes of a core that do not grow with the batch: weights, and what the optimizer
-            keeps.
-        most: above which no batch is tried.
+        first: the batch to start from.
+        unit: batches are multiples of it.
+        room: bytes per core.
+        fixed: bytes per core that do not grow with the batch: weights and optimizer state.
+        most: the largest batch to try.
     """
     tried = {first: compiled(first)}
     if not tried[first].refused:
-        # At least a thousandth, lest the next batch be absurd where almost nothing grows.
+        # At least a thousandth, or the next batch would be absurd if almost nothing grows.
         growing = max(tried[first].memory - fixed, tried[first].memory / 1000)
         beyond = int(BEYOND * first * (room - fixed) / growing) // unit * unit
         beyond = max(min(max(beyond, first + unit), most), first)
@@ -157,7 +156,7 @@ def largest(
 
 
 def with_batch(config: Config, batch: int) -> Config:
-    """Return the config at another batch, with the same BatchNorm groups and no other rate."""
+    """Return the config with another batch, the same BatchNorm groups and the same rate."""
     group = config.batchnorm_batch or min(config.optimizer.base_batch, config.batch)
     optimizer = replace(config.optimizer, base_batch=batch)
     return replace(config, batch=batch, batchnorm_batch=group, optimizer=optimizer)
@@ -165,11 +164,12 @@ def with_batch(config: Config, batch: int) -> Config:
 
 @contextmanager
 def building(config: Config, policy: str, mesh: Any) -> Iterator[Any]:
-    """Build a `pipeline.train.step.TrainStep` in a policy of Keras, which holds within the block.
-    That of a linear model of features trains its last layer: beside it the pass computes nothing.
+    """Build a `pipeline.train.step.TrainStep` in a policy of Keras, which applies within the block.
+
+    For a linear model on features, the step trains the last layer, which costs almost nothing.
 
     Args:
-        mesh: of the devices, over which a batch splits.
+        mesh: of the devices that a batch splits over.
 
     Raises:
         ConfigError: if the model does not take images of this size.
@@ -197,9 +197,9 @@ def lowered(config: Config, devices: Sequence[Any], policy: str, images: int = 0
     """Return the step as JAX lowers it: `jax.stages.Lowered`.
 
     Args:
-        devices: of JAX, over which a batch splits; those of a topology will do.
-        policy: of Keras, which is the precision that they train in.
-        images: that lie on the devices; 0: the host sends each batch.
+        devices: of JAX, or of a topology, that a batch splits over.
+        policy: of Keras, the precision of the training.
+        images: held on the devices; 0 if the host sends each batch.
     """
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -226,7 +226,7 @@ def lowered(config: Config, devices: Sequence[Any], policy: str, images: int = 0
         split = partial(jax.tree.map, lambda array: there(array, None, replicas.AXIS))
         held: tuple[Any, ...] = ()
         given = split(pixels)
-        if images:  # a batch is a list of their places
+        if images:  # then a batch holds positions
             shape = (-(-images // mesh.size) * mesh.size, *data.shape)
             held = (there(struct(shape, pixels.dtype), replicas.AXIS),)
             given = there(struct(size, np.int32))
@@ -234,7 +234,7 @@ def lowered(config: Config, devices: Sequence[Any], policy: str, images: int = 0
 
 
 def blank_labels(config: Config, size: tuple[int, ...]) -> np.ndarray:
-    """Return zeros in the shape and dtype of that many labels; they take no memory."""
+    """Return zeros in the shape and dtype of these labels, without taking memory."""
     shape: tuple[int, ...] = (config.outputs,)
     dtype = "float32"
     if config.target == "custom":
@@ -245,23 +245,23 @@ def blank_labels(config: Config, size: tuple[int, ...]) -> np.ndarray:
 
 
 def kept(what: str, config: Config, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return what was computed before of a config, or compute it.
+    """Return a cached result for a config, or compute it.
 
     Args:
-        what: is computed, with whatever it follows from beside the config and the code.
+        what: the result's name, with all that it depends on besides config and code.
         compute: returns numbers for JSON.
     """
     fields = {name: value for name, value in config.to_json().items() if name not in NOTHING}
-    del fields["data"]["labelled"]  # how many there are changes no program either
+    del fields["data"]["labelled"]  # this does not change the program either
     parts = [what, json.dumps(fields, sort_keys=True), custom_code.digest(config), _code()]
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     path = place / "kaggle-relay" / "plans" / f"{key}.json"
-    # Whatever is wrong with it, it can be computed again.
+    # A corrupt result is computed again.
     with suppress(OSError, ValueError, TypeError, RecursionError):
         return dict(json.loads(path.read_bytes()))
     numbers = compute()
-    with suppress(OSError):  # a disk that is full or read-only costs time, nothing else
+    with suppress(OSError):  # a full or read-only disk only costs time
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_file.write(path, (json.dumps(numbers, indent=1) + "\n").encode())
     return numbers
@@ -269,7 +269,7 @@ def kept(what: str, config: Config, compute: Callable[[], dict[str, Any]]) -> di
 
 @cache
 def _code() -> str:
-    """Return the sha256 of the modules that train and plan, and of what they import."""
+    """Return the sha256 of the modules that train and plan, and of their libraries' versions."""
     digest = hashlib.sha256(str(provenance.versions()).encode())
     for folder in ("formats", "pipeline", "workbench/plan"):
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -280,13 +280,13 @@ def _code() -> str:
 
 def _devices(core: Accelerator) -> Sequence[Any]:
     """Return the devices of a TPU's topology, from libtpu."""
-    # libtpu asks the machine's metadata server which TPU it is on; there is none.
+    # Otherwise libtpu asks a metadata server, which is not there, which TPU it runs on.
     os.environ.update(
         TPU_SKIP_MDS_QUERY="1", TPU_WORKER_HOSTNAMES="localhost", TPU_ACCELERATOR_TYPE=core.kind,
-        ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # it drives no TPU that two processes could share
+        ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # there is no TPU for processes to share
     )  # fmt: skip
     os.environ["JAX_PLATFORMS"] = "cpu"
-    # libtpu ends the process at a flag that it does not know, such as one of a newer jaxlib's CPU.
+    # libtpu ends the process on unknown flags, such as those for a newer jaxlib's CPU.
     flags = os.environ.get("XLA_FLAGS", "").split()
     others = ("--xla_cpu_", "--xla_gpu_")
     os.environ["XLA_FLAGS"] = " ".join(flag for flag in flags if not flag.startswith(others))

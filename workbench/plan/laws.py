@@ -1,8 +1,8 @@
-"""The laws of a step: a fixed part and a part for each image, the limits of a core, and whether the
-host keeps up with it.
+"""Models of a step: a fixed part and a part per image, the limits of a core, and whether the host
+keeps up.
 
-For a machine that nothing ran on, `roofline` gives the least time that a core's speed allows, and
-`EFFICIENCY` says which share of that speed networks were seen to reach.
+For a machine that nothing ran on, `roofline` is the least time that a core's speed allows, and
+`EFFICIENCY` the share of that speed that networks were seen to reach.
 """
 
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from pipeline.train.progress_log import INPUT_BOUND
 from workbench.plan.accelerators import Accelerator, Runtime
 from workbench.plan.operation_counts import image_bytes
 
-# The share of a core's limit that training reaches: least, usual and most. Read: 0.19 to 0.25 for
+# The share of a core's limit that trainings reach: least, usual and most. Read: 0.19 to 0.25 for
 # ResNet-50 on A100 and V100 and 0.2 on TPU v3, 0.27 for a ViT on TPU v3, 0.51 for a wide
 # convolutional network on TPU v2, 0.46 to 0.67 for language models on TPU v5e (NVIDIA
 # DeepLearningExamples; arXiv:1811.06992; google-research/big_vision; koshian2/TPU-Benchmark;
 # AI-Hypercomputer/maxtext: read 2026-11-21).
 EFFICIENCY = (0.15, 0.35, 0.67)
-CALL = 2e-3  # seconds of a step, at least; measured 0.5 to 1 ms on a CPU, and assumed twice that
-VALIDATES = 0.4  # time of an image without gradients, beside one with them
-# Of one CPU. Decoded JPEGs of 500x375 pixels: measured 450 to 860 a second by several libraries.
+CALL = 2e-3  # the least seconds of a step; measured on a CPU 0.5 to 1 ms, assumed twice that
+VALIDATES = 0.4  # time of an image without gradients, relative to one with them
+# Per second and CPU. Decoded JPEGs of 500x375 pixels: measured 450 to 860 with several libraries.
 # Gathered bytes: measured 3e9 on one core of a laptop-class CPU; a third of it is assumed.
 DECODES, GATHERS = 600.0, 1e9
-IN_MEMORY = 0.5  # of the host's memory, which decoded images may take
+IN_MEMORY = 0.5  # share of the host's memory that decoded images may take
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class AffineLaw:
 
     @classmethod
     def through(cls, first: tuple[float, float], second: tuple[float, float]) -> "AffineLaw":
-        """Return the law of two steps.
+        """Return the law through two points.
 
         Args:
-            first, second: images of a step, which differ, and what it takes.
+            first, second: images of a step, and what it takes; the numbers of images differ.
 
         >>> AffineLaw.through((100, 0.3), (200, 0.4))
         AffineLaw(fixed=0.2, image=0.001)
@@ -47,7 +47,7 @@ class AffineLaw:
         return cls(round(first[1] - image * first[0], 12), round(image, 15))
 
     def of(self, images: float) -> float:
-        """Return what a step of that many images takes.
+        """Return what a step with that many images takes.
 
         >>> AffineLaw(0.2, 0.001).of(1000)
         1.2
@@ -55,7 +55,7 @@ class AffineLaw:
         return self.fixed + self.image * images
 
     def most(self, room: float) -> int:
-        """Return the most images of a step that takes no more than `room`; 0: not even one.
+        """Return the most images whose step takes at most `room`; 0 if not even one fits.
 
         >>> AffineLaw(100.0, 10.0).most(199)
         9
@@ -65,7 +65,7 @@ class AffineLaw:
 
 @dataclass(frozen=True)
 class Interval:
-    """A number that is not known exactly."""
+    """A number that is only known within a range."""
 
     least: float
     usual: float
@@ -73,11 +73,11 @@ class Interval:
 
     @classmethod
     def around(cls, number: float, share: float = 0.0) -> "Interval":
-        """Return a number that may be wrong by a share of it."""
+        """Return a number that may be off by a share of it."""
         return cls(number * (1 - share), number, number * (1 + share))
 
     def times(self, factor: float) -> "Interval":
-        """Return the interval of a multiple.
+        """Return the interval times a factor.
 
         >>> Interval(1, 2, 4).times(0.5)
         Interval(least=0.5, usual=1.0, most=2.0)
@@ -85,11 +85,11 @@ class Interval:
         return Interval(factor * self.least, factor * self.usual, factor * self.most)
 
     def at_least(self, seconds: float) -> "Interval":
-        """Return the interval, none of whose numbers is below that."""
+        """Return the interval with no number below `seconds`."""
         return Interval(*(max(one, seconds) for one in (self.least, self.usual, self.most)))
 
     def plus(self, seconds: float) -> "Interval":
-        """Return the interval, later by that much."""
+        """Return the interval plus a constant."""
         return Interval(self.least + seconds, self.usual + seconds, self.most + seconds)
 
 
@@ -99,8 +99,8 @@ def roofline(
     """Return the least seconds that a core takes.
 
     Args:
-        operations: floating-point operations of a core.
-        traffic: bytes between the core and its memory; 0: not known.
+        operations: floating-point operations per core.
+        traffic: bytes between the core and its memory; 0 if not known.
         half: whether it computes in bfloat16 or float16.
 
     >>> roofline(Accelerator("", 1, 2e12, 1e12, 1e9), 4e12, 3e9)
@@ -110,7 +110,7 @@ def roofline(
 
 
 def expected(least: float) -> Interval:
-    """Return the seconds that a step takes which the core's limits give `least` seconds.
+    """Return the seconds of a step whose least time, by the core's limits, is `least`.
 
     >>> expected(0.35).usual
     1.0
@@ -123,13 +123,13 @@ def expected(least: float) -> Interval:
 class Verdict:
     """Whether a training is input-bound.
 
-    Reading images is done by every CPU of the host; those of a step are on their way while the step
-    before computes. So an accelerator takes whichever of the two is longer.
+    All CPUs of the host read the images of a step while the step before computes, so the slower of
+    the two decides.
 
     Attributes:
-        need: images per second that the accelerator takes.
+        need: images per second that the accelerator can train on.
         have: images per second that it gets.
-        waits: share of the time that it waits for them.
+        waits: share of the time that it waits for images.
     """
 
     need: float
@@ -138,14 +138,13 @@ class Verdict:
 
     @property
     def bound(self) -> bool:
-        """Whether the accelerator waits for its images as often as a run would complain of."""
+        """Whether the accelerator waits so long that a run would warn about it."""
         return self.waits >= INPUT_BOUND
 
 
 def decodes_each_epoch(config: Config, images: int, memory: float) -> bool:
-    """Return whether every epoch decodes its images again, on a host with that many bytes.
-
-    Images that fit into the host's memory are decoded once.
+    """Return whether every epoch decodes its images again, since the host's memory (bytes) is too
+    small for them.
     """
     if config.data.kind not in ("images", "tfrecords") or config.feed in ("host", "device"):
         return False
@@ -155,10 +154,10 @@ def decodes_each_epoch(config: Config, images: int, memory: float) -> bool:
 def verdict(
     config: Config, runtime: Runtime, images: int, need: float, decodes: float = DECODES
 ) -> Verdict | None:
-    """Return whether a runtime's host keeps up; None where the host is not known.
+    """Return whether a runtime's host keeps up; None if the host is not known.
 
     Args:
-        need: images per second that the accelerator takes.
+        need: images per second that the accelerator can train on.
         decodes: images per second that one CPU decodes.
     """
     if runtime.cpus is None or runtime.ram is None:

@@ -1,4 +1,4 @@
-"""How much a config's network computes and keeps: parameters, and operations of an image."""
+"""The size of a config's network: parameters, and operations per image."""
 
 import math
 from dataclasses import dataclass, replace
@@ -8,18 +8,19 @@ import numpy as np
 
 from pipeline.config import Config
 
-FORWARD, BACKWARD = 1, 2  # in predictions: about as much is computed
+FORWARD, BACKWARD = 1, 2  # operations, in units of a prediction
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Of one image in training; operations are multiplications and additions.
+    """The size of a network.
 
     Attributes:
-        parameters: weights, moving statistics included.
+        parameters: weights, including moving statistics.
         trainable: those that are trained.
-        operations: as XLA counts them, without a convolution's taps beyond the edge.
-        normalizes: whether BatchNorm normalizes images together; else a step splits anywhere.
+        operations: multiplications and additions per image in training, counted by XLA, which skips
+            a convolution's taps beyond the edge.
+        normalizes: whether BatchNorm normalizes images together; otherwise a step splits anywhere.
     """
 
     parameters: int
@@ -29,21 +30,22 @@ class Counts:
 
     @property
     def state(self) -> int:
-        """Bytes of what a training keeps: weights, and two numbers of the optimizer for each."""
+        """Bytes of the training's state: weights, and two numbers of the optimizer per weight."""
         return 4 * (self.parameters + 2 * self.trainable)
 
 
 def passes(config: Config) -> int:
-    """Return about how many predictions a training step computes as much as. What computes the
-    model more often, or less, says so here alone. A head is small.
+    """Return the operations of a training step, in units of a prediction.
+
+    A config field that computes the model more or less often is only counted here.
     """
     frozen = config.model_options.get("backbone_rate") == 0 or config.fit
     once = FORWARD if frozen else FORWARD + BACKWARD
-    return 2 * once if config.train_step else once  # as one of two gradients (SAM), a guess
+    return 2 * once if config.train_step else once  # a guess: two gradients, as SAM has
 
 
 def epochs(config: Config) -> float:
-    """Return how many epochs of whole steps take as long as a training, all folds counted.
+    """Return the epochs of whole steps that take as long as a training, over all folds.
 
     >>> from dataclasses import replace
     >>> from pipeline import config
@@ -56,18 +58,16 @@ def epochs(config: Config) -> float:
 
 
 def planned(config: Config) -> Config:
-    """Return a config as it trains: for a linear model of features there is one epoch, and no
-    frozen one.
-    """
+    """Return a config as it trains: a linear model on features takes one epoch, none frozen."""
     return replace(config, **config.with_epochs(1)) if config.fit else config
 
 
 def network(config: Config, batchnorm_momentum: float = 0.99) -> Any:
-    """Return a config's model as its training computes it: for a linear model of features, only the
-    last layer trains.
+    """Return a config's model as it trains: for a linear model on features, only the last layer.
 
     Raises:
-        ConfigError: if the model does not take images of this size, or ends with no linear layer.
+        ConfigError: if the model does not take images of this size, or does not end with a linear
+            layer.
     """
     from pipeline.models import architectures
     from pipeline.train import frozen_features
@@ -80,12 +80,12 @@ def network(config: Config, batchnorm_momentum: float = 0.99) -> Any:
 
 
 def image_bytes(config: Config) -> float:
-    """Return the bytes of one example as batches have it."""
+    """Return the bytes of one example in a batch."""
     return float(math.prod(config.data.shape)) * np.dtype(config.data.dtype).itemsize
 
 
 def of(config: Config) -> Counts:
-    """Return the counts of a config's network.
+    """Return the size of a config's network.
 
     Raises:
         ConfigError: if the model does not take images of this size.
@@ -100,7 +100,7 @@ def of(config: Config) -> Counts:
     shapes = [[struct(one.shape, one.dtype) for one in part] for part in (trainable, other)]
     image = jax.tree.map(
         lambda one: struct((1, *one.shape[1:]), np.dtype(one.dtype)), model.input
-    )  # of several inputs, too
+    )  # there may be several inputs
 
     def forward(trainable: Any, other: Any, image: Any) -> Any:
         outputs, _ = model.stateless_call(trainable, other, image, training=False)

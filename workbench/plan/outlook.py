@@ -1,9 +1,9 @@
-"""Outlook: what a training takes on one runtime, each number with what it rests on.
+"""What a training takes on one runtime. Each number comes with its basis.
 
-Memory is what the compiler allots: libtpu for a TPU, XLA for this machine's CPU. For GPUs, whose
-compiler wants to see one, the step is compiled for that many cores of a TPU, in their precision: an
-estimate. Time is that of earlier runs of the network; else it follows from the limits of the cores
-and the share of them that networks reach.
+Memory is what the compiler allots: libtpu for a TPU, XLA for this machine's CPU. The compiler for
+GPUs needs one, so the step is compiled for equally many cores of a TPU, in the GPU's precision: an
+estimate. Time comes from earlier runs of the network, or else from the limits of the cores and the
+share of them that networks reach.
 """
 
 import math
@@ -21,25 +21,25 @@ from workbench.plan.laws import CALL, DECODES, VALIDATES, AffineLaw, Interval, V
 from workbench.plan.operation_counts import Counts, epochs, image_bytes
 from workbench.plan.probe import Run
 
-COMPILED, ESTIMATED, UNKNOWN = "compiled", "estimated", "unknown"  # of memory
-MEASURED, PRIOR = "measured", "prior"  # of time
-REFERENCE = "tpu-v6e-8"  # whose compiler says what a GPU's step takes: it has room for most
-STARTS = 60.0  # seconds of a session before its first step, compiling aside (assumed)
-COMPILES = 180.0  # seconds on the runtime's host: measured 80 to 360 here, for large networks
-LEAST_SIDE = 32  # pixels, of images that are worth a training
+COMPILED, ESTIMATED, UNKNOWN = "compiled", "estimated", "unknown"  # bases of memory
+MEASURED, PRIOR = "measured", "prior"  # bases of time
+REFERENCE = "tpu-v6e-8"  # stands in for a GPU's compiler: most steps fit
+STARTS = 60.0  # seconds of a session before its first step, without compiling (assumed)
+COMPILES = 180.0  # seconds on the runtime's host; measured here: 80 to 360 for large networks
+LEAST_SIDE = 32  # pixels, of images that are worth training on
 
 
 @dataclass(frozen=True)
 class Given:
-    """What is known beside the config.
+    """What is known besides the config.
 
     Attributes:
-        images: labelled; images_basis: what this rests on.
-        test_images: to predict; None: not known.
+        images: number of labelled images; images_basis: where it comes from.
+        test_images: number of images to predict, if known.
         runs: earlier ones.
-        largest: search for the largest batch of each TPU, too: three compilations.
-        files: a sample of the labelled images; None: there is none.
-        decodes: images per second that one CPU decodes; decodes_basis: what this rests on.
+        largest: whether to search for the largest batch of each TPU: three compilations.
+        files: a sample of the labelled images, if any.
+        decodes: images per second that one CPU decodes; decodes_basis: where it comes from.
     """
 
     images: int
@@ -54,11 +54,12 @@ class Given:
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be computed, wherever that is.
+    """What a training computes on any runtime.
 
     Attributes:
-        config: of the training. counts: of its network.
-        given: what is known beside them.
+        config: of the training.
+        counts: the size of its network.
+        given: what else is known.
     """
 
     config: Config
@@ -72,50 +73,52 @@ class Work:
 
     @property
     def images(self) -> int:
-        """Images to train on, in each fold."""
+        """Images to train on in each fold."""
         return max(round(self.given.images * (1 - self.held_out)), 1)
 
     @property
     def on_devices(self) -> int:
-        """Images that lie on the devices."""
+        """Images in the memory of the devices."""
         return self.images if self.config.feed == "device" else 0
 
     def epoch(self, step: Interval, validating: float) -> Interval:
-        """Return the seconds of an epoch, by those of a step and those of one that validates, as a
-        share of it. The step across an epoch's end counts in parts. Features of held-out images
-        are computed like others.
+        """Return the seconds of an epoch.
+
+        Args:
+            step: seconds of a training step. One across an epoch's end counts in parts.
+            validating: time of a validation step, relative to that.
         """
         steps = self.images / self.config.batch
-        validating = 1.0 if self.config.fit else validating
+        validating = 1.0 if self.config.fit else validating  # features are computed for all images
         return step.times(steps * (1 + validating * self.held_out / (1 - self.held_out)))
 
     def fixed(self, cores: int) -> float:
-        """Return the bytes of a core that do not grow with the batch."""
+        """Return the bytes per core that do not grow with the batch."""
         return self.counts.state + -(-self.on_devices // cores) * image_bytes(self.config)
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a training takes on one runtime. Of what is not known the basis is "unknown".
+    """What a training takes on one runtime. None, or the basis "unknown", if not known.
 
     Attributes:
         runtime: its name.
         title: for people.
-        retired: what is known of its end.
-        share: images of a core in each step.
+        retired: when it was retired, or "".
+        share: images per core in each step.
         precision: Keras' policy.
-        room: bytes of a core that a program can have.
-        memory: bytes of a core that the step takes; memory_basis: what this rests on.
-        computing: those of them that are only taken while it computes.
-        fits: whether a core has room for its share.
-        micro_batch: images a core that fit where the share does not; 0: not even one.
-        largest: images of a batch that fit, without micro-batches.
-        step, epoch, total: seconds; time_basis: what they rest on.
-        time_source: the runs that were seen.
-        spent: what the usual total costs.
-        compiled: what a TPU's compiler says of a step of each core; None: it was not asked.
-        input: whether the host's CPUs keep up; None: how many it has is not known.
-        why: what is not known, or would mend what does not fit.
+        room: bytes per core that a program can use.
+        memory: bytes per core that the step takes; memory_basis: where this comes from.
+        computing: the part of them that is only taken while it computes.
+        fits: whether the step fits into a core.
+        micro_batch: images per core that fit where the step does not; 0 if not even one does.
+        largest: images of the largest batch that fits without micro-batches.
+        step, epoch, total: seconds; time_basis: where they come from.
+        time_source: the runs that they come from.
+        spent: the cost of the usual total.
+        compiled: the TPU compiler's report of a step on one core, if it was asked.
+        input: whether the host's CPUs keep up; None if their number is not known.
+        why: what is not known, or how to make it fit.
     """
 
     runtime: str
@@ -142,11 +145,11 @@ class Outlook:
 
 
 def of(name: str, work: Work, show: Callable[[str], None]) -> Outlook:
-    """Return the outlook of a runtime, for which a step is compiled.
+    """Return the outlook of a runtime, with a step compiled for it.
 
     Args:
         name: of `RUNTIMES`, or "cpu" for this machine.
-        show: takes a line before what takes long.
+        show: gets a line before a long step.
     """
     if name == CPU:
         return _here(work, show)
@@ -164,7 +167,7 @@ def of(name: str, work: Work, show: Callable[[str], None]) -> Outlook:
         sized = config if batch == config.batch else compiled_step.with_batch(config, batch)
         compiles = name if core.topology else REFERENCE
         images, cores = work.on_devices, runtime.cores
-        # A TPU computes no float16; bfloat16 has as many bytes.
+        # A TPU has no float16; bfloat16 takes equally many bytes.
         like = "mixed_bfloat16" if policy == "mixed_float16" else policy
         return compiled_step.for_tpu(sized, compiles, like, images, cores, show)
 
@@ -184,23 +187,23 @@ def of(name: str, work: Work, show: Callable[[str], None]) -> Outlook:
 
 
 def told(plain: Outlook, work: Work, found: Compiled | None, why: str = "") -> Outlook:
-    """Return the outlook of a runtime whose cores are known, and of a network that is built.
+    """Return the outlook of a runtime with an accelerator.
 
     Args:
         plain: its name and its cores.
-        found: what its compiler says of a step; for a GPU, what `REFERENCE`'s says. None: nothing
-            is compiled.
-        why: what is known to be wrong.
+        found: its compiler's report of a step; for a GPU, that of `REFERENCE`. None if there is
+            none.
+        why: a problem that is known already.
     """
     config, runtime = work.config, RUNTIMES[plain.runtime]
     core = runtime.core
-    assert core is not None  # noqa: S101 - of the others there is nothing to tell
+    assert core is not None  # noqa: S101 - `of` returns early without one
     own = found if core.topology else None
     part = min(plain.share, config.micro_batch or plain.share)
     law, memory, fits = None, None, None
     if found:
         fixed = work.fixed(runtime.cores)
-        # At least a thousandth, lest nothing seem to grow.
+        # At least a thousandth: a law needs something that grows.
         grown = found.memory if found.refused else max(found.memory - fixed, found.memory / 1000)
         law = AffineLaw(fixed, grown / part) if grown else None
         memory = (law.of(part) if law else None) if found.refused else found.memory
@@ -229,7 +232,7 @@ def told(plain: Outlook, work: Work, found: Compiled | None, why: str = "") -> O
 
 
 def _here(work: Work, show: Callable[[str], None]) -> Outlook:
-    """Return the outlook of this machine's CPU: memory by XLA's plan, time by a probe."""
+    """Return the outlook of this machine's CPU: memory from XLA, time from timed steps."""
     config, count = work.config, devices.found().count
     policy = devices.precision(config.precision, devices.found(), exact=config.exact)
     left = float(devices.memory_left())
@@ -238,10 +241,10 @@ def _here(work: Work, show: Callable[[str], None]) -> Outlook:
     files = work.given.files if again else None
     show(f"Timing some steps of {config.batch} {config.data.noun} on this machine")
     own = probe.of_step(replace(config, micro_batch=None), probe.LEAST, files)
-    alone = 1 - own.waits  # of a step, which computes
+    alone = 1 - own.waits  # share of a step that computes
     step, rate = Interval.around(own.step), config.batch / own.step
     host = Verdict(rate / max(alone, 1e-3), rate, own.waits)
-    # Nothing is learned from held-out images, and they are read like others.
+    # Held-out images have no gradients, but are read like others.
     epoch = work.epoch(step, 1 - (1 - VALIDATES) * alone)
     total = epoch.times(epochs(config)).plus((3 if config.frozen_epochs else 2) * own.setup)
     untimed = "decoding is not timed without --input DIR" * (again and files is None)
@@ -255,8 +258,8 @@ def _here(work: Work, show: Callable[[str], None]) -> Outlook:
 
 
 def _step(plain: Outlook, work: Work, found: Compiled | None) -> tuple[Interval, str, str]:
-    """Return the seconds of a step, what they rest on, and the runs that were seen."""
-    runs = () if work.config.fit else work.given.runs  # these took steps
+    """Return the seconds of a step, their basis, and the runs that they come from."""
+    runs = () if work.config.fit else work.given.runs  # earlier runs took training steps
     seen = probe.measured(runs, work.config, plain.runtime, plain.precision)
     if seen is not None:
         return seen[0], MEASURED, seen[1]
@@ -270,11 +273,13 @@ def _step(plain: Outlook, work: Work, found: Compiled | None) -> tuple[Interval,
 
 
 def _smaller(work: Work, share: int, part: int, memory: float, law: AffineLaw) -> tuple[int, str]:
-    """Return which micro-batch of a core fits, 0 if none does, and what to change.
+    """Return the micro-batch per core that fits, or 0, and what to change in the config.
 
     Args:
-        share: images of a core. part: those of one pass.
-        memory: bytes of a core. law: those that a pass takes.
+        share: images per core.
+        part: images of one pass.
+        memory: bytes per core.
+        law: bytes of a pass.
     """
     config, room = work.config, law.most(memory)
     data, together = config.data, config.batchnorm_batch or config.optimizer.base_batch
@@ -294,10 +299,10 @@ def _smaller(work: Work, share: int, part: int, memory: float, law: AffineLaw) -
 
 
 def _waits(host: Verdict | None, cpus: int | None, noun: str) -> str:
-    """Return by how much a training is input-bound; "" where it is not."""
+    """Return how far a training is input-bound, or ""."""
     if host is None or not host.bound:
         return ""
     return (
-        f"input-bound: {cpus} CPUs give {host.have:,.0f} {noun} a second, and it could take"
-        f" {host.need:,.0f}{'; smaller images mend it' * (noun == 'images')}"
+        f"input-bound: {cpus} CPUs feed {host.have:,.0f} {noun} per second, and it could take"
+        f" {host.need:,.0f}{': use smaller images' * (noun == 'images')}"
     )

@@ -1,7 +1,7 @@
-"""Plan: what a training will take on each runtime, before anything is spent.
+"""What a training will take on each runtime, before anything is spent.
 
-Memory and time of a step (`workbench.plan.outlook`); then sessions, quota and price. Each number
-says what it rests on; what is not known is None, never 0.
+Memory and time of a step (`workbench.plan.outlook`), sessions, quota and price. Each number comes
+with its basis; an unknown one is None, never 0.
 """
 
 import math
@@ -17,23 +17,22 @@ from workbench.plan.laws import Interval
 from workbench.plan.operation_counts import Counts, passes
 from workbench.plan.outlook import Given, Outlook, Work
 
-# Kaggle's accelerators of today, of which one is chosen; others by name.
-OFFERED = ("tpu-v5e-8", "gpu-t4x2")
-LONG = 7 * 24 * 3600.0  # seconds of a training that nobody should begin without a thought
+OFFERED = ("tpu-v5e-8", "gpu-t4x2")  # Kaggle's accelerators today
+LONG = 7 * 24 * 3600.0  # seconds of a training to warn about
 INFERS = "gpu-t4x2"  # the machine of infer-gpu
-GROWS = "Time: that of whole images in each epoch; with progressive it is less"
+GROWS = "Time: with full-size images in each epoch; with progressive it is less"
 STARTS = 90.0  # seconds of an inference: imports, compiling and the golden outputs (assumed)
 
 
 @dataclass(frozen=True)
 class Inference:
-    """What infer-gpu takes on two T4, of all folds and views.
+    """What infer-gpu takes on two T4, with all folds and views.
 
     Attributes:
-        images: to predict; None: not known, then those that fit are all that is said.
-        total: seconds; None: as above.
-        limit: seconds that there are; None: no limit.
-        most: images that fit into the limit, by the usual speed; None: no limit.
+        images: to predict, if known.
+        total: seconds, if the images are known.
+        limit: seconds allowed, if limited.
+        most: images that fit into the limit at the usual speed, if limited.
     """
 
     images: int | None
@@ -49,14 +48,15 @@ class Plan:
     Attributes:
         config: its name.
         batch, epochs, folds, fit, frozen_epochs: of the config.
-        labelled: images. images: to train on, in each fold; images_basis: what both rest on.
-        counts: of the network.
-        checkpoint: bytes of one; 0: a linear model of features has none.
-        decodes: images per second that one CPU decodes; decodes_basis: what this rests on.
-        outlooks: of each runtime.
+        labelled: number of labelled images.
+        images: to train on in each fold; images_basis: where both numbers come from.
+        counts: the size of the network.
+        checkpoint: bytes; 0 if there is none.
+        decodes: images per second that one CPU decodes; decodes_basis: where it comes from.
+        outlooks: one per runtime.
         inference: of the submission.
         advice: in one sentence.
-        noun: what its examples are called.
+        noun: the name of its examples.
         note: what the times leave out.
     """
 
@@ -85,10 +85,10 @@ class Plan:
 
 
 def from_json(value: dict[str, Any]) -> Plan:
-    """Return the plan that `Plan.to_json` wrote.
+    """Return the plan from `Plan.to_json`.
 
     Raises:
-        LookupError, TypeError: if it is none.
+        LookupError, TypeError: if it is not a plan.
     """
     made: Plan = _restored(Plan, value)
     return made
@@ -104,7 +104,7 @@ def make(
 
     Args:
         names: of runtimes.
-        show: takes a line before what takes long.
+        show: gets a line before a long step.
 
     Raises:
         ConfigError: if the model cannot be built.
@@ -126,16 +126,16 @@ def make(
 
 
 def advice(outlooks: Sequence[Outlook], noun: str = "images") -> str:
-    """Return in one sentence where to train, or what keeps the training from fitting."""
+    """Return in one sentence where to train, or why the training does not fit."""
     there = [one for one in outlooks if not one.retired and one.total is not None]
     fit = [one for one in there if one.fits is not False or one.micro_batch]
     if not there:
-        return "Nothing can be said of the runtimes that were asked for."
+        return "Nothing is known about these runtimes."
     if not fit:
         widest = max(there, key=lambda one: one.room or 0)
         needed = (widest.memory or 0) / 1e9
         return (
-            f"It fits nowhere: one step takes {needed:,.0f} GB a core, and {widest.title} has"
+            f"It fits nowhere: one step takes {needed:,.0f} GB per core, and {widest.title} has"
             f" {(widest.room or 0) / 1e9:.0f} GB; {widest.why.rpartition('; ')[2]}."
         )
     best = min(fit, key=lambda one: one.total.usual if one.total else math.inf)
@@ -157,7 +157,7 @@ def _inference(work: Work) -> Inference:
     """Return the time of an inference on two T4."""
     config, runtime, images = work.config, RUNTIMES[INFERS], work.given.test_images
     core, cpus = runtime.core, runtime.cpus
-    assert core is not None and cpus is not None  # noqa: S101 - Kaggle says both
+    assert core is not None and cpus is not None  # noqa: S101 - both are known
     half = config.infer_precision != "float32" and not config.exact
     predictions = config.views * (1 if config.fit else config.folds or 1)
     operations = predictions * work.counts.operations / passes(config) / runtime.cores
@@ -172,7 +172,7 @@ def _inference(work: Work) -> Inference:
 
 
 def _restored(kind: Any, value: Any) -> Any:
-    """Return a value of a type from what `asdict` and JSON made of it."""
+    """Return a value of a type from its JSON, which `asdict` made."""
     if value is None:
         return None
     inner: Any = next((one for one in (kind, *get_args(kind)) if is_dataclass(one)), None)

@@ -1,4 +1,4 @@
-"""Plan command: what a training will take, as a table; and what went wrong on the way to it."""
+"""The command `plan`: shows what a training will take, and writes it."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from workbench.plan.outlook import Given
 from workbench.plan.plan import OFFERED
 from workbench.plan.probe import Run
 
-FILE = "plan.json"  # in a run's output folder: the prediction that its report compares with
+FILE = "plan.json"  # in a run's output folder: the prediction for its report
 ASSUMED_IMAGES, MOST_IMAGES = 50_000, 10**12
 
 
@@ -39,11 +39,11 @@ def run(
     Args:
         given: a value for each of `workbench.options.PLAN`, "" for the default.
         show: prints a line.
-        largest: search for the largest batch of each TPU.
-        runs: earlier ones, where --probe names none.
+        largest: whether to search for the largest batch of each TPU.
+        runs: earlier ones, unless --probe names some.
 
     Raises:
-        ConfigError: if an option cannot work, or the model cannot be built.
+        ConfigError: if an option is not valid, or the model cannot be built.
     """
     names, probed = _listed(given["for"]) or OFFERED, _listed(given["probe"])
     names = tuple(RUNTIMES) if names == ("all",) else names
@@ -75,12 +75,12 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def kept(folder: Path) -> Path | None:
-    """Return the plan in a run's folder, or beside that of a pulled one; None: there is none."""
+    """Return the plan in a run's folder, or beside a pulled run's folder, or None."""
     return next((place for place in (folder / FILE, beside(folder)) if place.is_file()), None)
 
 
 def beside(folder: Path) -> Path:
-    """Return where the plan of a pulled run lies, whose folder itself stays as it is."""
+    """Return the place for a pulled run's plan: beside its folder, which is not changed."""
     folder = folder.resolve()
     return folder.with_name(f"{folder.name}-{FILE}")
 
@@ -93,10 +93,10 @@ def _write(path: Path, content: bytes, show: Callable[[str], None]) -> None:
 
 
 def _counted(config: Config, given: Mapping[str, str]) -> Given:
-    """Return how many images there are, and how fast one CPU decodes those of --input.
+    """Return the number of images, and how fast one CPU decodes those of --input.
 
     Raises:
-        PipelineError: if --images is no number, or the folder's rows cannot be counted.
+        PipelineError: if --images is not a number, or if the folder's rows cannot be counted.
     """
     said, data = given["images"], config.data
     known = Given(ASSUMED_IMAGES, "assumed; --input DIR or --images N sets it")
@@ -112,25 +112,20 @@ def _counted(config: Config, given: Mapping[str, str]) -> Given:
             paths = dataset.training_images(folder, config)
             files, decodes = probe.sample(paths, data)
             basis = f"measured here on {len(files)} of its images"
-            known = Given(
-                len(paths),
-                "counted in the folder",
-                files=files,
-                decodes=decodes,
-                decodes_basis=basis,
-            )
+            more: Any = {"files": files, "decodes": decodes, "decodes_basis": basis}
+            known = Given(len(paths), "counted in the folder", **more)
         elif rows := _lines(folder / (data.train_csv or "")):
             known = Given(rows, f"lines of {data.train_csv}")
         elif not said:
             raise ConfigError(
-                f"--input {folder}: its labelled rows are not counted:"
-                f" {data.train_csv or 'a table'} is no file there.\nGive --images N."
+                f"--input {folder}: {data.train_csv or 'a table'} with labelled rows is missing."
+                "\nSet their number: --images N"
             )
         known = replace(known, test_images=test)
     if said and not (re.fullmatch("[0-9]{1,13}", said) and 1 <= int(said) <= MOST_IMAGES):
         raise ConfigError(
             f"--images {said[:40]}: expected a number from 1 to {MOST_IMAGES:,}.\n"
-            f"Give the number of labelled {data.noun}, or the folder: --input DIR"
+            f"Set the number of labelled {data.noun}, or the folder: --input DIR"
         )
     return replace(known, images=int(said), images_basis="as --images says") if said else known
 
@@ -138,5 +133,5 @@ def _counted(config: Config, given: Mapping[str, str]) -> Given:
 def _lines(path: Path) -> int | None:
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a long name
         return None
-    edit = "Complete the download, or give --images N."
+    edit = "Complete the download, or set --images N."
     return max(sum(1 for _ in csv_files.rows(path, ConfigError, edit)) - 1, 1)

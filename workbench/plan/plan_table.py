@@ -1,4 +1,4 @@
-"""A plan for people: a table with a line per runtime, what is known beside it, and a picture."""
+"""A plan for people: a table with a line per runtime, notes, and a picture."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,12 +16,12 @@ MISSING = "—"
 CHECKPOINTS = 3  # two are kept while the next one is written
 TICKS = (1, 10, 60, 600, 3600, 36_000, 360_000, 3_600_000, 36_000_000)  # seconds
 HEADS = (
-    "", "memory a core", "largest batch", "step", "epoch", "training", "sessions", "weeks", "price"
+    "", "memory/core", "largest batch", "step", "epoch", "training", "sessions", "weeks", "price"
 )  # fmt: skip
 BASES = (
-    "Memory: compiled by the TPU's compiler, or for a GPU ~ estimated by what a TPU takes.",
-    "Time: the cores' limits, and the share of them that networks reach: assumed. Where earlier"
-    " runs of the network are named, as these had it. For cpu: timed.",
+    "Memory: from the TPU's compiler; a GPU's (~) is estimated from a TPU's.",
+    "Time: assumed, by the cores' limits and the share of them that networks reach, unless earlier"
+    " runs of the network are named. For cpu: timed.",
 )
 
 
@@ -34,7 +34,7 @@ def lines(made: Plan) -> list[str]:
 
 
 def about(made: Plan) -> list[str]:
-    """Return what is to be trained, and what a run keeps."""
+    """Return lines on the training, its checkpoints, and the inference."""
     noun, counts, disk = made.noun, made.counts, CHECKPOINTS * made.checkpoint
     limit = f", more than the {_short(MOST_BYTES)}B that Kaggle keeps"
     each = f"{counts.parameters:,} parameters; a{'n' * (noun[0] in 'ei')} {noun[:-1]} takes"
@@ -43,7 +43,7 @@ def about(made: Plan) -> list[str]:
         return [
             f"{made.config}: fit={made.fit!r}, one pass over {made.labelled:,} {noun}"
             f" ({made.images_basis}) in batches of {made.batch}, without gradients",
-            f"{each}. The CPU then fits linear models or trees, which is not counted",
+            f"{each}. The CPU then fits linear models or trees, which is not included",
             f"Inference on two T4: {_inference(made)}",
         ]
     frozen = f" ({made.frozen_epochs} frozen, at a third of the time)" * bool(made.frozen_epochs)
@@ -51,35 +51,34 @@ def about(made: Plan) -> list[str]:
         f"{made.config}: batch {made.batch}, {made.epochs} epochs{frozen}, {made.images:,} {noun}"
         f" to train on ({made.images_basis})",
         f"{each} in training",
-        f"A checkpoint has {_short(made.checkpoint)}B, and those on the disk"
+        f"A checkpoint takes {_short(made.checkpoint)}B, all of them on the disk"
         f" {_short(disk)}B{limit * (disk > MOST_BYTES)}",
         f"Inference on two T4: {_inference(made)}",
     ]
 
 
 def notes(made: Plan) -> list[str]:
-    """Return what is known of single runtimes."""
+    """Return notes on single runtimes."""
     found = []
     for one in made.outlooks:
-        seen = one.time_source and f"its time is as that of {one.time_source}"
+        seen = one.time_source and f"its time comes from {one.time_source}"
         note = "; ".join(filter(None, (one.retired, one.why, seen)))
         found += [f"{one.title}: {note}"] if note else []
     if made.noun == "images" and any(one.input and one.input.bound for one in made.outlooks):
-        found.append(f"One CPU decodes {made.decodes:,.0f} images a second: {made.decodes_basis}")
+        found.append(f"One CPU decodes {made.decodes:,.0f} images per second: {made.decodes_basis}")
     for one in made.outlooks:
         if step := one.compiled:
             across = ", ".join(f"{count} {kind}" for kind, count in step.collectives.items())
             found.append(
-                f"{one.title}: compiled in {step.compile_seconds:.0f} s by libtpu {step.libtpu}; of"
-                f" each core a step has {_short(step.operations)} operations,"
-                f" {_short(step.traffic)}B of traffic with its memory,"
-                f" collectives: {across or 'none'}"
+                f"{one.title}: compiled in {step.compile_seconds:.0f} s by libtpu {step.libtpu}."
+                f" Per core and step: {_short(step.operations)} operations, {_short(step.traffic)}B"
+                f" of memory traffic, collectives: {across or 'none'}"
             )
     return [*found, *filter(None, [made.note])]
 
 
 def row(one: Outlook, images: int) -> tuple[str, ...]:
-    """Return the cells of a runtime; what is not known is a dash. `images`: to train on."""
+    """Return a runtime's cells, with a dash for what is not known. `images`: to train on."""
     spent, memory, largest, price = one.spent, MISSING, MISSING, MISSING
     if one.largest is not None:
         largest = f"{'~' * (not one.compiled)}{one.largest:,}"
@@ -104,12 +103,12 @@ def row(one: Outlook, images: int) -> tuple[str, ...]:
 
 
 def picture(made: Plan, was: dict[str, float] | None = None) -> Markup | None:
-    """Return a chart of how long each runtime takes, and what a run took; None: nothing is known.
+    """Return a chart of each runtime's time and of a run's, or None if nothing is known.
 
     Args:
         was: seconds of a run, by runtime.
     """
-    from workbench.pages import charts  # draws with matplotlib, which a terminal needs not
+    from workbench.pages import charts  # imports matplotlib, which a terminal does not need
 
     bars = [
         (one.title, one.total.least, one.total.usual, one.total.most, (was or {}).get(one.runtime))
@@ -133,7 +132,7 @@ def section(made: Plan, was: dict[str, float] | None = None) -> dict[str, Any]:
 
 
 def seconds(number: float) -> str:
-    """Return a short time.
+    """Return a short time as text.
 
     >>> seconds(0.0123), seconds(2.5)
     ('12.3 ms', '2.5 s')
@@ -142,7 +141,7 @@ def seconds(number: float) -> str:
 
 
 def interval(found: Interval | None, text: Callable[[float], str]) -> str:
-    """Return a number with its range, each end as `text` says it; a dash: it is not known."""
+    """Return a number with its range, formatted by `text`, or a dash if it is not known."""
     if found is None:
         return MISSING
     least, usual, most = (text(one) for one in (found.least, found.usual, found.most))
@@ -153,10 +152,10 @@ def _inference(made: Plan) -> str:
     found, noun = made.inference, made.noun
     if found.images is not None and found.total is not None:
         late = found.limit is not None and found.total.usual > found.limit
-        verdict = f", more than the {shown(found.limit or 0)} there are" * late
+        verdict = f", more than the limit of {shown(found.limit or 0)}" * late
         return f"{found.images:,} {noun} in {interval(found.total, shown)}{verdict}"
     if found.limit is None or found.most is None:
-        return "the config sets no limit to its time"
+        return "the config sets no time limit"
     return f"{found.most:,} {noun} fit into {shown(found.limit)}"
 
 

@@ -1,8 +1,8 @@
-"""Probe: how fast a training was measured to be, on some steps here or by an earlier run.
+"""Measured speeds of a training: of some steps on this machine, or of an earlier run.
 
-Steps that are timed here are those of a training: the same program, on all devices, fed by the same
-code with augmented batches. Images are random numbers, or a sample of the competition's own files
-where a training decodes them as it goes.
+Timed steps are those of a training: the same program on all devices, fed by the same code with
+augmented batches. Images are random, or a sample of the competition's files if a training would
+decode them in every epoch.
 """
 
 import json
@@ -30,24 +30,24 @@ from workbench.plan.accelerators import named
 from workbench.plan.compiled_step import blank_labels, building
 from workbench.plan.laws import AffineLaw, Interval
 
-SAMPLE = 128  # files of a competition, at most
-MOST_BROKEN = 0.1  # of them
-CALLS = 4  # that are timed, at least
-FEW = 16  # images whose features are computed at once: a large network takes a second for each
-LEAST = 4.0  # seconds that they take together: what else a machine does comes and goes
+SAMPLE = 128  # the most files of a competition to decode
+MOST_BROKEN = 0.1  # share of them
+CALLS = 4  # the fewest calls to time
+FEW = 16  # images per pass for features: a large network takes a second for each
+LEAST = 4.0  # seconds of timing, since a machine's other load varies
 MANIFEST = Path("artifact", "manifest.json")
-FIX = "Give the --output of a training that is complete, or a folder that `invoke pull` made."
-# By how much a step may differ on another day: of a batch that ran or between two that ran, and of
+FIX = "Use the --output of a complete training, or a folder that `invoke pull` made."
+# How far a step may differ on another day: with a batch that ran, or between two that ran; and with
 # another batch (both assumed).
 NEAR, AGAIN = 0.1, 0.15
 
 
 @dataclass(frozen=True)
 class Probed:
-    """What a step takes here.
+    """The speed of a step on this machine.
 
     Attributes:
-        step: seconds, with its share of feeding.
+        step: seconds, including feeding.
         waits: share of the time that the devices wait for the host.
         setup: seconds to build the network and compile, once.
     """
@@ -58,12 +58,12 @@ class Probed:
 
 
 def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Probed:
-    """Return what a step takes.
+    """Time a step.
 
     Args:
         config: its epochs do not matter.
-        least_seconds: that the timed steps take together; `CALLS` calls at least.
-        files: images, as `sample` returns them; None: random ones, in memory.
+        least_seconds: of timing; `CALLS` calls at least.
+        files: images from `sample`; None: random ones, in memory.
     """
     import jax
     import keras
@@ -110,8 +110,8 @@ def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Pr
 
 
 def of_features(config: Config, least_seconds: float = 1.0) -> Probed:
-    """Return what a batch takes whose features are computed (`Config.fit` "linear"), of random
-    images and weights. The arguments are those of `of_step`.
+    """Time a batch whose features are computed (`Config.fit` "linear"), with random images and
+    weights. See `of_step` for the arguments.
     """
     import keras
 
@@ -139,11 +139,11 @@ def of_features(config: Config, least_seconds: float = 1.0) -> Probed:
 
 
 def sample(paths: Paths, data: Data) -> tuple[Any, float]:
-    """Return some of a competition's labelled images, still in their files, and how many per second
-    one CPU of this machine decodes.
+    """Return some of a competition's labelled images, still in their files, and the images per
+    second that one CPU of this machine decodes.
 
     Args:
-        paths: of all of them, as `pipeline.data.dataset.training_images` returns them.
+        paths: of all labelled images, from `pipeline.data.dataset.training_images`.
 
     Raises:
         DataError: if too many are missing or broken.
@@ -165,9 +165,12 @@ class Run:
 
     Attributes:
         runtime: where it ran.
-        config: of the run. precision: that it trained in.
+        config: of the run.
+        precision: Keras' policy.
         step: seconds of a step.
-        folder: of its output. source: for people. custom_code: sha256 of its functions, or "".
+        folder: of its output.
+        source: its name, for people.
+        custom_code: sha256 of its functions, or "".
     """
 
     runtime: str
@@ -179,7 +182,7 @@ class Run:
     custom_code: str
 
     def same_step(self, config: Config, runtime: str, precision: str) -> bool:
-        """Return whether it computed, for each image, what a config computes on a runtime."""
+        """Return whether it computed the same per image as a config would on a runtime."""
         ours, theirs = (
             (one.model, dict(one.model_options), one.data.shape, one.outputs)
             for one in (config, self.config)
@@ -196,7 +199,7 @@ def read(folder: Path) -> Run:
         folder: the output of a complete training.
 
     Raises:
-        ConfigError: if there is none, or the plan does not know its machine.
+        ConfigError: if it is not one, or if its machine is unknown.
     """
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
@@ -206,11 +209,11 @@ def read(folder: Path) -> Run:
         precision, custom = str(manifest["precision"]), str(manifest["custom_code"])
     except (OSError, ValueError, LookupError, TypeError, RecursionError, PipelineError) as error:
         raise ConfigError(
-            f"--probe {str(folder)[:200]}: this is no complete training: {error}\n{FIX}"
+            f"--probe {str(folder)[:200]}: this is not a complete training: {error}\n{FIX}"
         ) from error
     if not name or not speeds:
         what = f"ran on {manifest['devices']}" if not name else "has no progress lines with a speed"
-        raise ConfigError(f"--probe {folder}: the {source} {what}, of which no plan is made.")
+        raise ConfigError(f"--probe {folder}: {source} {what}.\nLeave it out of --probe.")
     return Run(name, config, precision, config.batch / median(speeds), folder, source, custom)
 
 
@@ -221,10 +224,10 @@ def _last_speed(path: Path) -> float:
 
 
 def pulled(folder: Path) -> list[Run]:
-    """Return the speeds of the complete runs that lie in a folder of pulled ones."""
+    """Return the speeds of the complete runs in a folder of pulled runs."""
     found = []
     for path in sorted(folder.glob(f"*/{MANIFEST}")):
-        with suppress(ConfigError):  # an infer's folder, or of a machine that no plan is made of
+        with suppress(ConfigError):  # of an inference, or on an unknown machine
             found.append(read(path.parents[1]))
     return found
 
@@ -232,19 +235,20 @@ def pulled(folder: Path) -> list[Run]:
 def measured(
     runs: Sequence[Run], config: Config, runtime: str, precision: str
 ) -> tuple[Interval, str] | None:
-    """Return the seconds of a step by runs of this network on a runtime, and their sources; None:
-    there are none.
+    """Return the seconds of a step by runs of this network on a runtime, and their names; None
+    without such runs.
 
-    Two batches give every other; of one, a step takes as much time for each image.
+    Runs with two batch sizes give a line for any other. With one, a step takes equally long per
+    image.
     """
     ours = {one.config.batch: one for one in runs if one.same_step(config, runtime, precision)}
     if not ours:
         return None
     first, second = (ours[batch] for batch in (min(ours), max(ours)))
-    if second.step > first.step:  # else there is one, or they are too noisy for a law
+    if second.step > first.step:  # otherwise there is only one, or they are too noisy
         law = AffineLaw.through(*((one.config.batch, one.step) for one in (first, second)))
         usual, source = law.of(config.batch), f"{first.source} and {second.source}"
-        if law.fixed >= 0:  # else a step grows faster than its batch, which no line follows
+        if law.fixed >= 0:  # otherwise steps grow faster than their batch
             return Interval.around(usual, NEAR), source
     near = min(ours.values(), key=lambda one: abs(one.config.batch - config.batch))
     share = NEAR if near.config.batch == config.batch else AGAIN

@@ -1,4 +1,4 @@
-"""What a plan says follows from its figures, and what is not known is never a number."""
+"""A plan follows from its figures, and what is not known is never a number."""
 
 import io
 import json
@@ -34,7 +34,7 @@ FITS = Outlook(
 
 @pytest.fixture(scope="module", autouse=True)
 def cache(tmp_path_factory):
-    """Keep what is compiled in a folder of this file."""
+    """Cache compiled results in a folder for this file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setitem(sys.modules, "libtpu", None)  # Python then finds no such package
@@ -43,7 +43,7 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory):
-    """Return the words of a plan, what it first printed, and the folder of what it wrote."""
+    """Return the arguments of a plan, its first output, and the folder that it wrote to."""
     folder, out, err = tmp_path_factory.mktemp("planned"), io.StringIO(), io.StringIO()
     words = ["plan", "--config", str(write_config(folder, precision="float32")), "--json"]
     words += ["--for", "gpu-t4x2,tpu-v5e-8,colab-cpu"]
@@ -53,25 +53,8 @@ def planned(tmp_path_factory):
     return words, out.getvalue(), err.getvalue(), folder
 
 
-@given(
-    fixed=st.floats(1e-4, 1), image=st.floats(1e-6, 1e-2), batches=st.sets(
-        st.integers(1, 10_000), min_size=2, max_size=2
-    ), batch=st.integers(1, 10_000),
-)  # fmt: skip
-def test_two_batches_give_every_other(fixed, image, batches, batch):
-    law = AffineLaw(fixed, image)
-    first, second = ((one, law.of(one)) for one in sorted(batches))
-
-    found = AffineLaw.through(first, second)
-
-    # The difference of two steps is rounded to an ulp of the longer one.
-    rounding = 1e-14 * second[1] / (second[0] - first[0])
-    near = rounding * (batch + second[0]) + 1e-11 * batch + 1e-11
-    assert found.of(batch) == pytest.approx(law.of(batch), rel=1e-9, abs=near)
-
-
 def step(memory: float, operations: float = 0.0, refused: str = "") -> Compiled:
-    """Return what a compiler says."""
+    """Return a compiler's report."""
     return Compiled(memory, operations, 0.0, {}, 1.0, "0", refused)
 
 
@@ -80,7 +63,7 @@ def step(memory: float, operations: float = 0.0, refused: str = "") -> Compiled:
     first=st.integers(1, 50), unit=st.sampled_from([8, 64]),
 )  # fmt: skip
 def test_the_largest_batch_is_found_by_three_compilations(fixed, image, more, first, unit):
-    """Far from its limit a batch takes more memory than near it."""
+    """Far from the limit a batch takes relatively more memory than near it."""
     room, tried = 16e9, []
 
     def compiled(batch: int) -> Compiled:
@@ -99,8 +82,8 @@ def test_the_largest_batch_is_found_by_three_compilations(fixed, image, more, fi
         assert found >= 0.95 * limit
 
 
-def test_no_batch_is_tried_that_has_more_images_than_there_are():
-    """Nor one that a config refuses: a small network would fit a million times."""
+def test_no_batch_larger_than_the_data_is_tried():
+    """Nor one that a config would refuse."""
     tried = []
 
     def compiled(batch: int) -> Compiled:
@@ -145,11 +128,11 @@ UNKNOWN = [replace(FITS, total=None), replace(FITS, retired="retired")]
         ([lasting(2)], "about 2 h."),
         ([lasting(15)], "in 2 sessions (push-train --until-done)"),
         ([lasting(50)], "the quota of 3 weeks"),
-        ([TOO_LARGE], "245 GB a core"),
+        ([TOO_LARGE], "245 GB per core"),
         ([replace(TOO_LARGE, why="slow; set height=64")], "; set height=64."),
         ([replace(TOO_LARGE, micro_batch=2)], "micro_batch=2"),
         ([replace(FITS, fits=None)], "whether a step fits into its memory is not known"),
-        (UNKNOWN, "Nothing can be said"),
+        (UNKNOWN, "Nothing is known"),
     ],
 )
 def test_the_advice_counts_sessions_and_weeks_and_says_what_does_not_fit(outlooks, said):
@@ -157,15 +140,15 @@ def test_the_advice_counts_sessions_and_weeks_and_says_what_does_not_fit(outlook
 
 
 def on(runtime, config, found, **more):
-    """Return the outlook of a runtime by what a TPU's compiler says of a step."""
+    """Return the outlook of a runtime for a compiler's report of a step."""
     core, cores = RUNTIMES[runtime].core, RUNTIMES[runtime].cores
     counts = more.pop("counts", Counts(0, 0, 1.0))
     plain = Outlook(runtime, "", "", config.batch // cores, precision(config, core), core.memory)
     return outlook.told(plain, Work(config, counts, Given(1_100, "counted", **more)), found)
 
 
-def test_what_a_gpu_takes_is_a_guess_and_marked_as_one():
-    """A TPU in its place may refuse what fits into a larger GPU; it says nothing of the weights."""
+def test_figures_for_a_gpu_are_marked_as_estimates():
+    """The TPU that stands in for it may refuse what fits into a larger GPU."""
     config, counts = shipped("cifar100_wrn"), Counts(10**8, 0, 1.0)  # weights of 400 MB
 
     taken = on("gpu-t4x2", config, step(4.4e9, 1e12), counts=counts)
@@ -179,7 +162,7 @@ def test_what_a_gpu_takes_is_a_guess_and_marked_as_one():
     assert (refused.memory, refused.fits, refused.compiled) == (pytest.approx(34.4e9), True, None)
 
 
-def test_images_that_lie_on_the_cores_do_not_grow_with_the_batch():
+def test_images_held_on_the_cores_do_not_grow_with_the_batch():
     config = replace(shipped("cifar100_wrn"), feed="device")
 
     one = on("gpu-t4x2", config, step(4e6))
@@ -192,8 +175,8 @@ def test_images_that_lie_on_the_cores_do_not_grow_with_the_batch():
 @given(
     fixed=st.integers(0, 2 * 10**10), image=st.floats(1e9, 1e13), side=st.sampled_from([64, 512])
 )
-def test_images_that_are_advised_fit_into_a_core(fixed, image, side):
-    """Where not even one of these does."""
+def test_the_advised_image_size_fits_into_a_core(fixed, image, side):
+    """If not even one image of the config does."""
     core, data = RUNTIMES["gpu-t4x2"].core, Data(height=side, width=side, channels=3)
     config = replace(shipped("cifar100_wrn"), data=data, feed="host")
     counts = Counts(fixed // 4, 0, 1.0)
@@ -208,14 +191,14 @@ def test_images_that_are_advised_fit_into_a_core(fixed, image, side):
         assert more > 0.99 * core.memory
 
 
-def test_a_figure_that_is_not_known_is_no_number():
+def test_an_unknown_figure_is_a_dash():
     row = plan_table.row(Outlook("gpu-h100", "one H100", "", 8, "float32", 72e9), 100)
 
     assert row == ("one H100", *[plan_table.MISSING] * 8)
 
 
-def test_a_plan_of_a_small_network_is_kept_and_comes_back(planned, capsys):
-    """And says that its memory is not known, since there is no compiler of TPUs."""
+def test_a_plan_survives_json_and_the_cache(planned, capsys):
+    """It reports unknown memory, since there is no libtpu."""
     words, out, err, folder = planned
 
     assert main(words) == 0
@@ -233,7 +216,7 @@ def test_a_plan_of_a_small_network_is_kept_and_comes_back(planned, capsys):
     assert made.outlooks[0].title in page and "<svg" in page
 
 
-def test_time_on_this_machine_is_that_of_the_steps_that_were_timed(tiny, monkeypatch):
+def test_time_on_this_machine_comes_from_timed_steps(tiny, monkeypatch):
     monkeypatch.setattr(probe, "LEAST", 0.01)
     said = []
 
@@ -242,7 +225,7 @@ def test_time_on_this_machine_is_that_of_the_steps_that_were_timed(tiny, monkeyp
     (one,) = made.outlooks
     assert sum("Timing" in line for line in said) == 1
     assert (one.memory_basis, one.time_basis, one.fits) == ("compiled", "measured", True)
-    # Two timings of one machine: that of an epoch's steps may be the quicker one.
+    # These are two timings: that of an epoch's steps may be the faster one.
     assert one.epoch.usual > one.step.usual > 0
     assert one.total.usual > tiny.epochs * one.epoch.usual  # compiling comes to it
     assert 0 < one.computing < one.memory
@@ -254,13 +237,11 @@ def test_time_on_this_machine_is_that_of_the_steps_that_were_timed(tiny, monkeyp
         ("--for", "tpu-v9", 2, "expected one of tpu-v5e-8"),
         ("--images", "many", 2, "expected a number"),
         ("--input", 5_000 * "x", 2, "there is no such folder"),
-        ("--probe", 5_000 * "x", 2, "this is no complete training"),
+        ("--probe", 5_000 * "x", 2, "this is not a complete training"),
         ("--page", 5_000 * "x", 8, "Could not write"),
     ],
 )
-def test_options_that_cannot_work_are_refused(
-    tiny, written_config, capsys, option, value, code, said
-):
+def test_invalid_options_are_refused(tiny, written_config, capsys, option, value, code, said):
     words = ["plan", "--config", str(written_config(tiny)), "--for", "colab-cpu", option, value]
 
     assert main(words) == code
@@ -278,7 +259,7 @@ def test_options_that_cannot_work_are_refused(
 def test_the_folders_images_are_counted_and_decoded(
     competition, tiny, written_config, capsys, words, labelled, basis, test_images
 ):
-    """A number that is given goes first."""
+    """--images overrides the count."""
     config = written_config(replace(tiny, data=replace(tiny.data, labelled=None)))
     given = [word if word != "--input" else f"--input={competition}" for word in words]
 
@@ -297,7 +278,7 @@ def test_a_model_that_cannot_be_built_has_no_plan(tiny, written_config, capsys):
     assert "width" in capsys.readouterr().err
 
 
-def test_a_kept_result_follows_from_what_a_program_follows_from(tiny, tmp_path, monkeypatch):
+def test_a_cached_result_depends_on_what_changes_the_program(tiny, tmp_path, monkeypatch):
     """A corrupt one is computed again."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
@@ -313,7 +294,7 @@ def test_a_kept_result_follows_from_what_a_program_follows_from(tiny, tmp_path, 
 
 
 def run_of(tmp_path, config, speed, devices="8 x TPU v5 lite (tpu)"):
-    """Write what a plan reads of a complete training, and return its folder."""
+    """Write the files of a complete training that a plan reads, and return their folder."""
     folder = tmp_path / f"run-{config.batch}"
     (folder / "artifact").mkdir(parents=True)
     told = {"run_id": "r1", "config": config.to_json(), "devices": devices, "precision": "float32"}
@@ -325,15 +306,15 @@ def run_of(tmp_path, config, speed, devices="8 x TPU v5 lite (tpu)"):
 
 
 def earlier_runs(tmp_path, config, *seconds):
-    """Return what a plan reads of trainings, each with twice the batch of the one before."""
+    """Return earlier trainings, each with twice the batch of the one before."""
     configs = [compiled_step.with_batch(config, 2**n * config.batch) for n in range(len(seconds))]
     speeds = [one.batch / each for one, each in zip(configs, seconds, strict=True)]
     return [probe.read(run_of(tmp_path, *one)) for one in zip(configs, speeds, strict=True)]
 
 
-def test_runs_of_a_network_give_its_time_there_and_nowhere_else(tiny, tmp_path):
-    """Two batches every other, one a time for each image; and of two of which the larger was
-    quicker, the nearer one.
+def test_runs_give_the_time_of_their_network_on_their_runtime_only(tiny, tmp_path):
+    """With two batch sizes, by a line; with one, by the time per image; and with two of which the
+    larger was faster, by the nearer one.
     """
     batch, four = tiny.batch, compiled_step.with_batch(tiny, 4 * tiny.batch)
     one = earlier_runs(tmp_path / "one", tiny, 0.5 + 0.001 * batch)
@@ -352,7 +333,7 @@ def test_runs_of_a_network_give_its_time_there_and_nowhere_else(tiny, tmp_path):
     assert usual(two, precision="mixed_bfloat16") is usual([]) is None
 
 
-def test_a_run_takes_the_place_of_what_is_assumed_and_is_named(tiny, tmp_path):
+def test_a_run_replaces_the_assumed_time_and_is_named(tiny, tmp_path):
     config = replace(tiny, precision="float32")
     runs = earlier_runs(tmp_path, config, 7.0)
 
@@ -363,7 +344,7 @@ def test_a_run_takes_the_place_of_what_is_assumed_and_is_named(tiny, tmp_path):
 
 
 @given(room=st.floats(1, 2000), groups=st.sampled_from([1, 2, 8]), size=st.sampled_from([16, 64]))
-def test_a_micro_batch_that_is_advised_has_whole_groups_and_fits(room, groups, size):
+def test_the_advised_micro_batch_has_whole_groups_and_fits(room, groups, size):
     config = shipped("cifar100_wrn")
     optimizer = replace(config.optimizer, base_batch=2 * groups * size)
     config = replace(config, batch=2 * groups * size, batchnorm_batch=size, optimizer=optimizer)
@@ -378,7 +359,7 @@ def test_a_micro_batch_that_is_advised_has_whole_groups_and_fits(room, groups, s
     assert one.fits or one.micro_batch or "batchnorm_batch" in one.why or "height=" in one.why
 
 
-def test_a_network_without_batchnorm_gets_any_micro_batch_and_no_advice_on_its_groups():
+def test_without_batchnorm_any_micro_batch_is_advised():
     """A group of 256 rows does not fit into a core of 16 GB; 100 rows do."""
     config = replace(shipped("cifar100_wrn"), batch=2048, batchnorm_batch=256)
     found, own = step(256 * 1.6e8, refused="too large"), Counts(0, 0, 1.0, normalizes=False)
@@ -389,7 +370,7 @@ def test_a_network_without_batchnorm_gets_any_micro_batch_and_no_advice_on_its_g
     assert "batchnorm_batch" in other.why and not other.micro_batch
 
 
-def test_a_step_that_its_compiler_refuses_gets_smaller_micro_batches_though_it_seems_to_fit():
+def test_a_step_that_the_compiler_refuses_gets_a_smaller_micro_batch():
     config = replace(shipped("cifar100_wrn"), batchnorm_batch=32)
 
     one = on("tpu-v5e-8", config, step(2e10, refused="too large"))
@@ -400,9 +381,9 @@ def test_a_step_that_its_compiler_refuses_gets_smaller_micro_batches_though_it_s
 
 @pytest.mark.parametrize(
     ("devices", "said"),
-    [("1 x NVIDIA K80 (gpu)", "of which no plan is made"), (None, "this is no complete training")],
+    [("1 x NVIDIA K80 (gpu)", "ran on 1 x NVIDIA K80"), (None, "this is not a complete training")],
 )
-def test_a_run_that_a_plan_cannot_use_is_refused(tiny, tmp_path, devices, said):
+def test_an_unusable_run_is_refused(tiny, tmp_path, devices, said):
     folder = run_of(tmp_path, tiny, 9.0, devices) if devices else tmp_path
 
     with pytest.raises(ConfigError, match=said):
@@ -419,8 +400,7 @@ def test_a_batch_that_does_not_split_over_the_cores_is_refused_before_it_is_comp
     assert other.fits is not False and other.total
 
 
-def test_an_epoch_takes_as_long_as_its_host_reads_the_images(tiny):
-    """Where the accelerator waits for them."""
+def test_an_input_bound_epoch_takes_as_long_as_its_host_reads(tiny):
     config = replace(tiny, feed="files")
 
     one = on("gpu-t4x2", config, step(1e9, 1.0), decodes=0.5)
@@ -428,7 +408,7 @@ def test_an_epoch_takes_as_long_as_its_host_reads_the_images(tiny):
     validated = 1_100 * config.data.validation_fraction
     images = 1_100 - validated + laws.VALIDATES * validated
     assert one.epoch.usual == pytest.approx(images / (4 * 0.5), rel=1e-3)
-    assert "input-bound: 4 CPUs give 2 images a second" in one.why
+    assert "input-bound: 4 CPUs feed 2 images per second" in one.why
 
 
 def test_a_session_ends_when_the_config_or_kaggle_ends_it():
@@ -439,7 +419,7 @@ def test_a_session_ends_when_the_config_or_kaggle_ends_it():
     assert sessions == [2, 6, 2]
 
 
-def test_the_quota_that_is_left_decides_in_how_many_weeks(tiny):
+def test_the_remaining_quota_decides_the_number_of_weeks(tiny):
     runtime = RUNTIMES["tpu-v5e-8"]
 
     weeks = [cost(runtime, 21 * HOUR, left=left).weeks for left in (None, 21.0, 1.0, 0.0)]
@@ -457,14 +437,14 @@ def test_the_quota_that_is_left_decides_in_how_many_weeks(tiny):
         ("gpu-t4x2", 31.0, "weeks", 2),  # about 30 hours of a GPU
     ],
 )
-def test_published_prices_come_out(runtime, hours, what, published):
+def test_published_prices_are_reproduced(runtime, hours, what, published):
     spent = cost(RUNTIMES[runtime], hours * HOUR)
 
     assert getattr(spent, what) == pytest.approx(published, rel=0.02)
 
 
 def test_an_epoch_of_2018_follows_from_two_others():
-    """A step takes a fixed time, and a time for each image; 45,952 of them on average."""
+    """A step takes a fixed time, and a time per image."""
     images = 46_000
     law = AffineLaw.through(
         *((batch, t * batch / images) for batch, t in ((256, 234.6), (1024, 80.3)))
@@ -476,7 +456,7 @@ def test_an_epoch_of_2018_follows_from_two_others():
 
 
 def test_images_of_224_pixels_take_49_times_the_memory_of_32_and_fit_nowhere():
-    """5 GB became 250, and 4,000 hours, which nobody had estimated before the run."""
+    """5 GB became 250, which nobody had estimated before the run."""
     data = Data(height=224, width=224, channels=3)
     config = replace(shipped("cifar100_wrn"), data=data, epochs=100)
     one = on("colab-a100", config, step(49 * 5e9, 1e15))
@@ -494,7 +474,7 @@ def test_a_checkpoint_is_as_large_as_what_a_training_keeps(tiny):
     assert more.checkpoint == more.counts.state + 4 * more.counts.parameters
 
 
-def test_the_time_of_images_that_grow_is_an_upper_bound_and_said_to_be_one(tiny):
+def test_the_time_of_progressive_images_is_marked_as_an_upper_bound(tiny):
     growing = replace(with_data(tiny, height=16, width=16), progressive=(0.5,))
 
     plain, less = (plan.make(one, [], Given(100, "counted")) for one in (tiny, growing))
@@ -502,8 +482,8 @@ def test_the_time_of_images_that_grow_is_an_upper_bound_and_said_to_be_one(tiny)
     assert plan.GROWS in plan_table.lines(less) and plan.GROWS not in plan_table.lines(plain)
 
 
-def test_folds_views_and_held_out_images_take_their_time(tiny):
-    """Five folds train five times, on four fifths, and validate on the rest."""
+def test_folds_and_held_out_images_count_in_the_time(tiny):
+    """Five folds train five times on four fifths, and validate on the rest."""
     once = replace(tiny, data=replace(tiny.data, validation_fraction=0.2))
     five = replace(once, folds=5, views=2)
 
@@ -515,8 +495,8 @@ def test_folds_views_and_held_out_images_take_their_time(tiny):
     assert one.epoch.usual == pytest.approx(880 / tiny.batch * one.step.usual * (1 + 0.4 / 4))
 
 
-def test_a_step_of_a_frozen_backbone_is_planned_as_a_third_of_one_that_trains_it():
-    """Nothing is computed backwards but its head, which is one layer."""
+def test_a_step_with_a_frozen_backbone_is_planned_as_a_third():
+    """Only the head, one layer, has gradients."""
     mobile = shipped("digits_mobilenet")
     options = dict(mobile.model_options) | {"backbone_rate": 0}
 
@@ -525,8 +505,8 @@ def test_a_step_of_a_frozen_backbone_is_planned_as_a_third_of_one_that_trains_it
     assert trained.operations == 3 * frozen.operations and frozen.trainable < trained.trainable / 10
 
 
-def test_a_linear_model_of_features_is_planned_as_one_pass_without_gradients():
-    """Whatever its epochs; over all images, held out or not. One model of all folds infers."""
+def test_a_linear_model_on_features_is_planned_as_one_pass_without_gradients():
+    """For any number of epochs, over all images, held out or not. One model infers."""
     mobile = replace(shipped("digits_mobilenet"), precision="float32", frozen_epochs=2, folds=5)
     linear = replace(mobile, fit="linear")
 
@@ -546,7 +526,7 @@ def test_a_linear_model_of_features_is_planned_as_one_pass_without_gradients():
 
 
 def test_frozen_epochs_take_a_third_of_the_time_and_a_program_of_their_own():
-    """Memory is that of the steps that train all."""
+    """The memory is that of steps that train all layers."""
     mobile = replace(shipped("digits_mobilenet"), precision="float32")
     late = replace(mobile, frozen_epochs=10)
 
