@@ -1,4 +1,4 @@
-"""The file of a config: written from a template, or edited; what files say without being run."""
+"""The file of a config: written from a template, edited, or parsed without running it."""
 
 import ast
 import dataclasses
@@ -21,12 +21,12 @@ from pipeline.errors import ConfigError
 from workbench.budget import shown
 from workbench.inspect.inputs import Reader
 from workbench.inspect.inspection import Inspection
-from workbench.inspect.recipes import CPU, Proposal
+from workbench.inspect.recipes import CPU, Recipe
 
 LINE = 100  # characters
 IMPORT = "from pipeline.config import "
 NAME = re.compile(r"[a-z][a-z0-9_]*")
-# Names of folders that say nothing of a competition.
+# Names of folders that do not name a competition.
 GENERAL = {"competition", "competitions", "data", "dataset", "download", "downloads", "files"}
 GENERAL |= {"input", "kaggle", "tmp", "temp", "test", "train"}
 UNNAMED = "unnamed-competition"
@@ -37,7 +37,7 @@ TEMPLATES = Environment(  # noqa: S701 - of Python, no HTML
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-# Above what nobody gave; each goes when its field is set.
+# Above fields that the user did not choose. Setting the field removes its comment.
 COMMENTS = {
     "metric": "A default: only the competition page has it. `invoke inspect --metric` sets it.",
     "competition": "Assumed: the last part of its address on Kaggle. `invoke init --competition` "
@@ -48,40 +48,40 @@ COMMENTS = {
 # -- a new file
 
 
-def text(found: Inspection, proposal: Proposal, *, given: bool) -> str:
-    """Return the file of a config, as `pipeline.config.load` reads it: the values that differ from
-    the defaults.
+def text(found: Inspection, made: Recipe, *, given: bool) -> str:
+    """Return the file of a config for `pipeline.config.load`, with the values that differ from the
+    defaults.
 
     Args:
-        given: somebody gave the competition's slug.
+        given: whether the user named the competition's slug.
     """
-    config, cpu, classes = proposal.config, proposal.plan.machine == CPU, found.target.classes
+    config, cpu, classes = made.config, made.plan.machine == CPU, found.target.classes
     command = f"python -m pipeline train --config {config.name} --input DIR --output OUT"
     known = "measured on the machine that wrote this" if cpu else "assumed; not yet run there"
     wanted = f"{len(classes)} labels" if classes else "numbers to predict"
     kind = f"{config.data.kind}, {wanted}"
     default = COMMENTS["metric"]
-    if proposal.reader is not None:  # whose metric and baseline are not renewed
-        kind, default = proposal.reader.template.replace("_", " "), default.partition(" `")[0]
+    if made.reader is not None:  # `inspect --metric` does not edit these
+        kind, default = made.reader.template.replace("_", " "), default.partition(" `")[0]
     comments = {
         "competition": "" if given else COMMENTS["competition"],
         "metric": "" if found.target.sure else default,
-        "epochs": f"A start: {proposal.epochs.partition(':')[2].strip()}.",
+        "epochs": f"A start: {made.reasons['epochs'].partition(':')[2].strip()}.",
     }
     return _rendered(
         config,
-        proposal.reader,
+        made.reader,
         what=f"{kind}, {len(found.labels):,} labelled rows",
-        machine=proposal.plan.machine,
+        machine=made.plan.machine,
         command=command if cpu else f"invoke relay --config {config.name}",
-        expect=f"training takes about {shown(proposal.seconds)} ({known})",
+        expect=f"training takes about {shown(made.seconds)} ({known})",
         baseline=_about(config.baseline) + "\n" if config.baseline else "",
         comments={name: textwrap.wrap(words, LINE - 6) for name, words in comments.items()},
     )
 
 
 def _rendered(config: Config, reader: Reader | None, **words: Any) -> str:
-    """Return the file of a config, with the functions of its reader."""
+    """Return the file of a config, with the functions of its custom reader."""
     template, more = "config.py.j2", dict[str, Any]()
     if reader is not None:
         template = f"{reader.template}.py.j2"
@@ -96,7 +96,7 @@ def _rendered(config: Config, reader: Reader | None, **words: Any) -> str:
 
 
 def register(config: Config, reader: Reader) -> None:
-    """Load the functions of a config whose file is not written yet."""
+    """Load the custom functions of a config whose file is not written yet."""
     words = dict.fromkeys(("what", "machine", "command", "expect", "baseline"), "")
     with tempfile.TemporaryDirectory(prefix="config-") as scratch:
         path = Path(scratch) / f"{config.name}.py"
@@ -105,12 +105,12 @@ def register(config: Config, reader: Reader) -> None:
 
 
 def _about(baseline: Baseline) -> str:
-    """Return the lines of a docstring on a baseline."""
+    """Return the docstring's lines on a baseline."""
     return "\n".join(textwrap.wrap(f"Baseline  {baseline}", LINE, subsequent_indent=" " * 10))
 
 
 def _different(value: Any) -> list[tuple[str, Any]]:
-    """Return name and value of the fields that differ from the defaults."""
+    """Return names and values of the fields that differ from their defaults."""
     found = []
     for field in dataclasses.fields(value):
         factory, given = field.default_factory, getattr(value, field.name)
@@ -120,7 +120,7 @@ def _different(value: Any) -> list[tuple[str, Any]]:
 
 
 def literal(value: Any, indent: int = 0, beside: int = 0) -> str:
-    """Return a value as Python: in one line, or with a line for each of its parts.
+    """Return a value as Python code: in one line if it fits, otherwise one line per part.
 
     Args:
         indent: of its line.
@@ -155,7 +155,7 @@ TEMPLATES.filters["literal"] = literal
 
 
 def place(name: str) -> Path:
-    """Return the file that --write means by a name, or by the path of a .py file.
+    """Return the file for --write, which is a name or the path of a .py file.
 
     Raises:
         ConfigError: if it cannot name a config.
@@ -166,37 +166,37 @@ def place(name: str) -> Path:
     if not valid or ("/" in name and not is_path):
         raise ConfigError(
             f"--write {name}: expected a name of lower-case letters, digits and underscores that "
-            "begins with a letter, or the path of such a .py file.\nCorrect it."
+            "starts with a letter, or the path of such a .py file.\nCorrect it."
         )
     return path
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise a `ConfigError` unless a new file can be made at this path."""
+    """Raise `ConfigError` unless a new file can be made at this path."""
     if path.exists() or path.is_symlink():
         raise ConfigError(
-            f"{path} exists; expected a new file, and this one stays as it is.\n"
-            "Give another name, or renew its metric and baseline alone:\n"
+            f"{path} exists; expected a new file.\n"
+            "Choose another name, or renew only its metric and baseline:\n"
             f"invoke inspect --input DIR --write {path.stem} --metric NAME"
         )
     if not path.parent.is_dir():
         raise ConfigError(
-            f"{path}: there is no folder {path.parent}; expected one.\n"
-            "Make it, or give another name: --write NAME"
+            f"{path}: there is no folder {path.parent}.\n"
+            "Make it, or choose another name: --write NAME"
         )
 
 
 def _slug(name: str) -> str:
-    """Return a slug after a name; "" if the name says nothing."""
-    slug = name  # of a folder that is called as the competition: its mount keeps the capitals
+    """Return a slug made from a name, or "" if it is too general."""
+    slug = name  # a slug already: it keeps its capitals
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{2,99}", name):
         slug = "-".join(re.findall(r"[a-z0-9]+", name.lower()))[:100].strip("-")
     return slug if len(slug) > 2 and slug.lower() not in GENERAL else ""
 
 
 def names(folder: Path, path: Path | None, competition: str) -> tuple[str, str]:
-    """Return the name of the config and the slug of the competition: as given, or after the folder
-    and the file, unless they have a name that many folders have.
+    """Return the name of the config and the slug of the competition. What the user did not name
+    follows the name of the folder, or else of the file, unless that is too general.
 
     >>> names(Path("data/Leaf Diseases"), None, "")
     ('leaf_diseases', 'leaf-diseases')
@@ -214,12 +214,12 @@ def names(folder: Path, path: Path | None, competition: str) -> tuple[str, str]:
 
 
 class Stated(NamedTuple):
-    """What the text of a config says, without running it.
+    """Fields of a config, read without running it.
 
     Attributes:
         competition: its slug.
-        assumed: `invoke inspect` took the slug from the name of a folder.
-        infer_hours: as `Config.infer_hours`.
+        assumed: whether `invoke inspect` took the slug from the name of a folder.
+        infer_hours: `Config.infer_hours`.
     """
 
     competition: str
@@ -228,11 +228,13 @@ class Stated(NamedTuple):
 
 
 def stated(config: str = "") -> dict[str, Stated]:
-    """Return what the configs in pipeline/configs/ say, by name, without those that write no slug
-    into their Config(…), but for the one that is named: it is run.
+    """Return fields of the configs in pipeline/configs/, by name.
+
+    Configs whose Config(…) does not have a slug as text are left out, except for the named one,
+    which is run.
 
     Raises:
-        ConfigError: if there is no config of that name, or it cannot be run.
+        ConfigError: if there is no config of that name, or if it cannot be run.
     """
     found = {}
     if config:
@@ -243,7 +245,7 @@ def stated(config: str = "") -> dict[str, Stated]:
             source = path.read_bytes().decode()
             given = _given(ast.parse(source))
         except (OSError, ValueError, SyntaxError):
-            continue  # what loads it says what is wrong
+            continue  # loading it reports what is wrong
         constants = {name: getattr(each.value, "value", None) for name, each in given.items()}
         slug, hours = constants.get("competition"), constants.get("infer_hours")
         if isinstance(slug, str):
@@ -253,10 +255,10 @@ def stated(config: str = "") -> dict[str, Stated]:
 
 
 def put(name: str, fields: Mapping[str, Any]) -> Path:
-    """Put values into the file of a config in pipeline/configs/, if any, and return the file.
+    """Edit the file of a config in pipeline/configs/, if there are values, and return its path.
 
     Raises:
-        ConfigError: as `edit` does.
+        ConfigError: see `edit`.
     """
     path = config_files.named_files()[name]
     if fields:
@@ -265,14 +267,14 @@ def put(name: str, fields: Mapping[str, Any]) -> Path:
 
 
 def edit(path: Path, before: Config, fields: Mapping[str, Any]) -> None:
-    """Put values of fields into the file of a config; all else in it stays, byte for byte.
+    """Set fields in the file of a config. Everything else stays, byte for byte.
 
     Args:
         path: the file, which holds `before`.
 
     Raises:
-        ConfigError: if the file cannot be edited safely; it is then as it was. The message has
-            what to write.
+        ConfigError: if the file cannot be edited safely. It is then unchanged, and the message has
+            the lines to write.
     """
     try:
         new = edited(path.read_bytes().decode(), before, fields)
@@ -281,25 +283,24 @@ def edit(path: Path, before: Config, fields: Mapping[str, Any]) -> None:
             copy.write_bytes(new.encode())
             made = configs.load(str(copy))
         if made != replace(before, **fields):
-            raise ValueError("the new text makes another config")
+            raise ValueError("the edited text makes a different config")
     except (ValueError, SyntaxError, ConfigError) as error:
         lines = "".join(f"\n{name}={literal(value, -LINE)}," for name, value in fields.items())
         raise ConfigError(
-            f"{path} stays as it is: {str(error).splitlines()[0]}.\n"
+            f"{path} was not changed: {str(error).splitlines()[0]}.\n"
             f"Expected CONFIG = Config(…) with {' and '.join(f'{name}=' for name in fields)}"
-            f" written there. Write yourself:{lines}"
+            f" written out. Write these lines yourself:{lines}"
         ) from error
     atomic_file.write(path, new.encode())
 
 
 def edited(text: str, before: Config, fields: Mapping[str, Any]) -> str:
-    """Return the text of a config's file with other values of some fields. Who calls it looks
-    whether the text makes the config that is meant.
+    """Return the text of a config's file with other values of some fields. The caller checks that
+    it makes the intended config.
 
     Args:
-        text: Python with CONFIG = Config(…).
-        before: the config, of which competition and baseline the docstring may speak, as `invoke
-            inspect` wrote it.
+        text: Python code with CONFIG = Config(…).
+        before: the config. A docstring by `invoke inspect` has its competition and baseline.
         fields: the values, by name.
 
     Raises:
@@ -322,7 +323,7 @@ def edited(text: str, before: Config, fields: Mapping[str, Any]) -> str:
 
 
 def _given(tree: ast.Module) -> dict[str, ast.keyword]:
-    """Return the arguments of the Config(…) of a config's file, which are all written out."""
+    """Return the keyword arguments of Config(…) in a config's file."""
     calls = [
         node.value
         for node in tree.body

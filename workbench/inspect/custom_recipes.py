@@ -1,7 +1,7 @@
-"""How a config with a reader of its own trains, and for how long: masks, texts, and pictures with
+"""How a config with a custom reader trains, and for how long: masks, texts, and pictures with
 columns beside them.
 
-On a CPU some steps of its network are timed here; of a TPU the speed is assumed.
+A CPU's speed is timed on this machine; a TPU's is assumed.
 """
 
 import math
@@ -18,30 +18,28 @@ from workbench.inspect.recipes import CPU, TPU, Network, Plan, Recipe, Speed, Ta
 # Pixels: the longest side of a picture with a mask. A rehearsal on a CPU computes all of them.
 SIDES = {CPU: (64, 96, 128), TPU: (128,)}
 STRIDE = 2  # pixels a side that become one: four times as fast
-HALVED = 16  # pixels: a side is a multiple of it, to be halved four times
+HALVED = 16  # pixels: sides are multiples, so that they can be halved four times
 # The functions of the templates.
 FUNCTIONS: dict[str, Any] = {"read_training": "read_training", "read_test": "read_test"}
 MASKED = {"loss": "entropy_and_dice", "augment": "turned", "write_submission": "write_masks"}
-FEATURES = 64  # that a network of pictures gives to the one that joins them with columns
+FEATURES = 64  # outputs of the pictures' network, which are joined with columns
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A config that may be proposed, with its reader and its network."""
+    """A candidate config, with its reader and its network."""
 
     config: Config
     reader: Reader
     network: Network
 
 
-def recipe(
-    task: Task, reader: Reader, plan: Plan, measure: Callable[[Config], Speed]
-) -> tuple[Recipe, Reader]:
-    """Return how to train for a task within a plan, and the reader for it: the largest pictures
-    that leave time for enough epochs.
+def recipe(task: Task, reader: Reader, plan: Plan, measure: Callable[[Config], Speed]) -> Recipe:
+    """Return how to train for a task within a plan: with the largest pictures that leave time for
+    enough epochs.
 
     Args:
-        measure: tells the speed of a network on this machine's CPU.
+        measure: returns the speed of a config's network on this machine's CPU.
     """
     if reader.template == "pictures_and_columns":
         return _pictures_and_columns(task, reader, plan, measure)
@@ -65,10 +63,10 @@ def recipe(
     text += speed.lacking(task, 1, epochs, network)
     reasons = {
         "model": f"{config.model} {network}: {network.why}",
-        "batch": f"{config.batch} rows a step; adamw {config.optimizer.base_rate:g}",
+        "batch": f"{config.batch} rows per step; adamw {config.optimizer.base_rate:g}",
         "epochs": text,
     }
-    return Recipe(config, reasons, seconds), tried.reader
+    return Recipe(config, plan, seconds, reasons, tried.reader)
 
 
 def _config(
@@ -77,8 +75,8 @@ def _config(
     """Return the config of a network, for one epoch.
 
     Args:
-        most: rows of a batch.
-        functions: beside the readers.
+        most: rows per batch.
+        functions: besides the readers.
     """
     batch = recipes.batch_of(4 * task.split(1)[0] // 5, most, ADAM_STEPS_PER_EPOCH)
     few = task.split(1)[0] < ADAM_STEPS_PER_EPOCH * batch
@@ -109,7 +107,7 @@ def _masks(task: Task, reader: Reader, plan: Plan) -> Iterator[Tried]:
         pictures = replace(reader.pictures, height=size[0], width=size[1])
         data = replace(task.data, **readers.mask_forms(pictures))
         adds = math.prod(size) / STRIDE**2 * 9 * 6 * wide**2 * 4
-        why = f"pictures and masks of {size[0]}x{size[1]}, as the budget has it"
+        why = f"pictures and masks of {size[0]}x{size[1]}, by the budget"
         options = {"width": wide, "levels": 2 if max(size) < SIDES[CPU][0] else 3, "stride": STRIDE}
         network = Network("unet", options, data, 2 * adds, why, enough=20, most=60)
         made = _config(task, network, recipes.BASE, MASKED)
@@ -118,7 +116,7 @@ def _masks(task: Task, reader: Reader, plan: Plan) -> Iterator[Tried]:
 
 
 def _size(width: int, height: int, side: int) -> tuple[int, int]:
-    """Return height and width for pictures of this median size, with a longest side."""
+    """Return height and width for pictures of this median size, scaled to this longest side."""
     factor = min(side / max(width, height), 1.0)
     low, high = (max(round(each * factor / HALVED), 2) * HALVED for each in (height, width))
     return low, high
@@ -136,7 +134,7 @@ def _texts(task: Task, reader: Reader, _: Plan) -> Iterator[Tried]:
 
 def _pictures_and_columns(
     task: Task, reader: Reader, plan: Plan, measure: Callable[[Config], Speed]
-) -> tuple[Recipe, Reader]:
+) -> Recipe:
     """Return the recipe for pictures alone, with a network that joins them with columns."""
     assert reader.pictures is not None  # noqa: S101 - it is of pictures
     alone = replace(task, data=reader.pictures, size=None)
@@ -167,4 +165,4 @@ def _pictures_and_columns(
     )
     if plan.machine == TPU and task.size is not None:
         text += ". A TPU gets published weights and larger pictures with --alone pictures: try both"
-    return Recipe(config, {"model": text, **reasons}, made.seconds), reader
+    return replace(made, config=config, reasons={"model": text, **reasons}, reader=reader)

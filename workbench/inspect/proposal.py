@@ -1,7 +1,7 @@
-"""A config that runs as it is, made of what `workbench.inspect.inspection` found.
+"""A config that runs unedited, made from what `workbench.inspect.inspection` found.
 
-`workbench.inspect.recipes` says how it trains, within the budget of the machine that it is for;
-`workbench.inspect.baseline` what it has to beat. It is a start, no optimum.
+`workbench.inspect.recipes` decides how it trains within the budget of a machine, and
+`workbench.inspect.baseline` what it has to beat. It is a start, not an optimum.
 """
 
 import math
@@ -25,7 +25,7 @@ from pipeline.infer import submission
 from workbench.inspect import baseline, custom_recipes, images, recipes
 from workbench.inspect.folder import Findings, counted
 from workbench.inspect.inspection import Inspection
-from workbench.inspect.recipes import Plan, Proposal, Speed, Task
+from workbench.inspect.recipes import Plan, Recipe, Speed, Task
 
 # Rows of a table on which the network is trained for a comparison, folds, and seconds, at most.
 COMPARED, COMPARED_FOLDS, COMPARED_SECONDS = 3_000, 3, 60.0
@@ -40,18 +40,18 @@ def propose(
     plan: Plan | None = None,
     findings: Findings | None = None,
     measure: Callable[[Config], Speed] = recipes.on_this_cpu,
-) -> Proposal:
+) -> Recipe:
     """Return a config for what was found.
 
-    For a CPU the networks to choose from are built, compiled and timed here.
+    For a CPU the candidate networks are built, compiled and timed on this machine.
 
     Args:
         found: the inspected folder.
         name: of the config.
         competition: its slug on Kaggle.
-        plan: the machine that trains, and for how long; None: a TPU v5e-8, for two hours.
+        plan: the machine and the time to train; None: a TPU v5e-8, for two hours.
         findings: gets a line for each choice.
-        measure: tells the speed of a network on this machine's CPU.
+        measure: returns the speed of a config's network on this machine's CPU.
 
     Raises:
         ConfigError: if the name or the slug is not valid.
@@ -70,25 +70,24 @@ def propose(
     task = Task(given, data, len(found.labels), _rarest(found, data), size)
     reader = found.inputs.reader
     if reader is not None:
-        made, reader = custom_recipes.recipe(task, reader, plan, measure)
+        made = custom_recipes.recipe(task, reader, plan, measure)
     else:
         made = recipes.recipe(task, plan, measure)
     if data.group_duplicates and (why := _ungrouped(found, made.config)):
-        text = f"False, since with True {why}. So a split may divide copies, and validation scores "
-        text += "may be too good: delete copies, or name a data.group_column"
+        text = f"False, since with True {why}. A split may divide copies, so validation scores may "
+        text += "be too good: delete copies, or set data.group_column"
         findings.warning("group_duplicates", text)
         data = replace(data, group_duplicates=False)
         made = recipes.recipe(replace(task, data=data, rarest=_rarest(found, data)), plan, measure)
     elif data.group_duplicates:
-        text = "True: the copies stay on one side of each split"
-        findings.chosen("group_duplicates", text)
+        findings.chosen("group_duplicates", "True: copies stay on one side of each split")
     for about, text in made.reasons.items():
         findings.chosen(about, text)
-    return Proposal(made.config, plan, made.seconds, made.reasons["epochs"], reader)
+    return made
 
 
 def _rarest(found: Inspection, data: Data) -> int:
-    """Return the rows of the rarest label, duplicates counted once; all rows without labels."""
+    """Return the rows of the rarest label, counting duplicates once; all rows if no classes."""
     if found.target.kind != "classes":
         return len(found.labels)
     rows = np.arange(len(found.labels))
@@ -99,7 +98,7 @@ def _rarest(found: Inspection, data: Data) -> int:
 
 
 def _ungrouped(found: Inspection, config: Config) -> str:
-    """Return why a split cannot keep the duplicates together; "" if it can."""
+    """Return why a split cannot keep duplicates together, or ""."""
     examples = read_examples(config, found)
     try:
         few = folds.few_held_out(examples, config, folds.splits(examples, config))
@@ -109,9 +108,7 @@ def _ungrouped(found: Inspection, config: Config) -> str:
 
 
 def read_examples(config: Config, found: Inspection) -> Examples:
-    """Return the labelled examples. Those of image files hold no pixels, which are decoded
-    already.
-    """
+    """Return the labelled examples; for image files without pixels, which are decoded already."""
     contents, data, broken = found.contents, config.data, found.inputs.train.broken
     if data.kind not in ("images", "tfrecords"):
         return read_training(contents.folder, config)
@@ -128,10 +125,10 @@ def read_examples(config: Config, found: Inspection) -> Examples:
 
 def check(config: Config, found: Inspection, examples: Examples, findings: Findings) -> None:
     """Read the folder with the proposed config as training and inference do, write a submission,
-    and add what comes of it, after what the split warns of.
+    and add findings on it, and on the split.
 
     Args:
-        examples: as `read_examples` returns them.
+        examples: from `read_examples`.
 
     Raises:
         DataError: as training and inference would.
@@ -174,10 +171,10 @@ def check(config: Config, found: Inspection, examples: Examples, findings: Findi
 def with_baseline(
     config: Config, found: Inspection, examples: Examples, findings: Findings
 ) -> Config:
-    """Return the config with the score of a simple model, and add it.
+    """Return the config with the score of a simple model, and add a finding on it.
 
     Args:
-        examples: as `read_examples` returns them.
+        examples: from `read_examples`.
     """
     seen = found.inputs.train
     beside = None if found.inputs.reader is None else found.inputs.reader.features
@@ -202,7 +199,7 @@ def with_baseline(
     return config
 
 
-def compared(made: Proposal, folder: Path, examples: Examples, findings: Findings) -> Proposal:
+def compared(made: Recipe, folder: Path, examples: Examples, findings: Findings) -> Recipe:
     """Train the network of a table on some rows, and add whether boosting, its baseline, is better;
     then boosting is proposed.
     """
@@ -247,7 +244,7 @@ def compared(made: Proposal, folder: Path, examples: Examples, findings: Finding
     return made
 
 
-def _boosting(made: Proposal, findings: Findings) -> Proposal:
+def _boosting(made: Recipe, findings: Findings) -> Recipe:
     """Return the proposal with boosting in place of the network."""
     replaced = ("model", "batch", "epochs", "keep")
     findings[:] = [line for line in findings if line.about not in replaced]
@@ -264,4 +261,5 @@ def _boosting(made: Proposal, findings: Findings) -> Proposal:
         epochs=1,
         warmup_epochs=1,
     )
-    return replace(made, config=config, epochs="1: trees take none", seconds=BOOSTED)
+    reasons = made.reasons | {"epochs": "1: trees take none"}
+    return replace(made, config=config, reasons=reasons, seconds=BOOSTED)

@@ -1,23 +1,23 @@
-"""Published networks that may be proposed for pictures: the best first, and those that lie here."""
+"""Published networks to propose for pictures, and those whose weights are on this machine."""
 
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Published(NamedTuple):
     """A published network.
 
     Attributes:
-        model, pretrained: as in a config.
+        model, pretrained: of the config.
         adds: multiply-adds of a forward pass at 224 pixels.
-        known: what it is known for.
-        patch: pixels, of which a side is a multiple.
-        decay: as `Optimizer.layer_decay`.
-        fills: GB of a core of a TPU v5e-8 that a step of `FILLING` rows takes, at 224 and at 384
-            pixels; (): it was not compiled.
-        file: of Keras, with its weights.
+        known: its published accuracy.
+        patch: pixels; an image's sides are multiples.
+        decay: `Optimizer.layer_decay`.
+        fills: GB per core of a TPU v5e-8 that a step of `FILLING` rows takes at 224 and at 384
+            pixels; () if it was not compiled.
+        file: of its weights in Keras' cache.
     """
 
     model: str
@@ -35,67 +35,45 @@ class Published(NamedTuple):
         return self.model == "published"
 
 
-FILLING = 256  # rows a step
+FILLING = 256  # rows per step
 DINOV3 = "keras/dinov3/keras/dinov3_vit_{}_lvd1689m/1"
-PROBED = "its features alone have {} % on ImageNet"
-# Multiply-adds and ImageNet top-1: read 2026-11-22 in arXiv:2201.03545 (table 1), google/automl's
-# README and Keras' table of applications; of DINOv3 counted by `plan`, and read 2026-11-29 in the
-# README of yberreby/dinov3-in1k-probes (linear models at 512 pixels). Memory: compiled for the
-# TPU (docs/benchmarks.md, "Published networks").
+
+
+def _dinov3(size: str, adds: float, top: float, **more: Any) -> Published:
+    known = f"its features alone have {top} % on ImageNet"
+    return Published("published", DINOV3.format(size), adds, known, patch=16, decay=0.75, **more)
+
+
+def _of_keras(model: str, adds: float, top: str, **more: Any) -> Published:
+    file = f"{model.replace('netv2', 'netv2-')}_notop.h5"
+    return Published(model, "imagenet", adds, f"ImageNet top-1 {top}", file=file, **more)
+
+
+# The best first. Multiply-adds and ImageNet top-1: read 2026-11-22 in arXiv:2201.03545 (table 1),
+# google/automl's README and Keras' table of applications; for DINOv3 counted by `plan`, and read
+# 2026-11-29 in the README of yberreby/dinov3-in1k-probes (linear models at 512 pixels). Memory:
+# compiled for the TPU (docs/benchmarks.md, "Published networks").
 NETWORKS = (
-    Published(
-        *("published", DINOV3.format("large"), 63e9, PROBED.format(87.4)),
-        patch=16,
-        decay=0.75,
-        fills=(11.1, 15.4),
-    ),
-    Published(
-        *("published", DINOV3.format("base"), 18e9, PROBED.format(85.0)),
-        patch=16,
-        decay=0.75,
-        fills=(3.8, 12.7),
-    ),
-    Published(
-        *("convnext_base", "imagenet", 15.4e9, "ImageNet top-1 85.3 %"),
-        decay=0.75,
-        fills=(3.5, 8.7),
-        file="convnext_base_notop.h5",
-    ),
-    Published(
-        *("convnext_tiny", "imagenet", 4.5e9, "ImageNet top-1 81.3 %"),
-        decay=0.75,
-        file="convnext_tiny_notop.h5",
-    ),
-    Published(
-        *("efficientnetv2s", "imagenet", 2.9e9, "ImageNet top-1 83.9 % at 384 pixels"),
-        fills=(1.4, 3.8),
-        file="efficientnetv2-s_notop.h5",
-    ),
-    Published(
-        *("published", DINOV3.format("small"), 4.6e9, PROBED.format(81.4)),
-        patch=16,
-        decay=0.75,
-    ),
-    Published(
-        *("efficientnetv2b3", "imagenet", 1.7e9, "ImageNet top-1 82.0 % at 300 pixels"),
-        file="efficientnetv2-b3_notop.h5",
-    ),
-    Published(
-        *("efficientnetv2b0", "imagenet", 0.72e9, "ImageNet top-1 78.7 %"),
-        file="efficientnetv2-b0_notop.h5",
-    ),
+    _dinov3("large", 63e9, 87.4, fills=(11.1, 15.4)),
+    _dinov3("base", 18e9, 85.0, fills=(3.8, 12.7)),
+    _of_keras("convnext_base", 15.4e9, "85.3 %", decay=0.75, fills=(3.5, 8.7)),
+    _of_keras("convnext_tiny", 4.5e9, "81.3 %", decay=0.75),
+    _of_keras("efficientnetv2s", 2.9e9, "83.9 % at 384 pixels", fills=(1.4, 3.8)),
+    _dinov3("small", 4.6e9, 81.4),
+    _of_keras("efficientnetv2b3", 1.7e9, "82.0 % at 300 pixels"),
+    _of_keras("efficientnetv2b0", 0.72e9, "78.7 %"),
 )
 
 
 def buildable() -> tuple[Published, ...]:
-    """Return the networks that this machine can rehearse: without KerasHub no transformer."""
+    """Return the networks that this machine can rehearse; transformers need KerasHub."""
     hub = find_spec("keras_hub") is not None
     return tuple(one for one in NETWORKS if hub or not one.is_transformer)
 
 
 def at_hand() -> list[Published]:
-    """Return the networks whose weights lie on this machine, the one with the fewest operations
-    first. kagglehub keeps models of Kaggle, Keras those of its applications.
+    """Return the networks whose weights are in the cache of kagglehub or Keras, the one with the
+    fewest operations first.
     """
     from pipeline.models import presets
 

@@ -1,10 +1,10 @@
-"""How a config trains, and for how long: its fields, each with its reason.
+"""How a config trains, and for how long: its fields, each with a reason.
 
-A TPU gets the recipe that public winning notebooks share: a published network at a high
-resolution, five folds, warm-up and cosine, averaged weights, mixed images, mirrored views. A CPU
-gets a linear model of a published network's features where weights are here, else the largest
-network that learns enough within the budget, by measured steps. Nothing here has run on a TPU: its
-speed is assumed (docs/facts.md).
+A TPU gets the recipe that winning notebooks share: a published network at a high resolution, five
+folds, warm-up and cosine, averaged weights, mixed images, mirrored views. A CPU gets a linear model
+on a published network's features if the weights are on this machine, otherwise the largest network
+that learns enough within the budget, by measured steps. Nothing here has run on a TPU: its speed is
+assumed (docs/facts.md).
 """
 
 import math
@@ -24,9 +24,9 @@ from workbench.inspect.published_networks import FILLING, Published
 TPU, CPU = "tpu-v5e-8", "cpu"
 BUDGETS = {TPU: "2h", CPU: "8m"}  # by default
 
-BASE = 32  # images a step that the rates of the proposals are for
-TINY = 64  # pixels: larger images get a published network, and these one from scratch
-PICTURES = 96  # pixels: from here on it may be a transformer, or one whose features a CPU takes
+BASE = 32  # images per step that the learning rates are for
+TINY = 64  # pixels a side: larger images get a published network, others one from scratch
+PICTURES = 96  # pixels a side: the least for a transformer, and for features on a CPU
 POSITIONS = 256  # pixels: in smaller images it matters where something is
 SIDES = (224, 288, 384)  # pixels, for pretrained networks
 ROUND = 32
@@ -35,25 +35,25 @@ FEW_ROWS = 1000
 MANY_ROWS = 5_000  # of a table; with fewer "tabular" overfits (docs/dev/findings.md)
 MOST_FOLDED = 100_000  # rows: with more, one held-out part is large enough
 FOLDS = 5
-MOST_TABLE = 256  # rows a step
-PATIENCE = 8  # epochs without a better one, of 40: some tables are known by heart after ten
+MOST_TABLE = 256  # rows per step
+PATIENCE = 8  # epochs without improvement, of 40: some tables are overfitted after ten
 MOST_BYTES = 100e9  # of decoded images in the memory of a TPU's host
-ENOUGH_IMAGES = 240_000  # images that a network from scratch should see on a CPU, if there is time
+ENOUGH_IMAGES = 240_000  # images that a network from scratch should see on a CPU, if time allows
 
-# Of a TPU v5e-8: operations a second, the least share of them that networks reach (as `plan`
-# assumes), seconds of a step at least, and bytes a second that its host feeds.
+# Of a TPU v5e-8: operations per second, the least share of them that networks reach (as `plan`
+# assumes), the least seconds per step, and bytes per second that its host feeds.
 PEAK, REACHED, CALL, FEEDS = 8 * 197e12, 0.15, 2e-3, 96 * 1e9
-VALIDATES = 0.4  # time of an image without gradients, beside one with them
-AGAIN = 0.3  # of the setup, for each later fold, by what XLA kept (19 % measured)
-FILLED = 0.85  # of a budget that is planned: no machine is always equally fast
+VALIDATES = 0.4  # time of an image without gradients, relative to one with them
+AGAIN = 0.3  # of the setup, for each later fold, since XLA's cache is warm (19 % measured)
+FILLED = 0.85  # of a budget to plan for: no machine is always equally fast
 LINEAR = 0.7  # of that, for the features of all rows; the rest is for the linear models
-TUNED = 10  # epochs, once somebody takes fit="linear" out of a config
-FASTEST = 1e12  # operations a second of a CPU, at most: what is slower even so is not measured
+TUNED = 10  # epochs, for when a person removes fit="linear" from the config
+FASTEST = 1e12  # operations per second that no CPU exceeds: saves measuring hopeless networks
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Where a config is to train, and for how long.
+    """Where a config will train, and for how long.
 
     Attributes:
         machine: "tpu-v5e-8" or "cpu".
@@ -68,7 +68,7 @@ def plan(machine: str = "", budget: str = "") -> Plan:
     """Return the plan that `--for` and `--budget` ask for.
 
     Raises:
-        ConfigError: if there is no such machine, or the budget is no time.
+        ConfigError: if there is no such machine, or if the budget is not a time.
 
     >>> plan("cpu", "8m"), plan("", "1.5h").seconds
     (Plan(machine='cpu', seconds=480.0), 5400.0)
@@ -83,14 +83,14 @@ def plan(machine: str = "", budget: str = "") -> Plan:
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be learned.
+    """What to learn.
 
     Attributes:
         given: the fields of a config that follow from the folder: name, target, metric and so on.
         data: without augmentation.
-        rows: labelled.
-        rarest: rows of the rarest label; `rows` where there are no classes.
-        size: median width and height of image files; None where images have one size.
+        rows: number of labelled rows.
+        rarest: rows of the rarest label; `rows` if there are no classes.
+        size: median width and height of image files; None if there are none.
     """
 
     given: dict[str, Any]
@@ -101,11 +101,11 @@ class Task:
 
     @property
     def folds(self) -> tuple[int, ...]:
-        """The numbers of folds to try, the better one first; 1 is one held-out part."""
+        """The numbers of folds to try, best first; 1 means one held-out part."""
         return (FOLDS, 1) if self.rarest >= 2 * FOLDS and self.rows <= MOST_FOLDED else (1,)
 
     def split(self, folds: int) -> tuple[int, int]:
-        """Return how many rows train and validate."""
+        """Return the numbers of rows to train on and to validate on."""
         share = 1 / folds if folds > 1 else self.data.validation_fraction
         held = max(round(self.rows * share), 1)
         return max(self.rows - held, 1), held
@@ -116,11 +116,11 @@ class Speed:
     """How fast a network trains.
 
     Attributes:
-        image: seconds an image, batches and augmentation included.
+        image: seconds per image, with feeding and augmentation.
         setup: seconds to build and compile, in the first fold.
-        decodes: images a second that are read from files: 959 JPEGs of 500x375 measured on two
-            cores, 2026-11-21.
-        start: seconds of imports, and of what ends a run: the last evaluation and the pictures.
+        decodes: images per second read from files (measured on two cores, 2026-11-21: 959 JPEGs of
+            500x375).
+        start: seconds of imports, the last evaluation and the pictures.
     """
 
     image: float
@@ -129,41 +129,41 @@ class Speed:
     start: float = 12.0
 
     def fixed(self, task: Task, folds: int) -> float:
-        """Return the seconds that are no epoch: to start, to read the images and to compile."""
+        """Return the seconds outside epochs: to start, read the images and compile."""
         setups = self.setup * (1 + AGAIN * (folds - 1))
         return self.start + setups + task.rows / self.decodes
 
     def seconds(self, task: Task, folds: int, epochs: int) -> float:
-        """Return how long a training of so many folds (1: no folds) and epochs in each takes."""
+        """Return the seconds of a training with these folds (1: none) and epochs in each."""
         rows, held = task.split(folds)
         epoch = self.image * (rows + VALIDATES * held)
         return self.fixed(task, folds) + folds * epochs * epoch
 
     def lacking(self, task: Task, folds: int, epochs: int, network: "Network") -> str:
-        """Return the budget with which a network would learn enough; "" if it does."""
+        """Return the budget with which a network would learn enough, for a reason, or ""."""
         if epochs >= network.enough:
             return ""
         minutes = math.ceil(self.seconds(task, folds, network.enough) / FILLED / 60)
         return f"; {network.enough} would be right: --budget {minutes}m"
 
     def epochs(self, task: Task, folds: int, seconds: float) -> int:
-        """Return the most epochs that fit, 0 if none does."""
+        """Return the number of epochs that fit; 0 if not even one does."""
         fixed = self.fixed(task, folds)
         return max(int((FILLED * seconds - fixed) / (self.seconds(task, folds, 1) - fixed)), 0)
 
 
 @dataclass(frozen=True)
 class Network:
-    """A network that may be proposed.
+    """A candidate network.
 
     Attributes:
-        model, options: as in a config.
+        model, options: of the config.
         data: with size and augmentation.
         operations: of one image's forward pass.
-        why: in words.
-        enough, most: epochs that it needs, and after which more are of little use.
-        batch: most images a step.
-        published: its weights; None: it begins with random ones.
+        why: the reason, in words.
+        enough, most: epochs that it needs, and beyond which more are of little use.
+        batch: the most images per step.
+        published: its weights; None starts from random ones.
     """
 
     model: str
@@ -182,38 +182,29 @@ class Network:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A config, with a reason for what was chosen, and the seconds that its training takes."""
-
-    config: Config
-    reasons: dict[str, str]
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A config, and what it was made for.
+    """A proposed config.
 
     Attributes:
-        config: as said.
-        plan: the machine that trains, and for how long.
-        seconds: that the training takes.
-        epochs: why so many, in words.
-        reader: that is written into its file; None: it has a kind of data.
+        config: the proposal.
+        plan: the machine and the time that it is for.
+        seconds: that its training takes.
+        reasons: for each choice, in words.
+        reader: custom reader for its file, if any.
     """
 
     config: Config
     plan: Plan
     seconds: float
-    epochs: str
+    reasons: dict[str, str]
     reader: Reader | None = None
 
 
 def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
-    """Return how fast a config's network trains here, measured on some steps of random pixels.
+    """Return how fast a config's network trains on this machine, timed with random pixels.
 
     Args:
         config: of images; its epochs do not matter.
-        least_seconds: that the timed steps take together; three steps at least.
+        least_seconds: of timing; three steps at least.
     """
     from workbench.plan import probe
 
@@ -226,14 +217,14 @@ def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
 
 
 def on_tpu(config: Config, network: Network) -> Speed:
-    """Return what is assumed of a TPU v5e-8: a training step computes three predictions."""
+    """Return the assumed speed on a TPU v5e-8: a training step computes three predictions."""
     step = max(3 * network.operations * config.batch / (REACHED * PEAK), CALL)
     image = max(step / config.batch, math.prod(config.data.shape) / FEEDS)
     return Speed(image, setup=180.0, decodes=96 * 600.0, start=60.0)
 
 
 def in_budget(epochs: int, seconds: float, plan: Plan) -> str:
-    """Return so many epochs and their time beside the budget, in words.
+    """Describe epochs and their time beside the budget.
 
     >>> in_budget(9, 90, Plan(CPU, 120)), in_budget(1, 180, Plan(CPU, 120))
     ('9: about 90 s of the 2 min of --budget', '1: about 3 min, more than the 2 min of --budget')
@@ -243,7 +234,7 @@ def in_budget(epochs: int, seconds: float, plan: Plan) -> str:
 
 
 def batch_of(rows: int, most: int, steps: int = LEAST_STEPS_PER_EPOCH) -> int:
-    """Return the rows of a step: fewer where an epoch of so many rows would have too few steps.
+    """Return the rows per step: fewer if an epoch over `rows` would have too few steps.
 
     >>> [batch_of(rows, 128) for rows in (50, 1200, 1800, 50_000)]
     [32, 32, 64, 128]
@@ -258,7 +249,7 @@ def recipe(task: Task, plan: Plan, measure: Callable[[Config], Speed] = on_this_
     """Return how to train for a task within a plan.
 
     Args:
-        measure: tells the speed of a network on this machine's CPU.
+        measure: returns the speed of a config's network on this machine's CPU.
     """
     if plan.machine == CPU and (found := _on_features(task, plan, measure)):
         return found
@@ -279,7 +270,7 @@ def recipe(task: Task, plan: Plan, measure: Callable[[Config], Speed] = on_this_
                     break
             tried.insert(0, (network, measure(_config(task, network, 1, 1))))
     # Folds come first: their average is better than one larger network. If nothing learns enough
-    # within the budget, the fastest gets what there is.
+    # within the budget, the fastest network is taken.
     fitting = (
         (network, speed, folds)
         for folds in task.folds
@@ -291,7 +282,7 @@ def recipe(task: Task, plan: Plan, measure: Callable[[Config], Speed] = on_this_
     epochs = max(min(speed.epochs(task, folds, plan.seconds), network.most), 1)
     config = _config(task, network, folds, epochs)
     seconds = speed.seconds(task, folds, epochs)
-    machine = f"a TPU v5e-8, at {REACHED:.0%} of its peak (assumed; not yet run there)"
+    machine = f"a TPU v5e-8 at {REACHED:.0%} of its peak (assumed; not yet run there)"
     if task.data.kind == "table":
         machine = "a TPU or a CPU; more of them overfit"
     elif plan.machine == CPU:
@@ -302,7 +293,7 @@ def recipe(task: Task, plan: Plan, measure: Callable[[Config], Speed] = on_this_
         f"{in_budget(epochs, seconds, plan)}, {shown(speed.fixed(task, folds))} of them to start "
         f"and compile, on {machine}{speed.lacking(task, folds, epochs, network)}"
     )
-    return Recipe(config, reasons, seconds)
+    return Recipe(config, plan, seconds, reasons)
 
 
 def for_table(task: Task) -> Network:
@@ -318,11 +309,11 @@ def for_table(task: Task) -> Network:
 
 
 def for_cpu(task: Task) -> Iterator[Network]:
-    """Yield networks that learn much per second without an accelerator, the smallest first."""
-    # No mixup: its random shares take a CPU twice as long to compile, and a step a fifth longer.
+    """Yield networks that learn fast without an accelerator, the smallest first."""
+    # No mixup: on a CPU it compiles for twice as long, and steps take a fifth longer.
     data = _shifted(task.data, 8)
     area, channels = data.height * data.width, data.channels
-    enough = min(max(round(ENOUGH_IMAGES / task.rows), 30), 80)  # few rows are soon known by heart
+    enough = min(max(round(ENOUGH_IMAGES / task.rows), 30), 80)  # few rows overfit soon
     limits: Any = {"enough": enough, "most": 400, "batch": 2 * BASE}
     if area <= POSITIONS:
         for width in (32, 64):
@@ -349,7 +340,7 @@ def for_tpu(task: Task) -> Iterator[Network]:
         "mixup": 0.2,
         "cutmix": float(task.given["target"] in ("classes", "multilabel")),
     }
-    if min(data.height, data.width) < 16:  # after other poolings nothing would be left
+    if min(data.height, data.width) < 16:  # other networks would pool this to nothing
         options: dict[str, Any] = {"width": 32, "dropout": 0.3}
         why = "for tiny images, where it matters what is where"
         yield Network("small_cnn", options, _shifted(data, 8), 2 * area * 9 * 6 * 32**2, why)
@@ -360,7 +351,7 @@ def for_tpu(task: Task) -> Iterator[Network]:
         yield Network("wide_resnet", options, mixed, 2 * adds, why)
     else:
         sizes, most = [data], 40 if task.rows < FEW_ROWS else 20
-        if task.size:  # the side nearest below the pictures' own, then 224
+        if task.size:  # the largest side that the pictures have, then 224
             fits = [s for s in SIDES if 3 * task.rows * s**2 <= MOST_BYTES and s <= max(size)]
             sides = sorted({*fits[-1:], SIDES[0]}, reverse=True)
             sizes = [_sized(data, size, side) for side in sides]
@@ -374,7 +365,7 @@ def for_tpu(task: Task) -> Iterator[Network]:
 def _published(one: Published, data: Data, **limits: int) -> Network:
     """Return a published network to fine-tune on images of a size."""
     why = f"{one.pretrained} ({one.known}), as winning notebooks do; all but the head learns at a "
-    why += "tenth of the rate, so that little is forgotten"
+    why += "tenth of the rate"
     if one.decay < 1:
         why += f", and each block at {one.decay:g} of the rate of the one above it"
     options = {"backbone_rate": 0.1, "dropout": 0.2}
@@ -384,8 +375,9 @@ def _published(one: Published, data: Data, **limits: int) -> Network:
 
 
 def _on_features(task: Task, plan: Plan, measure: Callable[[Config], Speed]) -> Recipe | None:
-    """Return a linear model of the features of the largest published network whose weights are here
-    and that sees all images within the budget; None if there is none, or images are small.
+    """Return a linear model on the features of the largest published network whose weights are on
+    this machine and that sees all images within the budget; None if there is none, or if images
+    are small.
     """
     size = task.size or (task.data.width, task.data.height)
     if task.data.kind not in ("images", "tfrecords") or min(size) < PICTURES:
@@ -409,14 +401,14 @@ def _on_features(task: Task, plan: Plan, measure: Callable[[Config], Speed]) -> 
     reasons = _reasons(task, network, config)
     text = in_budget(config.epochs, seconds, plan)
     reasons["epochs"] = (
-        f"{text}, without any: fit='linear' takes one pass ({1 / speed.image:,.0f} images/s "
-        "measured here). They count once you take that line out, to fine-tune"
+        f"{text}: fit='linear' takes one pass ({1 / speed.image:,.0f} images/s measured here). "
+        "Epochs count once you remove that line, to fine-tune"
     )
-    return Recipe(config, reasons, seconds)
+    return Recipe(config, plan, seconds, reasons)
 
 
 def _sized(data: Data, size: tuple[int, int], side: int) -> Data:
-    """Return the data at a longest side, in the proportions of the pictures (width, height)."""
+    """Return the data with this longest side, in the proportions of `size` (width, height)."""
     if data.resize == "pad":
         return replace(data, height=side, width=side)
     width, height = (max(round(each * side / max(size) / ROUND), 2) * ROUND for each in size)
@@ -424,7 +416,7 @@ def _sized(data: Data, size: tuple[int, int], side: int) -> Data:
 
 
 def _shifted(data: Data, part: int) -> Data:
-    """Return the data with shifts, and with flips unless images are grey: often writing."""
+    """Return the data with shifts, and with flips unless images are grey (often writing)."""
     padding = max(min(data.height, data.width) // part, 1)
     return replace(data, crop_padding=padding, flip=data.channels == 3)
 
@@ -440,17 +432,17 @@ def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
         fields = {"keep": "best", "patience": PATIENCE} if network.model == "tabular" else {}
     else:
         batch = batch_of(task.split(1)[0], network.batch)
-        # Adam's scaled rate was not seen to hold for images: these are numbers for this batch.
+        # No scaling rule was seen to hold for Adam and images: these numbers are for this batch.
         times = batch / BASE
         moved = 5 if max(data.height, data.width) <= TINY else 1
         rate, decay = (1e-3 if published else 2e-3) * times**0.5, 0.05 * times**0.5
-        if published and published.decay < 1:  # as usual for it: at 256 rows, assumed of fewer
+        if published and published.decay < 1:  # its usual rate at 256 rows; fewer are assumed
             rate, decay = 1e-3 * (batch / FILLING) ** 0.5, 0.05
         numbers = {
             "base_rate": round(rate, 5),
             "base_batch": batch,
             "weight_decay": round(decay, 3),
-            # Over the last thirtieth of the steps.
+            # Averages about the last thirtieth of the steps.
             "ema_momentum": round(
                 1 - 1 / min(max(epochs * rows / batch / 30, 10 / times), 5000 / times), 5
             ),
@@ -458,7 +450,7 @@ def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
         fields = {"batchnorm_batch": BASE} if batch > BASE else {}
         if published:
             numbers["layer_decay"] = published.decay
-            # The head begins at random, and would change what is published.
+            # The random head would spoil the published weights.
             fields |= {"pretrained": published.pretrained, "frozen_epochs": int(epochs > 2)}
     return Config(
         **task.given,
@@ -485,35 +477,35 @@ def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:
     if data.kind == "table":
         steps, why = ADAM_STEPS_PER_EPOCH, "Adam's scaled rate was not seen to hold"
     elif published:
-        why = "too few of them change the weights"
+        why = "the weights change too seldom"
     reasons = {
         "model": f"{f'{network.model} {network}'.strip()}: {network.why}",
-        "batch": f"{config.batch} rows a step: with under {steps} steps an epoch, {why}",
+        "batch": f"{config.batch} rows per step: with under {steps} steps per epoch, {why}",
     }
     if config.folds:
         folds = f"{config.folds}: each row is predicted by a model that has not seen it"
     else:
-        why = "the budget" if len(task.folds) > 1 else "so many rows"
+        why = "the budget" if len(task.folds) > 1 else "the many rows"
         why = why if task.rarest >= 2 * FOLDS else "a label with few rows"
         folds = f"none, because of {why}; {data.validation_fraction:.0%} of the rows validate"
     reasons["folds"] = folds
     if config.patience:
-        reasons["keep"] = f"the epoch with the best validation score; {config.patience} epochs "
-        reasons["keep"] += "without a better one end a training, since more may learn by heart"
+        reasons["keep"] = "the epoch with the best validation score; training stops after "
+        reasons["keep"] += f"{config.patience} epochs without a better one, against overfitting"
     if data.kind == "table":
         return reasons
     if published:
         size = f"{data.height}x{data.width} by resize={data.resize!r}"
-        reasons["resolution"] = f"{size}, as pictures, memory and budget have it"
+        reasons["resolution"] = f"{size}, by the pictures' size, memory and budget"
     if config.fit:
         del reasons["batch"]
         reasons["model"] = (
             f"{config.model} {config.pretrained} ({published.known if published else ''}), whose "
-            "weights are on this machine: a linear model of its features, which are computed once"
+            "weights are on this machine: a linear model on its features, which are computed once"
         )
         return reasons
     flips = "no flips, since grey images are often writing"
-    if data.flip:  # a flipped view that training never saw is refused
+    if data.flip:  # without flips in training, flipped views are refused
         flips = f"flips (if the pictures show writing: flip=False, views={config.views // 2})"
     mixing = f"mixup={data.mixup:g} and cutmix={data.cutmix:g} (arXiv:1710.09412, 1905.04899)"
     reasons |= {
@@ -522,36 +514,36 @@ def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:
         "average": f"ema_momentum={optimizer.ema_momentum:g}: the mean of the last weights is used",
         "augmentation": f"shifts by up to {data.crop_padding} pixels; {flips}; "
         + (mixing if data.mixup else "nothing is mixed"),
-        "views": f"{config.views} of each test image, by what training did to its images",
+        "views": f"{config.views} of each test image, shifted and flipped as in training",
     }
     if published:
         reasons["frozen_epochs"] = (
             f"{config.frozen_epochs}: the new head trains alone first, so that its first steps do "
-            "not change what is published (arXiv:2202.10054)"
+            "not spoil the published weights (arXiv:2202.10054)"
         )
         reasons["weights"] = _weights(published, config)
     if published and published.fills and config.batch == FILLING:
         small, large = published.fills
         reasons["batch"] = (
-            f"{FILLING} rows a step: they take {small:g} GB of a TPU core's 16.9 at {SIDES[0]} "
+            f"{FILLING} rows per step: they take {small:g} GB of a TPU core's 16.9 at {SIDES[0]} "
             f"pixels, {large:g} at {SIDES[-1]} (compiled for it; not yet run there)"
         )
     return reasons
 
 
 def _weights(published: Published, config: Config) -> str:
-    """Return where published weights come from, in words."""
+    """Describe where published weights come from."""
     text = f'pretrained="{published.pretrained}": '
     if published.is_transformer:
         owner, model, *_ = published.pretrained.split("/")
         return text + (
             f"accept its licence on kaggle.com/models/{owner}/{model}; push-train mounts it. A "
-            "rehearsal takes what kagglehub has downloaded here, else random weights of the same "
+            "rehearsal takes what kagglehub has downloaded, otherwise random weights of the same "
             "shapes. infer-gpu downloads nothing"
         )
     text += (
-        "train-tpu downloads them where its internet is on (assumed, not yet tried on Kaggle). "
-        'Without internet mount the file as a dataset, or set "none", which is far weaker '
+        "train-tpu downloads them if its internet is on (assumed, not yet tried on Kaggle). "
+        'Otherwise mount the file as a dataset, or set "none", which is far weaker '
         "(docs/published-networks.md). infer-gpu downloads nothing"
     )
     hub = any(one.is_transformer for one in published_networks.buildable())

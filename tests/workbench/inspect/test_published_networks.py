@@ -75,7 +75,7 @@ def test_a_tpu_gets_the_largest_published_network_that_the_budget_allows(
     assert {"model", "weights", "frozen_epochs", "resolution"} <= {*made.reasons}
 
 
-def test_the_batch_that_fills_a_core_is_proposed_with_its_memory(hub):
+def test_the_batch_that_fills_a_core_is_proposed_and_its_memory_shown(hub):
     made = recipes.recipe(photographs(30_000), Plan(TPU, 3600))
 
     assert made.config.batch == 256
@@ -83,7 +83,7 @@ def test_the_batch_that_fills_a_core_is_proposed_with_its_memory(hub):
     assert "kaggle.com/models/keras/dinov3" in made.reasons["weights"]
 
 
-def test_without_kerashub_a_network_of_keras_is_proposed_and_the_other_one_named(monkeypatch):
+def test_without_kerashub_a_keras_network_is_proposed_and_dinov3_mentioned(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras_hub", None)  # as if it were not installed
 
     made = recipes.recipe(photographs(5_000), Plan(TPU, 9 * 3600))
@@ -119,7 +119,7 @@ def test_a_cpu_gets_the_largest_network_whose_features_fit_the_budget(cached, ro
         replace(config, fit="")  # can be fine-tuned
 
 
-def test_weights_that_keras_has_downloaded_are_at_hand(tmp_path, monkeypatch):
+def test_weights_in_the_cache_of_keras_are_found(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path))
     assert published_networks.at_hand() == []
@@ -133,7 +133,7 @@ def test_weights_that_keras_has_downloaded_are_at_hand(tmp_path, monkeypatch):
     ]
 
 
-def test_small_pictures_are_learned_from_scratch(cached):
+def test_small_pictures_get_a_network_from_scratch(cached):
     cached(SMALL)
 
     config = recipes.recipe(photographs(600, side=80), Plan(CPU, 480), lambda _: Speed(1e-3, 1.0))
@@ -141,7 +141,7 @@ def test_small_pictures_are_learned_from_scratch(cached):
     assert (config.config.fit, config.config.pretrained) == ("", "")
 
 
-def test_the_proposed_features_are_measured_here_and_train_unedited(cached, tiny, tmp_path):
+def test_a_proposal_with_features_is_timed_and_trains_unedited(cached, tiny, tmp_path):
     """From the proposal to an artifact, with a small network and random weights."""
     cached(SMALL)
     folder = write_competition(tmp_path / "competition", train=40)
@@ -156,7 +156,7 @@ def test_the_proposed_features_are_measured_here_and_train_unedited(cached, tiny
     assert run.status == "complete" and run.manifest["pretrained"][0]["source"] == SMALL
 
 
-def test_the_files_of_keras_have_the_names_that_keras_gives_them():
+def test_names_of_weight_files_match_the_installed_keras():
     """Read in the source of the Keras that is installed: a name is its application's, and a
     suffix.
     """

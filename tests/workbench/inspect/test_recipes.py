@@ -36,7 +36,7 @@ def speeds(seconds: float, setup: float):
 @pytest.mark.parametrize(
     ("rows", "wanted"), [(1_000, (15, 0.5)), (4_999, (15, 0.5)), (999, (40, 0.3))]
 )
-def test_a_small_table_is_not_learned_by_heart(rows, wanted):
+def test_a_small_table_gets_a_network_that_does_not_overfit(rows, wanted):
     """With 40 epochs and a dropout of 0.2, an AUC of 0.802 was 0.731 (docs/dev/findings.md)."""
     given = Task({**GIVEN, "metric": ""}, Data(kind="table", numeric_columns=("x",)), rows, 50)
 
@@ -53,7 +53,7 @@ def test_a_small_table_is_not_learned_by_heart(rows, wanted):
     setup=st.floats(0.5, 20),
     budget=st.integers(30, 7200),
 )
-def test_a_cpu_trains_as_long_as_the_budget_says(rows, side, seconds, setup, budget):
+def test_a_cpu_trains_for_the_budget(rows, side, seconds, setup, budget):
     """By the measured speed, compiling, validating and all folds included; or for one epoch, if not
     even that fits. One epoch more would not fit, or there are as many as are of use.
     """
@@ -128,7 +128,7 @@ def test_a_small_budget_of_a_tpu_takes_a_smaller_network_and_no_folds():
     assert small.data.height < large.data.height or small.epochs < large.epochs
 
 
-def test_both_numbers_that_no_flips_need_are_said():
+def test_the_reason_for_flips_has_both_fields_to_edit():
     """More views than training made of an image are refused. And of numbers there is no cutmix: a
     part of a picture has no part of its number.
     """
@@ -143,7 +143,7 @@ def test_both_numbers_that_no_flips_need_are_said():
     assert (other.config.data.cutmix, other.config.data.mixup) == (0.0, 0.2)
 
 
-def test_the_speed_of_a_network_is_measured_on_steps_of_a_training(tiny):
+def test_a_networks_speed_is_timed_with_training_steps(tiny):
     """On all devices, at the same program; the distribution is as it was afterwards."""
     import keras
 
