@@ -1,9 +1,9 @@
 """The baseline of a competition: a simple model, fitted in seconds and scored out of fold.
 
-Images: a random forest on thumbnails and colour histograms, and on the columns beside them. Tables:
-gradient boosting. Either with many classes: the nearest neighbours. Texts: a linear model on
-TF-IDF. Masks: the mean mask. A network that does no better has learned nothing that these do not
-see.
+Images get a random forest on thumbnails and colour histograms, and on the columns beside them.
+Tables get gradient boosting, and both get nearest neighbours if there are many classes. Texts get a
+linear model on TF-IDF, masks the mean mask. A network that scores no better has learned nothing
+more than these.
 """
 
 import warnings
@@ -28,23 +28,22 @@ MEAN_MASK = "the mean mask of the training pictures"
 BESIDE = "a random forest on thumbnails, colour histograms and columns"
 LINEAR = "TF-IDF and {}"  # logistic regression, or ridge
 NEIGHBOURS = "the five nearest neighbours"
-MOST_TERMS, SURE = 50_000, 10.0  # words that are known, and the inverse of the regularization
-MASK_SIDE = 64  # pixels: a mean mask is scored at that size
-LEVELS = np.arange(1, 10) / 10  # shares of the masks above which a pixel may be in the mean one
+MOST_TERMS, SURE = 50_000, 10.0  # words in the vocabulary, and the inverse of the regularization
+MASK_SIDE = 64  # pixels: a mean mask is scored at this size
+LEVELS = np.arange(1, 10) / 10  # thresholds to try: the share of masks that cover a pixel
 COMPONENTS = 16  # of thumbnails, beside columns
-MOST_TRIED = 2_000  # rows on which columns have to show what they add
-# Images, and rows of a table, that are fitted at most: of more, a random sample. So of a table with
-# more numbers, and of texts with more terms times labels.
+MOST_TRIED = 2_000  # rows that show what columns add to pictures
+# The most images, table rows and numbers in a table to fit. Larger sets are sampled at random, as
+# are texts with more terms times labels.
 MOST_IMAGES, MOST_ROWS, MOST_NUMBERS = 6_000, 20_000, 4_000_000
 MOST_LINEAR, MOST_WEIGHTS = 50_000_000, 4_000_000  # and weights, of which a fit keeps 25 copies
 SIDE = 12  # pixels of a thumbnail
 TREES = 100
-MOST_BOOSTED = 1_000  # trees of one fit: with many labels, boosting has to stop sooner
-MOST_TREED = 100  # labels: with more, a forest and boosting, of a tree for each, are too slow
+MOST_BOOSTED = 1_000  # trees of one fit: with many labels, boosting stops sooner
+MOST_TREED = 100  # labels: with more, forests and boosting are too slow, and forests take gigabytes
 MOST_GROWN = 2_000  # trees of a forest times labels: both take time (docs/dev/findings.md)
-MOST_BYTES = 400e6  # of a forest, whose nodes hold a number for each label: without a limit 8 GB
 LEAST_ROWS = 10
-FOLDS, FEWER_FOLDS, FEW = 5, 3, 2_000  # with more rows than `FEW`, the fewer folds
+FOLDS, FEWER_FOLDS, FEW = 5, 3, 2_000  # FEWER_FOLDS with more rows than FEW
 
 
 def fit(config: Config, examples: Examples, beside: Any = None) -> Baseline:
@@ -53,8 +52,8 @@ def fit(config: Config, examples: Examples, beside: Any = None) -> Baseline:
     Args:
         config: with kind "table" it is fitted on all columns, else on pixels.
         examples: their inputs are uint8 (n, height, width, channels), or the encoded rows.
-        beside: of a custom reader, what `workbench.inspect.inputs.Reader.features` says of these
-            rows. Sparse ones, of texts, are fitted alone.
+        beside: these rows of `workbench.inspect.inputs.Reader.features`. Sparse ones, of texts,
+            are fitted alone.
 
     Raises:
         DataError: if there are too few rows, or the metric has no value for them.
@@ -97,14 +96,14 @@ def fit(config: Config, examples: Examples, beside: Any = None) -> Baseline:
 
 
 def _places(examples: Examples, chosen: Examples) -> np.ndarray:
-    """Return where the chosen ones are among the examples."""
+    """Return the positions of the chosen examples."""
     places = {name: place for place, name in enumerate(examples.ids)}
     return np.array([places[name] for name in chosen.ids])
 
 
 def of_texts(texts: "pd.Series[str]", beside: np.ndarray | None) -> Any:
-    """Return what a linear model gets of texts: TF-IDF of their words, with columns beside them if
-    there are some, sparse float32 (n, k).
+    """Return the features of texts for a linear model: TF-IDF of their words, and columns beside
+    them, if any. Sparse float32 (n, k).
     """
     from scipy import sparse  # type: ignore[import-untyped]
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -117,8 +116,8 @@ def of_texts(texts: "pd.Series[str]", beside: np.ndarray | None) -> Any:
 def gain(
     images: np.ndarray, beside: np.ndarray, labels: Any, kind: str
 ) -> tuple[float, float, float]:
-    """Return the score of a simple model on images alone, and on images with what is beside them:
-    the accuracy of "classes", else the explained variance; and what is a gain by chance.
+    """Return the score of a simple model on images alone, its score on images and columns, and the
+    gain that may be chance. Scores are accuracies for "classes", otherwise explained variances.
 
     At most `MOST_TRIED` rows are fitted.
     """
@@ -130,12 +129,12 @@ def gain(
     truth = truth if classes else truth.astype(float)
     many = _numbers(truth, classes=classes) > MOST_TREED
     model = _neighbours(classes=classes) if many else _forest(truth, 0, classes=classes)
-    alone = thumbnails(images[rows])  # a tree would hardly ever look at a column beside all these
+    alone = thumbnails(images[rows])  # reduced, or a tree would hardly ever pick a column
     reduced = decomposition.PCA(min(COMPONENTS, *alone.shape), random_state=0)
-    with threadpool_limits(1):  # as `out_of_fold` says
+    with threadpool_limits(1):  # see `out_of_fold`
         alone = reduced.fit_transform(alone)
     parts = model_selection.KFold(3)
-    with warnings.catch_warnings():  # each fit says that many classes may be amounts
+    with warnings.catch_warnings():  # each fit warns that many classes may be amounts
         warnings.simplefilter("ignore", UserWarning)
         scores = [
             model_selection.cross_val_score(model, each, truth, cv=parts)
@@ -146,8 +145,8 @@ def gain(
 
 
 def _mean_masks(config: Config, examples: Examples, metric: Metric) -> np.ndarray:
-    """Return the mean of the other masks for each example, above 0 where a mask likely is: float32
-    (n, height, width).
+    """Return the mean of the other folds' masks for each example, above 0 where it predicts a mask:
+    float32 (n, height, width).
     """
     labels = examples.labels
     found = np.zeros(labels.shape, np.float32)
@@ -160,7 +159,7 @@ def _mean_masks(config: Config, examples: Examples, metric: Metric) -> np.ndarra
 
 
 def sampled(examples: Examples, most: int, seed: int) -> Examples:
-    """Return at most so many of the examples, drawn at random."""
+    """Return at most `most` of the examples, drawn at random."""
     if len(examples) <= most:
         return examples
     rows = np.random.default_rng(seed).choice(len(examples), most, replace=False)
@@ -186,8 +185,8 @@ def out_of_fold(config: Config, examples: Examples) -> np.ndarray:
     """
     if len(examples) < LEAST_ROWS:
         raise DataError(
-            f"There are too few rows for a baseline out of fold: {len(examples)}; expected "
-            f"{LEAST_ROWS}.\nAdd labelled rows."
+            f"There are too few rows for a baseline: {len(examples)}; expected {LEAST_ROWS}.\n"
+            "Add labelled rows."
         )
     target, labels, categories = examples.target, examples.labels, None
     if config.data.kind == "table":
@@ -216,13 +215,13 @@ def out_of_fold(config: Config, examples: Examples) -> np.ndarray:
                 found[np.ix_(held, model.classes_)] = model.predict_proba(features[held])
             else:
                 found[held] = model.predict(features[held]).reshape(len(held), -1)
-    if target.single and not linear:  # as if one tree more said nothing: no logarithm of 0
+    if target.single and not linear:  # as if one more tree were uniform: no logarithm of 0
         return (TREES * found + 1 / len(target.names)) / (TREES + 1)
     return target.predictions(found) if target.kind == "regression" else found.clip(0, 1)
 
 
 def _linear(*, classes: bool) -> Any:
-    """Return the model of texts."""
+    """Return the model for texts."""
     from sklearn import linear_model
 
     if classes:
@@ -236,8 +235,8 @@ def _model(
     """Return the model for these labels.
 
     Args:
-        categories: which features are categories, bool (k,); None: they are of images.
-        classes: whether each row has one of several labels; else labels are numbers or shares.
+        categories: which features are categories, bool (k,); None for images.
+        classes: whether each row has one label of several; otherwise labels are numbers.
     """
     from sklearn import dummy, ensemble, multioutput
 
@@ -255,30 +254,21 @@ def _model(
 
 
 def _numbers(labels: np.ndarray, *, classes: bool) -> int:
-    """Return how many numbers a model gives for each row."""
-    if classes:
-        return len(np.unique(labels))
-    return 1 if labels.ndim == 1 else labels.shape[1]
+    """Return the number of outputs per row."""
+    return len(np.unique(labels)) if classes else int(np.prod(labels.shape[1:]))
 
 
 def _forest(labels: np.ndarray, seed: int, *, classes: bool) -> Any:
-    """Return a forest for these labels, of limited memory."""
+    """Return a forest for these labels."""
     from sklearn import ensemble
 
-    number = _numbers(labels, classes=classes)
-    trees = max(min(TREES, MOST_GROWN // number), 10)
-    leaves = int(MOST_BYTES // (2 * trees * 8 * number))
-    limits: dict[str, Any] = {}
-    if leaves < len(labels):
-        limits["max_leaf_nodes"] = max(leaves, 2)
-    if classes:
-        return ensemble.RandomForestClassifier(trees, n_jobs=-1, random_state=seed, **limits)
-    limits["max_features"] = "sqrt"
-    return ensemble.RandomForestRegressor(trees, n_jobs=-1, random_state=seed, **limits)
+    forest = ensemble.RandomForestClassifier if classes else ensemble.RandomForestRegressor
+    trees = min(TREES, MOST_GROWN // _numbers(labels, classes=classes))
+    return forest(trees, max_features="sqrt", n_jobs=-1, random_state=seed)
 
 
 def _neighbours(*, classes: bool) -> Any:
-    """Return the model of many labels."""
+    """Return the model for many labels."""
     from sklearn import impute, neighbors, pipeline, preprocessing
 
     nearest = neighbors.KNeighborsClassifier if classes else neighbors.KNeighborsRegressor
@@ -287,7 +277,7 @@ def _neighbours(*, classes: bool) -> Any:
 
 
 def thumbnails(images: np.ndarray) -> np.ndarray:
-    """Return thumbnails of 12x12 pixels, and the share of each of 64 colours (or 16 greys).
+    """Return thumbnails of 12x12 pixels, and the shares of 64 colours (or 16 greys).
 
     Args:
         images: uint8 (n, height, width, channels), of 1 or 3 channels.
@@ -311,7 +301,7 @@ def thumbnails(images: np.ndarray) -> np.ndarray:
 
 
 def _columns(config: Config, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the columns of a table with gaps as NaN, and which of them are categories."""
+    """Return the columns of a table, with NaN for gaps, and which of them are categories."""
     numbers = len(config.data.number_names)
     known = np.where(inputs[:, numbers : 2 * numbers] > 0, np.nan, inputs[:, :numbers])
     features = np.concatenate([known, inputs[:, 2 * numbers :]], axis=1)
