@@ -22,7 +22,7 @@ def nested(folder: Path) -> Path:
     return put(folder, files)
 
 
-def test_images_in_folders_by_id_are_found_below_one_folder(tmp_path):
+def test_images_in_folders_by_id_are_found_in_one_folder(tmp_path):
     """The hidden test set has other folders below the same one."""
     _, config = proposed(nested(tmp_path))
     (tmp_path / "test/4").rename(tmp_path / "test/5")
@@ -36,7 +36,7 @@ def test_images_in_folders_by_id_are_found_below_one_folder(tmp_path):
     assert [broken for _, _, broken in hidden.blocks(6)] == [{}]
 
 
-def test_an_id_in_two_folders_below_one_is_refused(tmp_path):
+def test_an_id_in_two_subfolders_is_refused(tmp_path):
     """Which of them is meant is not guessed."""
     _, config = proposed(nested(tmp_path))
     put(tmp_path, {"train/9/a5.png": next(tmp_path.glob("train/*/a5.png")).read_bytes()})
@@ -47,7 +47,7 @@ def test_an_id_in_two_folders_below_one_is_refused(tmp_path):
         dataset.read_training(tmp_path, config)
 
 
-def test_labels_in_an_array_are_refused_with_the_lines_that_make_a_table(tmp_path):
+def test_labels_in_an_array_are_refused_with_the_code_for_a_table(tmp_path):
     """As Kuzushiji has them."""
     np.savez(tmp_path / "train-imgs.npz", np.zeros((9, 4, 4), np.uint8))
     np.savez(tmp_path / "train-labels.npz", np.arange(9))
@@ -77,6 +77,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("said", REFUSED)
-def test_what_a_person_can_mend_is_refused_with_the_way(tmp_path, said):
+def test_what_a_person_can_fix_is_refused_with_the_fix(tmp_path, said):
     with pytest.raises(DataError, match=said):
         proposed(put(tmp_path, REFUSED[said]()))

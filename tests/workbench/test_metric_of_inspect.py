@@ -49,7 +49,7 @@ def written(prices, untrained, tmp_path_factory) -> tuple[Path, str]:
     return path, shown.getvalue()
 
 
-def test_a_metric_that_is_not_given_is_asked_for_with_its_option(prices, written, capsys):
+def test_a_missing_metric_is_asked_for_with_its_option(prices, written, capsys):
     (line,) = [each for each in written[1].splitlines() if " metric  " in each]
     assert "only on the competition page" in line and "--metric NAME" in line
     assert main(["inspect", str(prices), "--write", str(written[0])]) == 2  # it exists
@@ -58,7 +58,7 @@ def test_a_metric_that_is_not_given_is_asked_for_with_its_option(prices, written
     assert "rmse, rmsle" in capsys.readouterr().err  # which can score such labels
 
 
-def test_a_metric_that_is_given_is_that_of_config_and_baseline(prices, tmp_path):
+def test_config_and_baseline_have_the_metric_of_the_option(prices, tmp_path):
     path = tmp_path / "stones.py"
 
     assert main(["inspect", str(prices), "--metric", "mae", "--write", str(path)]) == 0
@@ -100,7 +100,7 @@ def test_a_written_config_gets_another_metric_and_nothing_else(prices, written, 
     assert "rmse " not in path.read_text()
 
 
-def test_a_config_that_cannot_be_edited_safely_stays_as_it_is(prices, written, tmp_path, capsys):
+def test_a_config_that_cannot_be_edited_safely_is_not_changed(prices, written, tmp_path, capsys):
     """A comment looks like the field, and would be taken for it."""
     path = tmp_path / "stones.py"
     path.write_text(written[0].read_text().replace("Config(\n", 'Config(  # metric="rmse"\n', 1))
@@ -112,7 +112,7 @@ def test_a_config_that_cannot_be_edited_safely_stays_as_it_is(prices, written, t
     assert 'metric="rmsle",\nbaseline=Baseline(' in capsys.readouterr().err
 
 
-def test_a_config_without_a_floor_gets_one_with_the_import_that_it_needs():
+def test_a_config_without_a_baseline_gets_one_and_the_import():
     baseline = Baseline(model="HistGradientBoosting", metric="rmse", score=900, error=90, rows=60)
     text = (
         "from pipeline.config import Config, Data\n\nCONFIG = Config(\n    name='a',  # mine\n)\n"
@@ -140,7 +140,7 @@ def test_a_config_of_class_folders_gets_another_metric(tmp_path):
     assert load(str(path)).metric == "log_loss"
 
 
-def test_a_config_that_is_made_in_another_way_is_left_alone(prices, written, tmp_path, capsys):
+def test_a_config_built_by_code_is_not_changed(prices, written, tmp_path, capsys):
     """Its owner gets the two lines to write."""
     path = tmp_path / "stones.py"
     config = load(str(written[0])).to_json()
@@ -154,7 +154,7 @@ def test_a_config_that_is_made_in_another_way_is_left_alone(prices, written, tmp
     assert 'metric="rmsle"' in said and 'baseline=Baseline(model="Hist' in said
 
 
-def test_scores_of_two_metrics_are_not_set_side_by_side():
+def test_scores_in_different_metrics_are_not_compared():
     """One line says how to renew the baseline."""
     line = held_out_rows.differing(replace(shipped("diabetes"), metric="mae"))
 

@@ -49,7 +49,7 @@ def said(folder):
     return "\n".join(f"{line.level} {line.about}: {line.text}" for line in lines), config
 
 
-def test_copies_that_a_split_cannot_keep_together_are_named_and_not_grouped(tmp_path):
+def test_copies_that_a_split_cannot_keep_together_are_reported_and_not_grouped(tmp_path):
     """Each class is one picture, nearly; grouped, no class could both train and validate."""
     images = [image for seed in range(5) for image in near(6, seed=seed)]
     labels = [f"w{number // 6}" for number in range(30)]
@@ -63,7 +63,7 @@ def test_copies_that_a_split_cannot_keep_together_are_named_and_not_grouped(tmp_
     assert "30 examples, 3 of them held out" in text
 
 
-def test_the_held_out_rows_of_inspect_are_those_of_the_training(tmp_path):
+def test_inspect_and_training_hold_out_the_same_rows(tmp_path):
     """In another size, and where test pictures join training pictures that are not near."""
     random = np.random.default_rng(1)
     images = np.kron(random.integers(0, 255, (60, 4, 4, 3)), np.ones((40, 40, 1)))
@@ -74,13 +74,13 @@ def test_the_held_out_rows_of_inspect_are_those_of_the_training(tmp_path):
     text, config = said(folder)
 
     assert config.data.group_duplicates and config.data.height != 64
-    assert "chosen group_duplicates: True: the copies stay on one side" in text
+    assert "chosen group_duplicates: True: copies stay on one side" in text
     read = read_training(folder, config)
     assert f" {len(folds.splits(read, config)[0][1])} of them held out" in text
     assert inspection.inspect(folder).groups(config.data).tolist() == read.groups.tolist()
 
 
-def test_frames_of_one_camera_are_compared_in_a_sample_and_not_grouped(tmp_path, monkeypatch):
+def test_frames_of_one_camera_are_sampled_and_not_grouped(tmp_path, monkeypatch):
     """Each is similar to each: 10,000 of them would take 20 minutes, and longer in the training."""
     monkeypatch.setattr(leaks, "MOST_PAIRS", 300)
     images = np.concatenate([near(40), noise(24, 24, 24, 3)])
@@ -89,12 +89,12 @@ def test_frames_of_one_camera_are_compared_in_a_sample_and_not_grouped(tmp_path,
 
     text, config = said(folder)
 
-    assert "warning similar: so many pictures are similar that 39 of 64, chosen at random" in text
+    assert "warning similar: so many pictures are similar that only 39 of 64 were compared" in text
     assert "1 training example with the same content as another one: p3 and p7" in text
     assert not config.data.group_duplicates
 
 
-def test_a_sample_is_read_of_images_that_would_take_minutes(tmp_path, monkeypatch):
+def test_images_that_would_take_minutes_are_sampled(tmp_path, monkeypatch):
     images = noise(44, 32, 32, 3)
     folder = pictures(tmp_path, ["a", "b"] * 20, images)
     size = sum(path.stat().st_size for path in folder.rglob("*.png"))
@@ -113,7 +113,7 @@ def test_a_sample_is_read_of_images_that_would_take_minutes(tmp_path, monkeypatc
 LONG = " ".join(map(str, range(1, 40_001)))
 
 
-def test_masks_as_numbers_are_told_and_their_example_is_named(tmp_path):
+def test_run_lengths_beyond_their_picture_are_reported(tmp_path):
     texts = ["", LONG, LONG, "", LONG]  # they overlap, and end beyond the pictures
     folder = pictures(tmp_path, texts, noise(9, 8, 8, 3), "shape")
 
@@ -136,7 +136,7 @@ def columns(folder, rows, tested):
     return folder
 
 
-def test_a_date_before_those_of_the_test_set_is_read_and_may_group_the_rows(tmp_path):
+def test_dates_before_the_test_set_are_read_and_may_group_the_rows(tmp_path):
     random = np.random.default_rng(0)
     days = pd.date_range("2017-06-01", periods=50).strftime("%Y-%m-%d").repeat(4)
     table = pd.DataFrame({"date": days, "location": [*"abcd"] * 50})
@@ -147,7 +147,7 @@ def test_a_date_before_those_of_the_test_set_is_read_and_may_group_the_rows(tmp_
 
     assert config.data.categorical_columns == ("location",)
     assert config.data.date_columns == ("date",)
-    assert "set data.group_column='date', and take it out of date_columns" in text
+    assert "set data.group_column='date', and remove it from date_columns" in text
     assert "set data.group_column='location'" not in text  # the test set has each of them
     data = replace(config.data, group_column="date", date_columns=(), group_duplicates=False)
     read = read_training(folder, replace(config, data=data))
@@ -155,7 +155,7 @@ def test_a_date_before_those_of_the_test_set_is_read_and_may_group_the_rows(tmp_
         assert not set(read.groups[train]) & set(read.groups[held])
 
 
-def test_dates_of_any_form_become_numbers_and_sizes_do_not(tmp_path):
+def test_dates_in_any_format_become_numbers_and_sizes_do_not(tmp_path):
     """What is sold depends on the days between two dates, which no category says."""
     random = np.random.default_rng(0)
     ordered = pd.Timestamp("2024-01-01") + pd.to_timedelta(random.integers(0, 700, 300), "D")
@@ -175,7 +175,7 @@ def test_dates_of_any_form_become_numbers_and_sizes_do_not(tmp_path):
     assert np.corrcoef(found.inputs[:, between], found.labels[:, 0])[0, 1] > 0.999
 
 
-def test_day_and_month_that_could_be_exchanged_are_named(tmp_path):
+def test_ambiguous_days_and_months_are_reported(tmp_path):
     random = np.random.default_rng(0)
     days, more = (pd.Series(random.integers(1, 13, 200)).map("{:02d}".format) for _ in range(2))
     table = pd.DataFrame({"sold_on": days + "/" + more + "/2025", "made_on": days + "/25/2025"})
@@ -213,7 +213,7 @@ def test_a_test_table_may_have_an_empty_target(rows, tmp_path):
     assert f"50 examples, 10 of them held out, {rows - 50} to predict" in text
 
 
-def test_a_test_table_with_fewer_ids_than_the_sample_is_named(tmp_path):
+def test_a_test_table_with_fewer_ids_than_the_sample_is_reported(tmp_path):
     folder = columns(tmp_path, amounts(), 30)
     with (folder / "sample_submission.csv").open("a") as file:
         file.write("9001,0\n9002,0\n")
@@ -223,21 +223,19 @@ def test_a_test_table_with_fewer_ids_than_the_sample_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(("ending", "command"), [(".gz", "gunzip"), (".zip", "unzip")])
-def test_a_sample_submission_in_an_archive_is_to_be_unpacked(ending, command, tmp_path):
+def test_an_archived_sample_submission_gets_the_command_that_unpacks_it(ending, command, tmp_path):
     sample = columns(tmp_path, amounts(), 30) / "sample_submission.csv"
     packed = sample.rename(f"{sample}{ending}")
 
     with pytest.raises(DataError) as refused:
         inspection.inspect(tmp_path)
 
-    assert f"no CSV with the sample submission, but sample_submission.csv{ending}" in str(
-        refused.value
-    )
+    assert f"no sample submission, but sample_submission.csv{ending}" in str(refused.value)
     assert f"Unpack them: {command} {packed}" in str(refused.value)
 
 
 DRAW = np.random.default_rng(0)
-SIGNS = "mixed: x is read as a category: 0% are plain numbers, and others are such as"
+SIGNS = "mixed: x is read as a category: 0% are plain numbers, others are like"
 MIXED = "mixed: x is read as a category: 89% are plain numbers"
 
 
@@ -254,7 +252,7 @@ MIXED = "mixed: x is read as a category: 89% are plain numbers"
     ],
     ids=["percent", "money", "gaps", "floats", "one and two", "a few texts"],
 )
-def test_a_column_is_numbers_or_a_category_and_what_is_nearly_numbers_is_named(
+def test_columns_are_numbers_or_categories_and_nearly_numbers_are_reported(
     values, says, category, tmp_path
 ):
     text, config = said(columns(tmp_path, amounts().assign(x=values), 30))
@@ -265,7 +263,7 @@ def test_a_column_is_numbers_or_a_category_and_what_is_nearly_numbers_is_named(
 
 
 @pytest.mark.parametrize("name", ["", "Unnamed: 0"])
-def test_a_column_without_a_name_is_left_out_and_named(name, tmp_path):
+def test_a_column_without_a_name_is_left_out_and_reported(name, tmp_path):
     table = amounts().assign(**{name: DRAW.permutation(1000)[:80]})
 
     text, config = said(columns(tmp_path, table, 30))
@@ -274,7 +272,7 @@ def test_a_column_without_a_name_is_left_out_and_named(name, tmp_path):
     assert config.data.numeric_columns == ("size", "other")
 
 
-def test_boxes_in_a_coco_file_are_said_to_be_not_supported(tmp_path):
+def test_boxes_in_a_coco_file_are_reported_as_not_supported(tmp_path):
     folder = pictures(tmp_path, ["a", "b"] * 4, [image for n in range(3) for image in near(4)])
     (folder / "train.csv").unlink()
     boxes = [{"image_id": number, "bbox": [1, 2, 3, 4]} for number in range(8)]
@@ -285,7 +283,7 @@ def test_boxes_in_a_coco_file_are_said_to_be_not_supported(tmp_path):
 
 
 @pytest.mark.parametrize("apart", [True, False])
-def test_a_test_set_without_copies_of_a_training_set_that_is_full_of_them_is_named(apart, tmp_path):
+def test_a_test_set_that_was_not_split_at_random_is_reported(apart, tmp_path):
     """It was split off by what belongs together, so a random split scores too well."""
     random = np.random.default_rng(0)
     things = pd.DataFrame({"size": random.normal(size=60), "sold": random.normal(size=60)}).round(4)

@@ -1,8 +1,7 @@
-"""What a model should read each column of a table as: a number, a category, a date, a pixel, or
-nothing.
+"""How a model should read each column of a table: as a number, a category, a date, a pixel, or not
+at all.
 
-A column is left out with the reason. A column that only the training table has is never read: it is
-unknown for the test set.
+A column that is left out gets a reason. One that only the training table has is never read.
 """
 
 import math
@@ -22,19 +21,19 @@ from workbench.inspect import refusals
 from workbench.inspect.folder import Findings, counted, shortened
 
 NUMBER, CATEGORY, DATE, OUT = "number", "category", "date", "left out"
-FEW = 12  # distinct whole numbers: up to so many are a category
-REPEATS = 2  # rows for each distinct text: with fewer there is nothing to learn
-LEAST = 30  # rows: with fewer a column may count them by chance
+FEW = 12  # distinct whole numbers: up to this many are a category
+REPEATS = 2  # rows per distinct text: with fewer there is nothing to learn
+LEAST = 30  # rows: with fewer a column may number them by chance
 COMMAS = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+(\.\d+)?)")  # "12,50"; "1,234,567.8"
 SIGNS = re.compile(r"[$€£¥%\s]")
 SHOWN = 24  # characters of a text in a message
-PLAIN = "write numbers with a decimal point, without signs and thousands separators"
+PLAIN = "write numbers with a decimal point, without units and thousands separators"
 PIXEL = re.compile(  # pixel7, px_7, x7, 7, pixel_3_4 or 3x4
     r"(?:(pi?x(?:el)?s?|[a-z])[ _-]?)?(\d+)(?:[ _x-](\d+))?", re.IGNORECASE
 )
 LEAST_PIXELS = 49  # columns
 LEVELS = frozenset(map(str, range(256)))
-FEW_LEVELS = frozenset(map(str, range(16)))  # yes and no, and small counts, have no more
+FEW_LEVELS = frozenset(map(str, range(16)))  # flags and small counts have no more
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,12 @@ class Column:
     Attributes:
         use: "number", "category", "date" or "left out".
         why: the reason, in words.
-        about: what a person should look at: "mixed" (nearly numbers), "text", or "exchanged" (day
-            and month of a date could be); else "".
+        about: what a person should check: "mixed" (nearly numbers), "text", "exchanged" (the day
+            and month of a date may be), or "".
         distinct: number of distinct values.
         missing: share of the rows without a value.
-        missing_test: the same of the test table; None where it has no such column.
-        shown: least, median and largest number, or the most frequent texts.
+        missing_test: the same for the test table; None if it has no such column.
+        shown: the least, median and largest number, or the most frequent texts.
     """
 
     name: str
@@ -63,14 +62,12 @@ class Column:
 
 
 def numbers(texts: pd.Series) -> np.ndarray:
-    """Return float64 (n,), NaN where a text is no number."""
+    """Return texts as float64 (n,), with NaN for what is not a number."""
     return csv_files.as_numbers(texts.str.strip()).to_numpy(np.float64)
 
 
 def known(column: pd.Series) -> pd.Series:
-    """Return the texts of a column without blanks around them, and without those of a missing
-    value.
-    """
+    """Return the stripped texts of a column, without missing values."""
     texts = column.str.strip()
     return texts[~texts.isin(MISSING)]
 
@@ -110,9 +107,7 @@ def judge(train: pd.Series, test: pd.Series | None) -> Column:
 
 
 def _date_form(distinct: pd.Index, tested: pd.Series) -> str:
-    """Return the form of dates that all texts of the training and the test table have, as a
-    training finds it; "": none.
-    """
+    """Return the date format that all texts of both tables have, as a training finds it, or ""."""
     texts = distinct.to_series()
     form = dates.form(texts) if dates.form(texts[: dates.TRIED]) else ""
     has_year = form == dates.ISO or "%Y" in form or "%y" in form
@@ -120,12 +115,12 @@ def _date_form(distinct: pd.Index, tested: pd.Series) -> str:
 
 
 def _mixed(odd: pd.Series, every: int, distinct: int) -> str:
-    """Return why a column is nearly numbers, and what to write; "": it is not.
+    """Return why a column counts as nearly numbers, and what to write instead; or "".
 
     Args:
-        odd: the texts that are no numbers.
+        odd: the texts that are not numbers.
         every: number of known texts.
-        distinct: number of distinct ones in the training table.
+        distinct: number of distinct texts in the training table.
     """
     bare, plain = odd.str.replace(SIGNS, "", regex=True), every - len(odd)
     likely = np.isfinite(numbers(bare)) | bare.str.fullmatch(COMMAS).to_numpy(bool)
@@ -133,15 +128,15 @@ def _mixed(odd: pd.Series, every: int, distinct: int) -> str:
     if not (len(odd) and many and plain + likely.sum() > (~likely).sum()):
         return ""
     named = ", ".join(f"{text[:SHOWN]!r}" for text in odd.unique()[:3])
-    return f"{plain / every:.0%} are plain numbers, and others are such as {named}: {PLAIN}"
+    return f"{plain / every:.0%} are plain numbers, others are like {named}: {PLAIN}"
 
 
 def _use(counts: pd.Series, values: np.ndarray | None, missing: float) -> tuple[str, str, str]:
-    """Return the use of a column, why, and what it is about.
+    """Return `use`, `why` and `about` of a `Column`.
 
     Args:
         counts: rows of each known text.
-        values: of the known texts; None where one is no number, here or in the test set.
+        values: the known texts as numbers; None if any is not one, here or in the test set.
         missing: share of the rows without a value.
     """
     rows, distinct = int(counts.sum()), len(counts)
@@ -161,12 +156,12 @@ def _use(counts: pd.Series, values: np.ndarray | None, missing: float) -> tuple[
     if whole and distinct <= FEW:
         return CATEGORY, f"{distinct} distinct whole numbers", ""
     if whole and distinct == rows >= LEAST and np.ptp(values) < 1.2 * rows:
-        return OUT, "it counts the rows", ""
+        return OUT, "it numbers the rows", ""
     return NUMBER, "numbers", ""
 
 
 def commas(texts: pd.Series) -> bool:
-    """Return whether each text that is no number is one with commas.
+    """Return whether all texts that are not plain numbers are numbers with commas.
 
     >>> [commas(pd.Series(texts)) for texts in (["12,50", "7"], ["1,234.5"], ["71,78,45"], ["7"])]
     [True, True, False, False]
@@ -197,7 +192,7 @@ def describe(every: Sequence[Column], findings: Findings) -> None:
     ]
     if gaps:
         text = f"{shortened(gaps, 8)} of the rows (training/test) have no value; "
-        findings.found("missing", text + "a missing number is marked as one")
+        findings.found("missing", text + "a missing number is marked as missing")
 
 
 def describe_left_out(
@@ -206,13 +201,13 @@ def describe_left_out(
     """Add findings on columns that are not read, and on those that are nearly numbers.
 
     Args:
-        read: uses of columns that are read.
+        read: the uses of a column that are read.
     """
     reasons: dict[str, list[str]] = {}
     for column in every:
         use = "read as a category" if column.use in read else "left out"
         if column.about == "mixed":
-            findings.warning("mixed", f"{column.name} is {use}: {column.why}, or nothing")
+            findings.warning("mixed", f"{column.name} is {use}: {column.why}, or leave it empty")
         elif column.about == "text":
             text = f"{column.name} is left out, since no texts are read: {column.why}"
             findings.warning("text", text)
@@ -227,7 +222,7 @@ def describe_left_out(
 
 
 def pixels(path: Path, header: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of a table that are the pixels of an image a row, if there are enough."""
+    """Return the columns that are the pixels of one image per row, or () if there are too few."""
     matches = [match for name in header if (match := PIXEL.fullmatch(name))]
     found = tuple(match[0] for match in matches)
     if len(found) < LEAST_PIXELS or not grid(found):
@@ -237,12 +232,12 @@ def pixels(path: Path, header: Sequence[str]) -> tuple[str, ...]:
 
 
 def _levels(path: Path, names: Sequence[str]) -> bool:
-    """Return whether the first rows hold whole numbers from 0 to 255 in these columns, and not only
-    small ones: columns that are only numbered may be any features.
+    """Return whether the first rows of these columns hold whole numbers from 0 to 255, and not only
+    small ones: columns that merely have numbers for names may be any features.
     """
     try:
         header, *rows = islice(csv_files.rows(path, DataError, ""), 101)
-    except DataError:  # reading the whole table names the problem
+    except DataError:  # reading the whole table reports it
         return True
     places = [place for place, name in enumerate(header) if name in set(names)]
     texts = {row[place].strip().removesuffix(".0") for row in rows for place in places}
@@ -250,8 +245,8 @@ def _levels(path: Path, names: Sequence[str]) -> bool:
 
 
 def grid(names: Sequence[str]) -> tuple[int, int, int] | None:
-    """Return height, width and channels of images with these columns, or None where there are none.
-    Where the names do not say, an image is square.
+    """Return height, width and channels of images with these columns, or None. Unless the names
+    tell, an image is square.
 
     >>> grid([f"pixel{n}" for n in range(784)])
     (28, 28, 1)

@@ -1,4 +1,4 @@
-"""The command: the findings of an inspection and the proposed config, shown and written."""
+"""The command `inspect`: shows findings and the proposed config, and writes it."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ Show = Callable[[str], None]
 
 
 def run(folder: Path, given: Mapping[str, str], show: Show) -> dict[str, Any]:
-    """Show what is in a competition folder and the proposed config, and return both.
+    """Show the contents of a competition folder and the proposed config, and return both.
 
     Args:
         folder: as Kaggle mounts it.
@@ -40,15 +40,13 @@ def run(folder: Path, given: Mapping[str, str], show: Show) -> dict[str, Any]:
     asked = Given(*parts, labels, given["metric"], given["alone"])
     found = inspection.inspect(folder, asked)
     if plan.machine == recipes.CPU or found.inputs.data.kind == "table":
-        # Networks are timed, and that of a table is trained. Every proposed batch is a multiple.
+        # Networks are timed, and a table's is trained. Every proposed batch is a multiple of BASE.
         backend.use_every_core(recipes.BASE)
     lines, problem = found.findings, None
     made = proposal.propose(found, name, competition, plan, lines)
     if not given["competition"]:
-        text = (
-            f"assumed {competition!r}, as the folder or the config is called. Give the last part "
-        )
-        lines.unknown("competition", f"{text}of its address on Kaggle: --competition SLUG")
+        text = f"assumed {competition!r}, by the name of the folder or the config. To set the last "
+        lines.unknown("competition", f"{text}part of its address on Kaggle: --competition SLUG")
     try:
         examples = proposal.read_examples(made.config, found)
         proposal.check(made.config, found, examples, lines)
@@ -58,8 +56,7 @@ def run(folder: Path, given: Mapping[str, str], show: Show) -> dict[str, Any]:
     except PipelineError as error:
         problem = error  # raised below, after the findings are shown
     text = config_file.text(found, made, given=bool(given["competition"]))
-    for line in lines:
-        show(f"{line.level:9}{line.about:18}{line.text}")
+    _show(lines, show)
     if page_path is not None:
         page.write(found, text, page_path, problem=str(problem or ""))
         show(f"wrote {page_path}")
@@ -79,8 +76,13 @@ def run(folder: Path, given: Mapping[str, str], show: Show) -> dict[str, Any]:
     return _result(made.config, path, given["page"], lines)
 
 
+def _show(lines: list[Any], show: Show) -> None:
+    for line in lines:
+        show(f"{line.level:9}{line.about:18}{line.text}")
+
+
 def _result(config: Config, path: Path | None, page: str, lines: list[Any]) -> dict[str, Any]:
-    """Return what `--json` prints."""
+    """Return the object for `--json`."""
     return {
         "config": config.name,
         "competition": config.competition,
@@ -92,7 +94,7 @@ def _result(config: Config, path: Path | None, page: str, lines: list[Any]) -> d
 
 
 def _renew(folder: Path, given: Mapping[str, str], path: Path, show: Show) -> dict[str, Any]:
-    """Measure the baseline of a config that exists by another metric, put both into its file, and
+    """Measure the baseline of an existing config by another metric, write both into its file, and
     return what was found.
     """
     from pipeline.evaluate import metrics
@@ -103,20 +105,18 @@ def _renew(folder: Path, given: Mapping[str, str], path: Path, show: Show) -> di
     idle = [name for name in ("for", "budget", "competition", "page") if given[name]]
     if idle:
         raise ConfigError(
-            f"--{idle[0]} cannot work with --metric and a config that exists, {path}: its metric"
-            " and baseline alone are renewed.\n"
-            f"Leave it out, or give a new name: --write NAME"
+            f"--{idle[0]}: with --metric, only metric and baseline of the existing config {path} "
+            "are renewed.\nLeave it out, or choose a new name: --write NAME"
         )
     before, metric = configs.load(given["write"]), given["metric"]
     config = replace(before, metric=metric)
-    metrics.of(config)  # refuses one that cannot score this target
+    metrics.of(config)  # refuses a metric that cannot score this target
     if "custom" in (config.data.kind, config.target):
         raise ConfigError(
-            f"{path} has its own {'reader' if config.data.kind == 'custom' else 'target'}, for"
-            " which no simple model is fitted; expected image files, arrays, TFRecords or a"
-            f' table.\nSet metric="{metric}" in it, and leave baseline out.'
+            f"{path} has a custom {'reader' if config.data.kind == 'custom' else 'target'}, for "
+            f'which no baseline is fitted.\nSet metric="{metric}" in it, and leave baseline out.'
         )
-    known = config.data.labels if config.data.train_csv else ()  # else folders are the labels
+    known = config.data.labels if config.data.train_csv else ()  # otherwise folders are the labels
     labels = tuple(filter(None, given["label"].split(","))) or known
     asked = Given(given["sample"], given["train"], given["test"], labels)
     found, lines = inspection.inspect(folder, asked), Findings()
@@ -125,13 +125,12 @@ def _renew(folder: Path, given: Mapping[str, str], path: Path, show: Show) -> di
     config = replace(config, baseline=None)
     examples = proposal.read_examples(config, found)
     config = proposal.with_baseline(config, found, examples, lines)
-    for line in lines:
-        show(f"{line.level:9}{line.about:18}{line.text}")
+    _show(lines, show)
     if config.baseline is None:
         raise ConfigError(
-            f"{path} stays as it is: no baseline could be measured, as said above.\n"
+            f"{path} was not changed: no baseline could be measured (see above).\n"
             f'Set metric="{metric}" in it, and remove baseline=.'
         )
     config_file.edit(path, before, {"metric": metric, "baseline": config.baseline})
-    show(f"wrote metric and baseline into {path}; all else is as it was")
+    show(f"wrote metric and baseline into {path}; nothing else changed")
     return _result(config, path, "", lines)

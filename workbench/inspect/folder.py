@@ -1,6 +1,4 @@
-"""The files of a competition folder by kind, folders that are named after labels, and what an
-inspection says of them: findings.
-"""
+"""The files of a competition folder by kind, folders named after labels, and findings."""
 
 import re
 import shlex
@@ -14,7 +12,7 @@ from pipeline.data import csv_files, image_files
 from pipeline.errors import DataError
 from pipeline.runtime import mounts
 
-ADVICE = "Give a folder as Kaggle mounts it: a sample submission if there is one, labels, and data."
+ADVICE = "Use a folder as Kaggle mounts it: a sample submission if there is one, labels, and data."
 TESTS = re.compile("test", re.IGNORECASE)
 TRAINS = re.compile("train", re.IGNORECASE)
 LABEL_TABLES = re.compile("train|label", re.IGNORECASE)  # of tables
@@ -24,15 +22,17 @@ EXTRAS = re.compile(r"mask|seg|annot|depth|thumb|overlay|bound", re.IGNORECASE)
 CSV, ARRAYS, RECORDS = ".csv", (".npy", ".npz"), (".tfrec", ".tfrecord", ".tfrecords")
 TABLES = (CSV, ".tsv", csv_files.PARQUET)
 READ = (*TABLES, *ARRAYS, *RECORDS, *ENDINGS)
-UNPACK = {".csv.zip": "unzip {path} -d {to}", ".csv.gz": "gunzip {path}"}
-PACKED = (".zip", ".7z", ".gz", ".tar", ".rar", ".parquet", ".json", ".feather")
+UNPACK = {".zip": "unzip {path} -d {to}", ".tar.gz": "tar -xf {path} -C {to}"}
+UNPACK |= {".tar": UNPACK[".tar.gz"], ".gz": "gunzip {path}", ".7z": "7z x {path} -o{to}"}
 Images = Mapping[str, frozenset[str]]  # names of image files by their folder
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A line of the result. `level`: "found", "chosen" (with the reason), "unknown" (the reader has
-    to decide) or "warning".
+    """A line of the result.
+
+    Attributes:
+        level: "found", "chosen" (with the reason), "unknown" (the reader decides) or "warning".
     """
 
     level: str
@@ -41,22 +41,22 @@ class Finding:
 
 
 class Findings(list[Finding]):
-    """The lines of a result, in their order; a method adds one."""
+    """The lines of a result, in order. Each method adds one."""
 
     def found(self, about: str, text: str) -> None:
-        """Add what was counted."""
+        """Add a fact that was counted."""
         self.append(Finding("found", about, text))
 
     def chosen(self, about: str, text: str) -> None:
-        """Add a choice with its reason."""
+        """Add a choice and its reason."""
         self.append(Finding("chosen", about, text))
 
     def unknown(self, about: str, text: str) -> None:
-        """Add what the reader has to decide."""
+        """Add a question that the reader has to decide."""
         self.append(Finding("unknown", about, text))
 
     def warning(self, about: str, text: str) -> None:
-        """Add what the reader has to check."""
+        """Add a problem that the reader has to check."""
         self.append(Finding("warning", about, text))
 
 
@@ -65,8 +65,8 @@ class Files:
     """The files of a folder.
 
     Attributes:
-        folder: where they are.
-        paths: all of them, below it.
+        folder: the competition's.
+        paths: of all files, relative to the folder.
         images: {folder: names of its image files}.
     """
 
@@ -75,7 +75,7 @@ class Files:
     images: Images = field(repr=False)
 
     def ending(self, *ends: str) -> list[str]:
-        """Return the files with one of these endings, in small letters or capitals."""
+        """Return the files with one of these endings, in lower or upper case."""
         return [path for path in self.paths if path.lower().endswith(ends)]
 
     @property
@@ -85,15 +85,15 @@ class Files:
 
     @property
     def unread(self) -> list[str]:
-        """Files that nothing here reads, by their endings."""
+        """Files whose ending nothing here reads."""
         return [path for path in self.paths if not path.lower().endswith(READ)]
 
     def refuse_packed(self, what: str, named: re.Pattern[str]) -> None:
-        """Raise `DataError` if there are archives of tables, which may hold what is missing.
+        """Raise `DataError` if there are archives, which may hold what is missing.
 
         Args:
-            what: is missing.
-            named: what the name of the archive to unpack first has in it, if one has.
+            what: the missing table or file.
+            named: matches the name of the archive to unpack first.
         """
         packed = sorted(self.ending(*UNPACK), key=lambda path: not named.search(Path(path).name))
         if packed:
@@ -101,13 +101,13 @@ class Files:
             command = next(UNPACK[end] for end in UNPACK if path.name.lower().endswith(end))
             quoted = {"path": shlex.quote(str(path)), "to": shlex.quote(str(path.parent))}
             raise DataError(
-                f"{self.folder} holds no CSV with {what}, but {shortened(packed)}; archives are "
-                f"not read.\nUnpack them: {command.format(**quoted)}"
+                f"{self.folder} has no {what}, but {shortened(packed)}; archives are not read.\n"
+                f"Unpack them: {command.format(**quoted)}"
             )
 
 
 def read(folder: Path) -> Files:
-    """Return the files below `folder`.
+    """Return the files in `folder`, at any depth.
 
     Raises:
         DataError: if there is neither a table nor an image, or a folder cannot be read.
@@ -117,27 +117,25 @@ def read(folder: Path) -> Files:
     images = {at: frozenset(image_files.images(names)) for at, names in listed.items()}
     files = Files(folder, paths, {at: names for at, names in images.items() if names})
     if not (files.tables or files.images):
-        packed = files.ending(*PACKED)
-        more = f" There is {shortened(packed)}: unpack archives, and convert other tables to CSV."
+        files.refuse_packed("table or image", LABEL_TABLES)
         raise DataError(
-            f"{mounts.listing(folder)}; expected tables (.csv) or images, and found none."
-            f"{more if packed else ''}\n{ADVICE}"
+            f"{mounts.listing(folder)}; expected tables (.csv) or images, and found none.\n{ADVICE}"
         )
     return files
 
 
 def folded(names: Iterable[object]) -> set[str]:
-    """Return names as they are compared: capitals do not count."""
+    """Return names for a comparison that ignores case."""
     return {str(name).casefold() for name in names}
 
 
 def called(names: Iterable[str], pattern: re.Pattern[str]) -> list[str]:
-    """Return the files whose names, without their endings, match a pattern."""
+    """Return the files whose names match a pattern, endings aside."""
     return [name for name in names if pattern.search(Path(name).stem)]
 
 
 def shortened(names: Iterable[object], most: int = 6) -> str:
-    """Return the first `most` names, and how many there are.
+    """Return the first `most` names, and the number of all.
 
     >>> shortened("abc", 2)
     'a, b … (3)'
@@ -147,7 +145,7 @@ def shortened(names: Iterable[object], most: int = 6) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun.
+    """Return a number and its noun, in the plural if needed.
 
     >>> counted(1, "picture"), counted(2_000, "picture")
     ('1 picture', '2,000 pictures')
@@ -156,7 +154,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def holds_extras(place: str) -> bool:
-    """Return whether a folder holds, by its name, what accompanies images.
+    """Return whether a folder, by its name, holds masks, thumbnails or the like beside images.
 
     >>> holds_extras("data/train_masks"), holds_extras("train_images")
     (True, False)
@@ -165,12 +163,12 @@ def holds_extras(place: str) -> bool:
 
 
 class Labelled(NamedTuple):
-    """Images in a folder for each label.
+    """Images in one folder per label.
 
     Attributes:
         place: the folder above.
-        rows: (path, label) of each image; paths are below the competition folder.
-        beside: other folders, but for tests, that hold folders of these labels.
+        rows: (path, label) of each image; paths are relative to the competition folder.
+        beside: other folders, except test folders, that hold folders of these labels.
     """
 
     place: str
@@ -181,13 +179,13 @@ class Labelled(NamedTuple):
 def class_folders(
     images: Images, asked: Collection[str], named: str = "", *, by_name: bool = True
 ) -> Labelled | None:
-    """Return the images below the folder in which each folder is a label; None if there is none.
+    """Return the images of the folder whose subfolders are the labels, or None.
 
     Args:
         images: of the competition folder.
-        asked: what the sample submission has for labels, in its values and columns.
-        named: the only folder to look at; "": the likeliest.
-        by_name: whether "train" in a folder's name is enough, if no label is one of `asked`.
+        asked: labels that the sample submission has, as values or columns.
+        named: the folder to take; "": the likeliest one.
+        by_name: whether "train" in the folder's name is enough if no label is one of `asked`.
 
     >>> images = {"train/cat": frozenset(["1.png"]), "train/dog": frozenset(["1.png"])}
     >>> class_folders(images, {"dog"}).rows
@@ -216,7 +214,7 @@ def class_folders(
 
 
 def listed(places: Sequence[str]) -> str:
-    """Return folders for a message.
+    """Return the names of folders for a message.
 
     >>> listed([".", "test"])
     'the folder itself, test/'

@@ -1,6 +1,6 @@
 """The images of a competition, as files or in TFRecords: where they are, and how to read them.
 
-The pipeline's own decoder reads all of them, or a sample where there are very many.
+The pipeline's own decoder reads all of them, or a sample if there are very many.
 """
 
 import io
@@ -38,22 +38,22 @@ from workbench.inspect.tables import Contents
 
 UNKNOWN: dict[str, Any] = {"height": 1, "width": 1, "channels": 1}  # until files are opened
 SMALL = 64  # pixels: the longest side to read without an accelerator
-WHITE = 65535  # what `Data.white` is without a value
+WHITE = 65535  # the default of `Data.white`
 ROUND = 4  # pixels: sides are multiples, so that they can be halved twice
-LONG = 2.0  # proportions that differ by less are stretched; the others are padded with zeros
+LONG = 2.0  # proportions that differ by less are stretched; others are padded with zeros
 GREY = {"1", "L", "LA", *image_decoding.DEEP}
-MOST_BYTES = 3e9  # of files that are decoded, in a minute of two cores
-MOST_SEEN = 200  # files with an alpha channel, or of more than 8 bits, that are decoded to see them
-FLAT, CARRIED = 6.0, 4.0  # levels of contrast, and how many times as much of it alpha must add
+MOST_BYTES = 3e9  # of files to decode: a minute on two cores
+MOST_SEEN = 200  # files with an alpha channel or more than 8 bits to look into
+FLAT, CARRIED = 6.0, 4.0  # contrast of a flat picture, and the factor that alpha has to add
 
 
 def of_files(contents: Contents, findings: Findings) -> Inputs | None:
-    """Return the examples that are image files, and add findings on them; None where at least half
-    of the training ids have no file.
+    """Return the examples that are image files, and add findings on them; None if most training ids
+    have no file.
 
     Raises:
-        DataError: if the test set has no images, the ids of only one set are whole file names,
-            files are missing, or none can be opened.
+        DataError: if the test set has no images, if only one set's ids are whole file names, if
+            files are missing, or if none can be opened.
     """
     if contents.ids is None or contents.source.records or not contents.files.images:
         return None
@@ -74,9 +74,8 @@ def of_files(contents: Contents, findings: Findings) -> Inputs | None:
         if test:
             wrong, fix = "has whole file names as ids of one set", "Correct the ids of one table."
         raise DataError(
-            f"{contents.folder} {wrong}; expected a file for each id, as {ids[0]!r} of "
-            f"{contents.train} and {test_ids[0]!r} of {contents.asking}, all with their endings or "
-            f"all without.\n{fix}"
+            f"{contents.folder} {wrong}; expected a file per id ({ids[0]!r} of {contents.train}, "
+            f"{test_ids[0]!r} of {contents.asking}), all with their endings or all without.\n{fix}"
         )
     suffix = endings.pop() if len(endings) == 1 else "*"
     # A hidden test set may have other folders below the same one.
@@ -92,10 +91,8 @@ def of_files(contents: Contents, findings: Findings) -> Inputs | None:
     text = f"image files: {listed(above)} to train, {listed(test_above)} to test; {naming}"
     findings.chosen("inputs", text)
     if missing_test:
-        text = (
-            f"no file for {len(missing_test):,} of {len(test_ids):,} test images, for example "
-            f"{', '.join(sorted(missing_test)[:3])}; these rows get the mean prediction"
-        )
+        text = f"no file for {len(missing_test):,} of {len(test_ids):,} test images, for example "
+        text += f"{', '.join(sorted(missing_test)[:3])}; these rows get the mean prediction"
         findings.warning("missing", text)
     _describe_unread(contents, {*train, *test}, findings)
     if not contents.source.class_folders:
@@ -110,7 +107,11 @@ def of_files(contents: Contents, findings: Findings) -> Inputs | None:
 
 
 def _test(ids: Sequence[str], known: Mapping[str, Source]) -> Seen:
-    """Return the test images to look at: of {id: source}."""
+    """Return the test images to read.
+
+    Args:
+        known: {id: source}.
+    """
     rows = [row for row in inputs.some(len(ids)) if ids[row] in known]
     return Seen(ids, np.array(rows, int), sources=[known[ids[row]] for row in rows])
 
@@ -144,8 +145,7 @@ def of_records(contents: Contents, findings: Findings) -> Inputs | None:
 
 
 def _nested(images: Images) -> Images:
-    """Return the image files below each folder at any depth, with the folders between as part of
-    their names.
+    """Return the image files in each folder at any depth, with subfolders as part of their names.
 
     >>> found = _nested({"train/cats": frozenset(["1.png"])})
     >>> {place: sorted(names) for place, names in sorted(found.items())}
@@ -161,7 +161,7 @@ def _nested(images: Images) -> Images:
 
 
 def _hits(ids: set[str], names: frozenset[str]) -> tuple[set[str], set[str]]:
-    """Return the ids that have a file of these names, and what follows an id in a name."""
+    """Return the ids that have a file of these names, and the endings of these files."""
     if whole := ids & names:
         return whole, {""}
     endings = {name.removesuffix(e): e for name in names for e in ENDINGS if name.endswith(e)}
@@ -172,8 +172,8 @@ def _hits(ids: set[str], names: frozenset[str]) -> tuple[set[str], set[str]]:
 def _folders(
     ids: Sequence[str], images: Images, hint: re.Pattern[str], last: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], set[str], set[str]]:
-    """Return the folders that hold the images of these ids, what follows an id in a file's name,
-    and the ids without an image. Folders with `hint` in their names come first, `last` comes last.
+    """Return the folders that hold the images of these ids, the endings of these files, and the ids
+    without an image. Folders that match `hint` come first, those in `last` come last.
     """
     rival = TESTS if hint is TRAINS else TRAINS
     missing, folders, endings = set(ids), list[str](), set[str]()
@@ -184,13 +184,13 @@ def _folders(
         return -count, not hint.search(place), place in last, len(place), place
 
     while holding := [place for place in hits if hits[place][0] & missing]:
-        # Files of the same names may belong to the other set, or be masks of these.
+        # Files with these names may belong to the other set, or be masks.
         found = [
             place
             for place in holding
             if not holds_extras(place) and (hint.search(place) or not rival.search(place))
         ]
-        if not found and 2 * len(missing) <= len(ids):  # for a few that are missing
+        if not found and 2 * len(missing) <= len(ids):  # a few images are missing
             break
         best = min(found or holding, key=order)
         folders.append(best)
@@ -200,8 +200,8 @@ def _folders(
 
 
 def _above(places: Sequence[str], images: Images, ids: set[str], least: int = 2) -> tuple[str, ...]:
-    """Return the folder above these, if they are `least` or more, all image files below it are
-    theirs, and no id is in two of them; else these.
+    """Return the folder above these if there are at least `least`, no other folder in it has
+    images, and no id is in two of them. Otherwise return these.
 
     >>> images = {"train/00": frozenset(["a.png"]), "train/01": frozenset(["b.png"])}
     >>> _above(("train/01", "train/00"), images, {"a", "b"})
@@ -217,15 +217,13 @@ def _above(places: Sequence[str], images: Images, ids: set[str], least: int = 2)
 
 
 def _describe_unread(contents: Contents, places: Collection[str], findings: Findings) -> None:
-    """Add a finding on files in these folders, or below, that nothing here reads."""
+    """Add a finding on files in these folders that nothing reads."""
     unread = [PurePosixPath(path) for path in contents.files.unread]
     names = [path for path in unread if any(map(path.is_relative_to, places))]
     if names:
         endings = ", ".join(sorted({path.suffix or "none" for path in names}))
-        text = (
-            f"not read: {counted(len(names), 'file')} with other endings ({endings}), for example "
-        )
-        findings.warning("skipped", text + str(names[0]))
+        text = f"not read: {counted(len(names), 'file')} with other endings ({endings}), for "
+        findings.warning("skipped", f"{text}example {names[0]}")
 
 
 def _describe_others(
@@ -235,8 +233,8 @@ def _describe_others(
     test: Sequence[str],
     findings: Findings,
 ) -> None:
-    """Add findings on other folders that have files for more than half of the ids, on files without
-    a row, and on columns that are not read.
+    """Add findings on other folders with files for most ids, on files without a row, and on columns
+    that are not read.
     """
     ids, every = set(inputs.train_ids(contents)), contents.files.images
     chosen = {*train, *test}
@@ -251,12 +249,12 @@ def _describe_others(
     extra = sum(not known & {name, name.rpartition(".")[0]} for name in names)
     if extra:
         text = (
-            f"{counted(extra, 'image file')} of {listed(train)} without a row in {contents.train}"
+            f"{counted(extra, 'image file')} in {listed(train)} without a row in {contents.train}"
         )
         findings.found("unlabelled", text)
     used = (contents.ids, *contents.labels)
     if columns := [name for name in contents.table if name not in used]:
-        text = f"{shortened(columns)} of {contents.train} are not read, since images are"
+        text = f"only images are read, not {shortened(columns)} of {contents.train}"
         findings.chosen("columns", text)
 
 
@@ -264,12 +262,11 @@ def _describe_others(
 
 
 def _decoded(data: Data, train: Seen, test: Seen, findings: Findings) -> Inputs:
-    """Return inputs with the size to read, and all images decoded in it.
+    """Return inputs with the size to read, and all images decoded in that size.
 
     Args:
-        data: says where the images are.
-        train, test: the rows to look at, with their sources; `MISSING` for a file that is not
-            there.
+        data: where the images are.
+        train, test: the rows to read, with their sources; `MISSING` for a missing file.
         findings: gets lines on sizes and modes, and on files that cannot be decoded.
     """
     share = MOST_BYTES / max(sum(map(_bytes, (*train.sources, *test.sources))), 1)
@@ -290,7 +287,7 @@ def _decoded(data: Data, train: Seen, test: Seen, findings: Findings) -> Inputs:
     data = replace(data, **fields)
     if len(train.rows) < len(train.ids):
         text = f"only {len(train.rows):,} of {len(train.ids):,} training images were read, chosen"
-        findings.unknown("sample", f"{text} at random: to read all takes minutes")
+        findings.unknown("sample", f"{text} at random: reading all of them takes minutes")
     train, test = _read(train, data), _read(test, data)
     if broken := [*train.broken.items(), *test.broken.items()]:
         text = f"{counted(len(train.broken), 'training image')} and "
@@ -303,20 +300,20 @@ def _decoded(data: Data, train: Seen, test: Seen, findings: Findings) -> Inputs:
 
 
 def _bytes(source: Source) -> int:
-    """Return the size of an image's file; 0 where it cannot be read, which the decoder says."""
+    """Return the size of an image's file; 0 if it cannot be read, which the decoder reports."""
     with suppress(OSError):
         return source.size if isinstance(source, Part) else os.stat(source).st_size  # noqa: PTH116
     return 0
 
 
 def _fewer(seen: Seen, share: float) -> Seen:
-    """Return this share of the rows to look at."""
+    """Return this share of the rows."""
     places = inputs.some(len(seen.rows), max(int(share * len(seen.rows)), 1))
     return replace(seen, rows=seen.rows[places], sources=[seen.sources[place] for place in places])
 
 
 def _read(seen: Seen, data: Data) -> Seen:
-    """Return the rows with pixels. What cannot be decoded equals nothing."""
+    """Return the rows with their pixels. An image that cannot be decoded has no duplicates."""
     pixels, broken = image_arrays.read(seen.sources, data)
     digests = duplicates.row_digests(pixels)
     keys = [None if place in broken else digest for place, digest in enumerate(digests)]
@@ -325,7 +322,7 @@ def _read(seen: Seen, data: Data) -> Seen:
 
 
 def _images(sources: Sequence[Source], *, load: bool = False) -> Iterator[Any]:
-    """Yield each image that can be opened, and read if `load`, else None in its place."""
+    """Yield each image that can be opened (with `load`, read), and None for the others."""
     for source in sources:
         try:
             is_part = isinstance(source, Part)
@@ -334,12 +331,12 @@ def _images(sources: Sequence[Source], *, load: bool = False) -> Iterator[Any]:
                 if load:
                     image.load()
                 yield image
-        except Exception:  # Pillow raises a dozen kinds; the decoder names them
+        except Exception:  # Pillow raises a dozen kinds; the decoder reports them
             yield None
 
 
 def headers(sources: Sequence[Source]) -> pd.DataFrame:
-    """Return source, width, height, mode, format and alpha (whether it has transparent parts) of
+    """Return source, width, height, mode, format and alpha (whether there is an alpha channel) of
     each file that can be opened.
     """
     rows = [
@@ -357,7 +354,7 @@ def median(found: pd.DataFrame) -> tuple[int, int]:
 
 
 def describe(found: pd.DataFrame) -> str:
-    """Return headers in words."""
+    """Describe headers in words."""
     pairs = found.width.astype(str) + "x" + found.height.astype(str)
     sizes = f"all {pairs[0]} (width x height)"
     if pairs.nunique() > 1:
@@ -371,7 +368,7 @@ def describe(found: pd.DataFrame) -> str:
 
 
 def _size(found: pd.DataFrame, findings: Findings, *, complete: bool) -> dict[str, Any]:
-    """Return height, width, channels and resize for images of these headers.
+    """Return height, width, channels and resize for images with these headers.
 
     Args:
         complete: whether these are all files.
@@ -403,13 +400,14 @@ def _size(found: pd.DataFrame, findings: Findings, *, complete: bool) -> dict[st
 
 
 def _some(files: Sequence[Source]) -> Iterator[Any]:
-    """Yield these images, or every n-th of them where there are many."""
+    """Yield these images, or every n-th of many."""
     return filter(None, _images(files[:: max(len(files) // MOST_SEEN, 1)], load=True))
 
 
 def _alpha(files: Sequence[Source], findings: Findings) -> dict[str, Any]:
-    """Return the field alpha of `Data` where the alpha channel of these files carries the picture,
-    by the contrast of their grey levels when it is dropped or laid on a colour.
+    """Return the field alpha of `Data` if the alpha channel of these files carries the picture.
+
+    It does if the colours are flat once it is dropped, and have contrast over white or black.
     """
     seen = []
     for image in _some(files):
@@ -424,21 +422,18 @@ def _alpha(files: Sequence[Source], findings: Findings) -> dict[str, Any]:
     best = str(contrast[["white", "black"]].idxmax())
     shown = ", ".join(f"{name} {contrast[name]:.0f}" for name in contrast.index)
     if contrast[best] > max(CARRIED * contrast["drop"], FLAT):
-        text = (
-            f"the picture is in the alpha channel of {counted(len(files), 'image')}: the colours "
-        )
-        text += f'alone are flat (contrast: {shown}); alpha="{best}" lays them on that colour'
+        text = f"the picture is in the alpha channel of {counted(len(files), 'image')}: colours "
+        text += f'alone are flat (contrast: {shown}), so alpha="{best}" lays them on that colour'
         findings.chosen("alpha", text)
         return {"alpha": best}
     text = f"{counted(len(files), 'image')} with an alpha channel, which is dropped, since the "
-    text += f"colours show a picture without it (contrast: {shown}). To see them over white, set "
-    text += 'alpha="white"'
+    text += f'colours show a picture (contrast: {shown}). To see them over white: alpha="white"'
     findings.unknown("alpha", text)
     return {}
 
 
 def _white(files: Sequence[Source], findings: Findings) -> dict[str, Any]:
-    """Return the field white of `Data` for these files, which have more than 8 bits."""
+    """Return the field white of `Data` for these files of more than 8 bits."""
     values = (np.asarray(image) for image in _some(files))
     ends = np.array([(one.min(), one.max()) for one in values if np.isfinite(one).all()], float)
     if not len(ends) or ends.max() <= 0:
@@ -448,9 +443,9 @@ def _white(files: Sequence[Source], findings: Findings) -> dict[str, Any]:
     text = (
         f"{counted(len(files), 'image')} of more than 8 bits, with values from {ends.min():g} to "
     )
-    text += f"{ends.max():g} ({len(ends):,} looked at), so white={white:g} ({named}) becomes 255"
+    text += f"{ends.max():g} in {len(ends):,} of them, so white={white:g} ({named}) becomes 255"
     if ends.min() < 0:
-        findings.warning("white", f"{text}, and those below 0 become black")
+        findings.warning("white", f"{text}, and values below 0 become black")
     else:
         findings.chosen("white", text)
     return {} if white == WHITE else {"white": white}

@@ -1,5 +1,5 @@
-"""What the examples of a competition are, if no image files (`workbench.inspect.images`): pixels in
-a table, arrays of images, or columns. Each kind says how a config describes it, and why.
+"""The examples of a competition unless they are image files (`workbench.inspect.images`): pixels in
+a table, arrays of images, or columns.
 """
 
 import re
@@ -20,21 +20,21 @@ from workbench.inspect.columns import CATEGORY, DATE, NUMBER, Column
 from workbench.inspect.folder import ARRAYS, TESTS, TRAINS, Findings
 from workbench.inspect.tables import Contents
 
-MOST_IMAGES = 20_000  # that are read; of more, a random sample
+MOST_IMAGES = 20_000  # to read; a random sample of more
 MOST_CATEGORIES = 64  # of a column
-NAMELESS = re.compile(r"(Unnamed: \d+)?")  # as pandas calls it
+NAMELESS = re.compile(r"(Unnamed: \d+)?")  # pandas' name for such a column
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The examples of a set that were looked at.
+    """The examples of a set that were read.
 
     Attributes:
         ids: of the whole set, as texts.
-        rows: the numbers of the rows that were looked at, int64 (n,).
-        keys: of these, equal for the same content; None equals none.
+        rows: positions in `ids` of the examples that were read, int64 (n,).
+        keys: one for each of these, equal for equal content; None never matches.
         pixels: uint8 (n, height, width, channels); None for a table.
-        sources: of image files and TFRecords: where these rows lie.
+        sources: paths of the image files, or places in TFRecords.
         broken: {id: why its file cannot be decoded}.
     """
 
@@ -46,21 +46,21 @@ class Seen:
     broken: Mapping[str, str] = field(default_factory=dict)
 
     def id(self, place: int) -> str:
-        """Return the id of one of the rows."""
+        """Return the id of one of the examples that were read."""
         return str(self.ids[self.rows[place]])
 
 
 @dataclass(frozen=True)
 class Reader:
-    """What a reader that is written into the config's file reads, since no kind of data fits.
+    """A custom reader for the config's file, where no kind of data fits.
 
     Attributes:
         template: of the file: "masks", "texts" or "pictures_and_columns".
-        values: that the template is filled with.
-        pictures: how the pictures are read; None: there are none.
+        values: for the template.
+        pictures: how to read the pictures, if any.
         features: of each labelled row for a baseline, beside its picture: float32 (n, k), dense or
             sparse.
-        otherwise: the inputs without this reader; None: there are none.
+        otherwise: the inputs without this reader, if any.
     """
 
     template: str
@@ -72,14 +72,14 @@ class Reader:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the examples are.
+    """The examples of a competition.
 
     Attributes:
-        data: the config's description, without augmentation.
+        data: of the config, without augmentation.
         train, test: the labelled examples, and those to predict.
         headers: of image files, as `workbench.inspect.images.headers` returns them.
         columns: of a table.
-        reader: of data.kind="custom", which the config's file has.
+        reader: for data.kind="custom".
     """
 
     data: Data
@@ -91,7 +91,7 @@ class Inputs:
 
 
 def some(count: int, most: int = MOST_IMAGES) -> np.ndarray:
-    """Return which of `count` images to read, int64 and sorted."""
+    """Return the positions of the images to read out of `count`, int64 and sorted."""
     if count <= most:
         return np.arange(count)
     return np.sort(np.random.default_rng(0).choice(count, most, replace=False))
@@ -101,7 +101,7 @@ def base(contents: Contents, *, tested: bool = False) -> dict[str, Any]:
     """Return the fields of `Data` that every kind has.
 
     Args:
-        tested: the test table has more than ids, which a competition with a sample has there.
+        tested: whether the test table is needed for more than its ids.
     """
     labels, read = contents.labels, tested or contents.sample is None
     ids = contents.ids or contents.sample_id
@@ -118,7 +118,7 @@ def base(contents: Contents, *, tested: bool = False) -> dict[str, Any]:
 
 
 def train_ids(contents: Contents) -> list[str]:
-    """Return the ids of the labelled rows: their numbers where they have none."""
+    """Return the ids of the labelled rows, or their row numbers if they have none."""
     table = contents.table
     return list(map(str, range(len(table)) if contents.ids is None else table[contents.ids]))
 
@@ -135,22 +135,21 @@ def of_pixels(contents: Contents, findings: Findings) -> Inputs | None:
     extra = [name for name in map(str, contents.table) if name not in others]
     if extra:
         raise DataError(
-            f"{folder / contents.train} has {len(names)} columns of pixels and "
-            f"{', '.join(extra[:6])} beside them; expected pixels alone.\n"
-            'Write the config by hand: kind="pixels" allows no other columns; kind="table" reads '
-            "all as numbers."
+            f"{folder / contents.train} has {len(names)} columns of pixels and also "
+            f"{', '.join(extra[:6])}; expected pixels alone.\n"
+            'Remove these columns in copies, or write a config with kind="table", which reads all.'
         )
     text = f"columns of pixels: {len(names)}, {names[0]} to {names[-1]}, whole numbers 0 to 255"
     findings.chosen("inputs", text)
-    shown = f"{'x'.join(map(str, shape))} (height x width x channels), by rows"
-    findings.chosen("size", f"{shown}; check it by the pictures of the page")
+    shown = f"{'x'.join(map(str, shape))} (height x width x channels), row by row"
+    findings.chosen("size", f"{shown}; check the pictures on the page")
     pixels, _ = table_features.pixels(folder / contents.train, data, others)
     test_pixels, _ = table_features.pixels(folder / contents.test, data, others)
     return _in_memory(contents, data, pixels, test_pixels)
 
 
 def of_arrays(contents: Contents, findings: Findings) -> Inputs | None:
-    """Return the examples in two arrays with as many images as the tables have rows."""
+    """Return the examples in two arrays that have as many images as the tables have rows."""
     folder, chosen = contents.folder, []
     shapes = {name: _shape(folder / name) for name in contents.files.ending(*ARRAYS)}
     for table, hint in ((contents.table, TRAINS), (contents.sample_table, TESTS)):
@@ -160,9 +159,7 @@ def of_arrays(contents: Contents, findings: Findings) -> Inputs | None:
         if len(found) > 1:
             raise DataError(
                 f"{folder} holds {len(found)} arrays of {len(table):,} images: "
-                f"{', '.join(found)}; expected one.\n"
-                "Move the others away, or write the config by hand: data.train_array and "
-                "data.test_array."
+                f"{', '.join(found)}; expected one.\nMove the others away."
             )
         chosen += found
     if len(chosen) < 2 or shapes[chosen[0]][1:] != shapes[chosen[1]][1:]:
@@ -170,8 +167,7 @@ def of_arrays(contents: Contents, findings: Findings) -> Inputs | None:
     train, test = chosen
     height, width, *channels = shapes[train][1:]
     size: dict[str, Any] = {"height": height, "width": width, "channels": (channels or [1])[0]}
-    # The rows of the array are those of the test table, if there is one; the sample submission may
-    # have another order.
+    # The array's rows are those of the test table, if any; the sample's order may differ.
     arrays: dict[str, Any] = {"train_array": train, "test_array": test}
     data = Data(**base(contents, tested=True), kind="arrays", **arrays, **size)
     text = (
@@ -185,13 +181,13 @@ def of_arrays(contents: Contents, findings: Findings) -> Inputs | None:
 
 
 def _shape(path: Path) -> tuple[int, ...]:
-    """Return the shape of an array on the disk; () where the file holds none, or several."""
+    """Return the shape of the array in a file, or () unless it holds exactly one."""
     try:
         found: Any = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(found, np.ndarray):
             (name,) = found
             found = found[name]
-    except Exception:  # numpy and zipfile raise a dozen kinds; reading it later names the problem
+    except Exception:  # numpy and zipfile raise a dozen kinds; reading it later reports them
         return ()
     return tuple(found.shape)
 
@@ -199,10 +195,10 @@ def _shape(path: Path) -> tuple[int, ...]:
 def _in_memory(
     contents: Contents, data: Data, pixels: np.ndarray, test_pixels: np.ndarray
 ) -> Inputs:
-    """Return images that are in memory, those of the test set in the order of its table."""
+    """Return images in memory, those of the test set in the order of its table."""
     ids, tested = contents.sample_ids, contents.source.tested
     order = np.arange(min(len(ids), len(test_pixels)))
-    for name in (data.id_column, contents.sample_id):  # as inference finds a row
+    for name in (data.id_column, contents.sample_id):  # like inference
         places = {} if tested is None else _places(tested, name)
         if len(places) == len(test_pixels) and places.keys() == set(ids):
             order = np.array([places[each] for each in ids])
@@ -217,7 +213,7 @@ def _in_memory(
 
 
 def of_table(contents: Contents, findings: Findings) -> Inputs | None:
-    """Return the examples that are rows of a table, by the columns that a model should read."""
+    """Return the examples that are rows of a table, with the columns that a model should read."""
     labelled, tested = contents.table, contents.source.tested
     if tested is None or contents.test is None or contents.source.pixels:
         return None
@@ -233,7 +229,6 @@ def of_table(contents: Contents, findings: Findings) -> Inputs | None:
     )
     read, test_ids = [*numbers, *categories, *dates], contents.sample_ids
     if not read:
-        _refuse_unread(contents, every)
         return None
     most = max((column.distinct for column in every if column.use == CATEGORY), default=0)
     data = Data(
@@ -247,7 +242,7 @@ def of_table(contents: Contents, findings: Findings) -> Inputs | None:
     columns.describe(every, findings)
     if nameless:
         text = f"{', '.join(map(repr, nameless))}: a column without a name is an index of the rows"
-        findings.chosen("left out", f"{text}, or a comma too many")
+        findings.chosen("left out", text)
     keys = pd.concat([labelled[read], tested[read]]).groupby(read, sort=False).ngroup().tolist()
     train = Seen(train_ids(contents), np.arange(len(labelled)), keys[: len(labelled)])
     in_order = dict(zip(test_ids, range(len(tested)), strict=False))
@@ -258,21 +253,5 @@ def of_table(contents: Contents, findings: Findings) -> Inputs | None:
 
 
 def _places(table: pd.DataFrame, ids: str | None) -> dict[str, int]:
-    """Return the number of each id's row; {} where a table has no such column."""
+    """Return the row number of each id, or {} if the table has no such column."""
     return {name: row for row, name in enumerate(table[ids])} if ids in table else {}
-
-
-def _refuse_unread(contents: Contents, every: Sequence[Column]) -> None:
-    """Raise `DataError` for a table of which a model can read no column, unless the examples may be
-    images that were not found.
-    """
-    shared = [column for column in every if column.missing_test is not None]
-    if not shared or contents.files.images:
-        return
-    path = contents.folder / contents.train
-    reasons = "; ".join(f"{column.name}: {column.why}" for column in shared[:12])
-    raise DataError(
-        f"{path} shares {len(shared)} columns with {contents.test}, and a model can read none "
-        f"of them: {reasons}.\n"
-        "Correct the tables, or name others: --train FILE, --test FILE"
-    )

@@ -1,8 +1,8 @@
-"""A competition folder that nobody has described: what is in it, and what is wrong with it.
+"""What is in a competition folder, and what is wrong with it.
 
-Each choice is a line of `findings` with its reason. What the data cannot reveal (the metric,
-whether an order counts) is a line, too. `workbench.inspect.proposal` makes a config of the result,
-`workbench.inspect.page` a page.
+Each choice is a line of `findings`, with its reason; so is what the data cannot reveal (the metric,
+whether labels have an order). `workbench.inspect.proposal` turns the result into a config,
+`workbench.inspect.page` into a page.
 """
 
 from dataclasses import dataclass, field, replace
@@ -18,15 +18,15 @@ from pipeline.data import duplicates as copies
 from pipeline.data import image_arrays, image_files
 from pipeline.errors import ConfigError, DataError
 from pipeline.runtime import mounts
-from workbench.inspect import images, inputs, leaks, readers, refusals, tables, target
+from workbench.inspect import columns, images, inputs, leaks, readers, refusals, tables, target
 from workbench.inspect.folder import TRAINS, Findings
 from workbench.inspect.inputs import Inputs
 from workbench.inspect.leaks import Duplicate
 from workbench.inspect.tables import Contents, Given
 from workbench.inspect.target import TargetGuess
 
-# What examples may be; the first kind that fits is chosen. A new kind is a function of contents
-# and findings that returns `Inputs`, or None.
+# The kinds of examples, of which the first that fits is chosen. Each is a function of contents and
+# findings that returns `Inputs`, or None.
 KINDS = (
     *(readers.of_masks, readers.of_pictures_and_columns, readers.of_texts),
     *(images.of_records, images.of_files, inputs.of_pixels, inputs.of_arrays, inputs.of_table),
@@ -36,13 +36,13 @@ ALONE = {"pictures": (images.of_records, images.of_files), "columns": (inputs.of
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a folder holds.
+    """The contents of a folder.
 
     Attributes:
         contents: the parts of the folder.
         target: what to predict.
-        inputs: what the examples are.
-        labels: as texts, one a row.
+        inputs: the examples.
+        labels: as texts, one per row.
         duplicates: without those among test examples.
         findings: all of this in words.
     """
@@ -56,12 +56,11 @@ class Inspection:
     _groups: dict[Any, np.ndarray] = field(default_factory=dict, repr=False)
 
     def groups(self, data: Data) -> np.ndarray:
-        """Return a number for each training example, equal for duplicates of each other, as a
-        training with this data finds them: int32 (n,). What was not read, or cannot be decoded, is
-        alone.
+        """Return the duplicate group of each training example, as a training finds it: int32 (n,).
+        An example that was not read, or cannot be decoded, is a group by itself.
 
         Args:
-            data: of a config; in another size than `inputs.data` the images are decoded again.
+            data: of a config. If its size differs from `inputs.data`, images are decoded again.
         """
         decoded_by, seen = attrgetter(*PIXELS), self.inputs.train
         form = decoded_by(data)
@@ -77,22 +76,21 @@ class Inspection:
 
 
 def inspect(folder: Path, given: Given | None = None) -> Inspection:
-    """Return what is in a competition folder.
+    """Return the contents of a competition folder.
 
     Raises:
-        DataError: if there is no sample submission, no table with labels or nothing that a model
-            could read, if a part is ambiguous, or if the labels cannot be learned.
-        ConfigError: if a file or column has a name that no config can hold, or the metric that is
-            given cannot score the labels.
+        DataError: if there are no labels or nothing that a model could read, if a part is
+            ambiguous, or if the labels cannot be learned.
+        ConfigError: if a file or column has a name that no config can hold, or if `given.metric`
+            cannot score the labels.
     """
     given, findings = given or Given(), Findings()
     contents = tables.read(folder, given, findings)
     aim = Findings()
     predicted = target.read(contents, given.metric, aim)
     if given.alone not in ("", *ALONE):
-        raise ConfigError(
-            f"--alone {given.alone}: expected one of {', '.join(ALONE)}.\nCorrect the option."
-        )
+        known = " or ".join(ALONE)
+        raise ConfigError(f"--alone {given.alone}: expected {known}.\nCorrect the option.")
     made = (kind(contents, findings) for kind in ALONE.get(given.alone, KINDS))
     found = next((one for one in made if one), None)
     if found is None:
@@ -101,7 +99,7 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
     found = readers.worth(found, contents, predicted, findings)
     findings += aim
     labels = tuple(map(" ".join, contents.table[list(contents.labels)].to_numpy()))
-    if contents.masks:  # one has thousands of numbers
+    if contents.masks:  # each has thousands of numbers
         labels = tuple("a mask" if " " in text.strip() else "no mask" for text in labels)
     duplicates = leaks.duplicates(found, labels, predicted.kind, findings)
     leaks.describe(contents, predicted.kind, found, labels, findings)
@@ -128,15 +126,20 @@ def _nothing_found(contents: Contents) -> str:
         if endings := image_files.other_endings(list(known), sorted(set(folders))):
             found = f"{sum(endings.values()):,} ids have a {' or '.join(endings)}"
             example += f" {found}, which is not read as an image."
+    tested = contents.source.tested
+    if tested is not None and not every:
+        shared = [name for name in tested if name in contents.table and name != contents.ids]
+        judged = [columns.judge(contents.table[name], tested[name]) for name in shared[:12]]
+        reasons = "; ".join(f"{column.name}: {column.why}" for column in judged)
+        example += f" No column can be read: {reasons}." if reasons else ""
     lacking = "" if contents.test else tables.lacking_ids(contents)
     if lacking:
         return f"{contents.folder} has no whole test table: {lacking}"
     return (
         f"{mounts.listing(contents.folder)}; {contents.train} has "
-        f"{len(contents.table):,} rows, and nothing to learn from was found for them."
-        f"{example} Expected image files named by its ids (whole names, or what is before .png, "
-        ".jpg, .webp, .bmp, .gif or .tif; with folders or without), columns of pixels, an array of "
-        "as many images, or columns that the test set has, too.\n"
+        f"{len(contents.table):,} rows, and nothing to learn from was found for them.{example} "
+        "Expected image files named by its ids (with or without ending), columns of pixels, an "
+        "array of images, or columns that the test set has, too.\n"
         "Complete the download, unpack archives, rename files or ids, or name other tables: "
         "--train FILE, --test FILE"
     )

@@ -1,8 +1,8 @@
-"""What makes a score too good: examples that are in the data twice, columns and ids that reveal the
-label, and rows that may belong together.
+"""Causes of scores that are too good: duplicates, columns and ids that reveal the label, and rows
+that may belong together.
 
-No model reads ids, but what they reveal shows how the data were made. Only a person knows whether
-rows with an equal value are one patient's or one scene's.
+No model reads ids, but they show how the data were made. Only a person knows whether rows with an
+equal value belong to one patient or one scene.
 """
 
 import re
@@ -19,12 +19,10 @@ from workbench.inspect.folder import Findings, counted
 from workbench.inspect.inputs import Inputs
 from workbench.inspect.tables import Contents
 
-MOST_NEAR = 5_000  # images of a set that are compared with each other
-MOST_PAIRS = (
-    500_000  # of similar ones, which take ten seconds; frames of one camera are all similar
-)
+MOST_NEAR = 5_000  # images of each set that are compared
+MOST_PAIRS = 500_000  # similar pairs to compare: ten seconds. Frames of one camera are all similar
 SIGMAS, SHUFFLES = 4.0, 20
-CONTRADICT = ("classes", "multilabel")  # targets of which two labels may contradict each other
+CONTRADICT = ("classes", "multilabel")  # targets where two different labels contradict each other
 GROUPS = re.compile(
     "patient|subject|person|user|customer|client|author|group|site|scene|session|series|study|"
     "location|record|video|family|house|camera",
@@ -34,12 +32,13 @@ GROUPS = re.compile(
 
 @dataclass(frozen=True)
 class Duplicate:
-    """Two examples with the same content, or (`near`) nearly the same.
+    """Two examples with the same content, or nearly the same.
 
     Attributes:
-        one: place in `Inputs.train`.
-        other: the same, or, with `test`, in `Inputs.test`.
-        conflicting: whether both have labels, and different ones.
+        one: position in `Inputs.train`.
+        other: position in `Inputs.train`, or in `Inputs.test` if `test` is set.
+        near: whether they are only nearly the same.
+        conflicting: whether both have a label, and the labels differ.
     """
 
     one: int
@@ -50,7 +49,7 @@ class Duplicate:
 
 
 class Duplicates(NamedTuple):
-    """Duplicates, and whether they are those of the whole sets that were looked at."""
+    """Duplicates, and whether all examples that were read were also compared."""
 
     pairs: tuple[Duplicate, ...]
     whole: bool
@@ -61,7 +60,7 @@ def duplicates(inputs: Inputs, labels: Sequence[str], kind: str, findings: Findi
 
     Args:
         labels: of all labelled rows.
-        kind: of the target: numbers that differ are no conflict.
+        kind: of the target; different numbers are no conflict.
     """
     train, test = inputs.train, inputs.test
     count, whole = len(train.rows), True
@@ -74,9 +73,9 @@ def duplicates(inputs: Inputs, labels: Sequence[str], kind: str, findings: Findi
         among = copies.comparable(every, MOST_PAIRS)
         if len(among) < len(every):
             whole = False
-            text = f"so many pictures are similar that {len(among):,} of {len(every):,}, chosen at "
-            text += "random, were compared with each other, and group_duplicates stays False. Name "
-            findings.warning("similar", f"{text}what belongs together: data.group_column")
+            text = f"so many pictures are similar that only {len(among):,} of {len(every):,} were "
+            text += "compared, and group_duplicates stays False. Set data.group_column"
+            findings.warning("similar", text)
         for pair in copies.near(every, among):
             one, other = (p if p < len(pixels) else p - len(pixels) + count for p in pair)
             if first.get(one, one) != first.get(other, other):
@@ -94,19 +93,18 @@ def duplicates(inputs: Inputs, labels: Sequence[str], kind: str, findings: Findi
 
 
 def _describe_split(found: Sequence[Duplicate], inputs: Inputs, findings: Findings) -> None:
-    """Add a finding if the training set has far more copies of itself than the test set has of it:
-    then the two were not split at random.
+    """Add a finding if training examples have copies among themselves far more often than test
+    examples have among them: the two sets were not split at random.
     """
     train, test = len(inputs.train.rows), max(len(inputs.test.rows), 1)
     ours = {place for pair in found if not pair.test for place in (pair.one, pair.other)}
     within, across = len(ours) / train, len({pair.other for pair in found if pair.test}) / test
     error = (within * (1 - within) * (1 / train + 1 / test)) ** 0.5
     if within - across > SIGMAS * error:
-        text = f"{within:.1%} of the training examples have a copy among them, {across:.1%} of the "
-        text += "test examples do: it seems that what belongs together (an object, a person, a "
-        text += "place) lies on one side. A split here keeps copies together, but not what is less "
-        text += "alike, so validation scores may be too good: data.group_column names what belongs "
-        findings.warning("split", text + "together")
+        text = f"{within:.1%} of the training examples have a copy among them, and {across:.1%} of "
+        text += "the test examples: it seems that each object, person or place lies on one side. "
+        text += "Validation scores may be too good: if a column tells them apart, set "
+        findings.warning("split", text + "data.group_column")
 
 
 def _describe(found: Sequence[Duplicate], inputs: Inputs, findings: Findings) -> None:
@@ -114,7 +112,7 @@ def _describe(found: Sequence[Duplicate], inputs: Inputs, findings: Findings) ->
     table = inputs.train.pixels is None
     what = "values in the columns that are used" if table else "content"
     if not found:
-        text = f"none: no two examples of training and test set have the same {what}"
+        text = f"none: no two examples have the same {what}"
         findings.found("duplicates", text + ("" if table else " or nearly the same picture"))
     for test, near in ((True, False), (False, False), (True, True), (False, True)):
         some = [pair for pair in found if (pair.test, pair.near) == (test, near)]
@@ -126,7 +124,7 @@ def _describe(found: Sequence[Duplicate], inputs: Inputs, findings: Findings) ->
             findings.warning("leak", f"{text}score on such shows memory, not skill")
         elif some:
             text = f"{counted(number, 'training example')} with {how} as another one: {ids}; a "
-            text += "split that divides such pairs makes validation scores too good"
+            text += "split between them makes validation scores too good"
             if conflicting := sum(pair.conflicting for pair in some):
                 text += f". {counted(conflicting, 'pair')} with different labels"
             findings.warning("duplicates", text)
@@ -135,10 +133,10 @@ def _describe(found: Sequence[Duplicate], inputs: Inputs, findings: Findings) ->
 def describe(
     contents: Contents, kind: str, inputs: Inputs, labels: Sequence[str], findings: Findings
 ) -> None:
-    """Add findings on labels that something else reveals, and on rows that may be related."""
+    """Add findings on ids and columns that reveal the label, and on rows that may be related."""
     table, codes = contents.table, None
     if kind == "classes":
-        # Sorted: numbered as they come, many classes rise with the ids.
+        # Sorted, since numbers in order of appearance rise with the ids.
         codes = pd.factorize(np.array(labels, object), sort=True)[0]
     elif kind == "regression" and len(contents.labels) == 1:
         codes = numbers(table[contents.labels[0]])
@@ -147,7 +145,7 @@ def describe(
             _describe_ids(inputs.train.ids, codes, findings)
         for column in inputs.columns:
             if _reveals(table[column.name], column, codes):
-                text = f"{column.name!r} alone reveals the label of every row. If it is known only "
+                text = f"{column.name!r} alone reveals the label of every row. If it is only known "
                 findings.warning("leak", f"{text}after the label, remove it from the config")
     for name in map(
         str, table.drop(columns=[*contents.labels, contents.ids or ""], errors="ignore")
@@ -155,26 +153,26 @@ def describe(
         sign = _sign_of_groups(name, table[name], contents.source.tested)
         if sign:
             text = f"{name!r}: {sign}. If rows with the same value are related (one patient, one "
-            text += f"scene), set data.group_column={name!r}{_taken_out(name, inputs)}"
+            text += f"scene), set data.group_column={name!r}{_removal(name, inputs)}"
             findings.unknown("groups", text)
 
 
-def _taken_out(name: str, inputs: Inputs) -> str:
-    """Return where the config has a column that becomes that of the groups, for a message."""
+def _removal(name: str, inputs: Inputs) -> str:
+    """Return where the config lists a column that is to become the groups, for a message."""
     for field in ("numeric_columns", "categorical_columns", "date_columns"):
         if name in getattr(inputs.data, field):
-            return f", and take it out of {field}"
+            return f", and remove it from {field}"
     values = inputs.reader.values if inputs.reader else {}
-    for constant, width in (("numbers", 2), ("categories", None)):  # of a template
-        if name in values.get(constant, ()):
-            width = width or len(values[constant][name])
-            text = f", take it out of {constant.upper()}, and {width} off the number of columns"
-            return f"{text} in custom_inputs"
+    if name in values.get("categories", ()):  # of a template
+        width = len(values["categories"][name])
+        return f", remove it from CATEGORIES, and {width} columns from custom_inputs"
+    if name in values.get("numbers", ()):
+        return ", remove it from NUMBERS, and 2 columns from custom_inputs"
     return ""
 
 
 def _reveals(texts: pd.Series, column: Column, labels: np.ndarray) -> bool:
-    """Return whether a column alone gives the label without an error.
+    """Return whether a column alone predicts every label.
 
     Args:
         texts: of the column.
@@ -197,7 +195,7 @@ def _reveals(texts: pd.Series, column: Column, labels: np.ndarray) -> bool:
 
 
 def _sign_of_groups(name: str, column: pd.Series, test: pd.DataFrame | None) -> str:
-    """Return why equal values of a column may be one patient's or one scene's; "" if not."""
+    """Return the sign that equal values of a column belong together, as of one patient; or ""."""
     tested = None if test is None else test.get(name)
     if tested is None and not GROUPS.search(name):
         return ""
@@ -205,7 +203,7 @@ def _sign_of_groups(name: str, column: pd.Series, test: pd.DataFrame | None) -> 
     values = texts.drop_duplicates()
     if not 2 < len(values) <= len(texts) / REPEATS:
         return ""
-    if tested is not None and values.isin(known(tested)).all():  # a split may divide them, too
+    if tested is not None and values.isin(known(tested)).all():  # the competition split them, too
         return ""
     apart = False
     if tested is not None and len(values) > FEW:
@@ -230,7 +228,7 @@ def _describe_ids(ids: Sequence[str], labels: np.ndarray, findings: Findings) ->
         ranks = ranks - ranks.mean()
         strength = (ranks[1:] * ranks[:-1]).sum() / (ranks**2).sum() * len(ids) ** 0.5
         if strength > SIGMAS:
-            text = "in the order of the numbers in the ids, neighbours have similar labels "
+            text = "sorted by the numbers in their ids, neighbours have similar labels "
             text += f"({strength:.0f} standard deviations more than by chance)"
             findings.warning("ids", text)
     stems = pd.Series([re.split(r"\d", text)[0] for text in ids])

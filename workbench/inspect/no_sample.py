@@ -1,5 +1,5 @@
-"""What a folder without a sample submission asks for: the ids of its test set, as
-`pipeline.data.samples` reads them, and the columns that its test set lacks.
+"""What to predict without a sample submission: the ids of the test set, as `pipeline.data.samples`
+reads them, and the columns that the test set lacks.
 """
 
 import os
@@ -29,19 +29,19 @@ from workbench.inspect.folder import (
     shortened,
 )
 
-# How columns of ids are called: id, image_id, ID_code, PassengerId.
+# Names of columns of ids: id, image_id, ID_code, PassengerId.
 IDS = re.compile(r"(?i:^id$|[ _.-]id$|^id[ _.-])|[a-z]I[dD]$")
-Headers = Mapping[str, Sequence[str]]  # names of columns by table
+Headers = Mapping[str, Sequence[str]]  # column names by table
 
 
 class Asked(NamedTuple):
     """What a sample submission would ask for.
 
     Attributes:
-        table: as a sample submission, with a label of the training table in each column.
-        test: the table of the test set; None: its images lie in a folder.
-        grounds: for the columns, in words.
-        why: for all of it.
+        table: a sample submission, with a label of the training table in each column.
+        test: the table of the test set; None if its images lie in a folder.
+        grounds: the reason for the columns, in words.
+        why: the reason for all of it.
     """
 
     table: pd.DataFrame
@@ -51,19 +51,19 @@ class Asked(NamedTuple):
 
 
 def asked(files: Files, headers: Headers, train: str, test: str, labels: tuple[str, ...]) -> Asked:
-    """Return what a folder without a sample submission asks for.
+    """Return what to predict in a folder without a sample submission.
 
     Args:
         headers: of its tables.
-        train, test, labels: that the user named; "" and (): to be found.
+        train, test, labels: that the user named, or "" and ().
 
     Raises:
-        DataError: if there is no test set, or it is not clear what to predict.
+        DataError: if there is no test set, or if it is not clear what to predict.
     """
     tables = [name for name in headers if name != train]
     tested = test or _likeliest(called(tables, TESTS), "test")
     others = [name for name in headers if name != tested]
-    # A folder of class folders that somebody named is no table: it has no columns.
+    # If the user named a folder of class folders, there are no columns.
     train = train or _likeliest(called(others, LABEL_TABLES) or others, "train")
     columns, place = headers.get(train, ()), files.folder
     if columns and files.images:
@@ -74,18 +74,21 @@ def asked(files: Files, headers: Headers, train: str, test: str, labels: tuple[s
             raise DataError(
                 f"{place / train} has masks as run lengths in {name!r} (a segmentation), and there "
                 f"is no sample submission; expected one.\nWrite a CSV with the ids of the test "
-                f"pictures and a column {name!r}, and name it: --sample FILE"
+                f"pictures and a column {name!r}: --sample FILE"
             )
     if tested in headers:
         key, ids = _ids(place / tested, headers[tested], columns)
         absent = [name for name in columns if name not in headers[tested]]
         named, grounds = f"{key!r} of {tested}", f"which {tested} lacks"
         if key not in headers[tested]:
-            named = f"the row numbers of {tested}, from 0, since it has no column of ids"
+            named = f"the row numbers of {tested} from 0, since it has no column of ids"
     else:
         where = _test_folder(files)
         key, whole = _naming(files, place / train) if columns else (COUNTED, True)
-        ids = _image_names(place, where, whole=whole)
+        as_read = Data(
+            height=1, width=1, channels=1, test_images=where, suffix="" if whole else "*"
+        )
+        ids = image_files.names(place, as_read)
         absent = [name for name in columns if name != key]
         named, grounds = f"the names of {counted(len(ids), 'image')} in {where}/", "beside the ids"
     if not columns:
@@ -94,18 +97,19 @@ def asked(files: Files, headers: Headers, train: str, test: str, labels: tuple[s
         grounds = "named by --label"
     else:
         labels, grounds = _labels(place / train, columns, absent, grounds)
-    first = _first(place / train, labels) if columns else ""
+    values = csv_files.read(place / train, DataError, ADVICE, labels) if columns else pd.DataFrame()
+    first = str(values.iloc[0, 0]) if values.size else ""  # a placeholder
     table = pd.DataFrame({key: list(ids), **dict.fromkeys(labels, first)}, dtype=object)
     why = (
         f"none, so sample_submission=None: ids are {named}; columns are {key}, "
-        f"{shortened(labels)} ({grounds}). The competition's page says what it wants. Where it "
-        "differs, edit id_column, label_column and metric; or name its file: --sample FILE"
+        f"{shortened(labels)} ({grounds}). If the competition's page wants others, edit id_column, "
+        "label_column and metric, or name a file: --sample FILE"
     )
     return Asked(table, tested if tested in headers else None, grounds, why)
 
 
 def _likeliest(tables: Sequence[str], name: str) -> str:
-    """Return the only table, or the one of this name; "" if there is none.
+    """Return the only table, or the one with this name, or "".
 
     Raises:
         DataError: if there are several.
@@ -121,8 +125,10 @@ def _likeliest(tables: Sequence[str], name: str) -> str:
 
 
 def _ids(path: Path, header: Sequence[str], train: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Return the column of ids of a test table and the ids: a column that is called so, or the
-    first one if it has a text of its own in each row, else the numbers of the rows.
+    """Return the column of ids in a test table, and the ids.
+
+    It is a column with such a name, or the first one if its texts are all different. Otherwise ids
+    are row numbers.
     """
     likely = sorted(
         (name for name in header if IDS.search(name)), key=lambda name: name.casefold() != COUNTED
@@ -139,7 +145,7 @@ def _ids(path: Path, header: Sequence[str], train: Sequence[str]) -> tuple[str, 
 def _labels(
     path: Path, header: Sequence[str], absent: Sequence[str], grounds: str
 ) -> tuple[tuple[str, ...], str]:
-    """Return the label columns of a training table, and why.
+    """Return the label columns of a training table, and the reason.
 
     Args:
         absent: columns that the test set lacks.
@@ -164,17 +170,11 @@ def _labels(
     return (found[0],), grounds
 
 
-def _first(path: Path, labels: Sequence[str]) -> str:
-    """Return a label, as a placeholder; "" where the columns are not there."""
-    table = csv_files.read(path, DataError, ADVICE, labels)
-    return str(table.iloc[0, 0]) if table.size else ""
-
-
 # -- of images
 
 
 def _test_folder(files: Files) -> str:
-    """Return the folder of a test set of images. Raises `DataError` if not exactly one is there."""
+    """Return the folder of a test set of images. Raises `DataError` unless there is exactly one."""
     tops: dict[str, list[str]] = {}
     for place in files.images:
         parts = PurePosixPath(place).parts
@@ -185,36 +185,26 @@ def _test_folder(files: Files) -> str:
         [found] = tops.values()
         return os.path.commonpath(found)
     if not tops:
-        files.refuse_packed("the test set", TESTS)
+        files.refuse_packed("test set", TESTS)
         refusals.refuse_kind(files)
         if files.ending(*RECORDS):
             raise DataError(
-                f"{files.folder} holds TFRecord files and no sample submission; expected one, or a "
-                f"config that does without.\n{records.BY_HAND} Ids are those of the test records "
-                "with sample_submission=None."
+                f"{files.folder} holds TFRecord files and no sample submission; expected one.\n"
+                f"{records.BY_HAND} With sample_submission=None, the test records have the ids."
             )
         if masks := refusals.mask_folder(files.images):
             raise refusals.segmentation(f"{files.folder / masks} holds a mask for each image")
-    several = f"{shortened(tops)} may be the test set" if tops else "nothing is called test"
+    several = f"{shortened(tops)} may be the test set" if tops else "nothing is named test"
     raise DataError(
         f"{mounts.listing(files.folder)}. There is no sample submission, and {several}; expected "
-        "one table (test.csv: the columns of the training table without the label) or one folder "
-        "of images (test/).\nComplete the download, name the table (--test FILE), or set some "
-        "labelled rows or images aside as a test set."
-    )
-
-
-def _image_names(folder: Path, place: str, *, whole: bool) -> list[str]:
-    """Return the ids of the images in a folder, as inference finds them."""
-    suffix = "" if whole else "*"
-    return image_files.names(
-        folder, Data(height=1, width=1, channels=1, test_images=place, suffix=suffix)
+        "one table (test.csv) or one folder of images (test/).\nComplete the download, name the "
+        "table (--test FILE), or set some labelled rows or images aside as a test set."
     )
 
 
 def _naming(files: Files, path: Path) -> tuple[str, bool]:
-    """Return the column of a training table that names image files, else one that is called so,
-    and whether it has whole names.
+    """Return the column of a training table that names image files, or one with the name of an id,
+    and whether it has whole file names.
     """
     whole = {name for names in files.images.values() for name in names}
     stems = {name.rpartition(".")[0] for name in whole}

@@ -1,8 +1,4 @@
-"""One HTML page of a competition folder, as `workbench.inspect.inspection` found it.
-
-It needs nothing beside itself. Texts from the folder are escaped, and equal folders give equal
-bytes.
-"""
+"""A single-file HTML page on a competition folder. Texts from the folder are escaped."""
 
 import shlex
 from itertools import islice
@@ -21,14 +17,14 @@ from workbench.inspect.inspection import Inspection
 from workbench.pages import charts
 from workbench.pages.html import picture, quoted, render
 
-SHOWN, EACH = 24, 3  # pictures of examples, and the fewest of a class
-PAIRS = 8  # pictures of duplicates
+SHOWN, EACH = 24, 3  # pictures of examples, and the fewest per class
+PAIRS = 8  # pairs of duplicates that are drawn
 LINES = 100  # of a table
 SIDE = 192  # pixels: larger pictures are reduced
 
 
 def place(page: str) -> Path | None:
-    """Return the path of the page; None for "".
+    """Return the path of the page, or None for "".
 
     Raises:
         ConfigError: if no file can be written there.
@@ -36,7 +32,7 @@ def place(page: str) -> Path | None:
     path = Path(page)
     if page and (path.is_dir() or not path.parent.is_dir()):
         raise ConfigError(
-            f"--page {page}: expected a file, in a folder that is there.\n"
+            f"--page {page}: expected a file in an existing folder.\n"
             f"Correct it, or make the folder: mkdir -p {shlex.quote(str(path.parent))}"
         )
     return path if page else None
@@ -49,10 +45,10 @@ def write(found: Inspection, config: str, path: Path, *, problem: str = "") -> P
         found: the inspected folder.
         config: the text of the proposed file.
         path: of the page.
-        problem: why the config does not run; "" if it does.
+        problem: why the config does not run, or "".
 
     Raises:
-        DiskError: if the page cannot be written; an older page stays as it is.
+        DiskError: if the page cannot be written; an older page is kept.
     """
     inputs, classes, rows = found.inputs, found.target.classes, len(found.labels)
     data, headers = inputs.data, inputs.headers
@@ -92,14 +88,14 @@ def write(found: Inspection, config: str, path: Path, *, problem: str = "") -> P
 
 
 def _histogram(found: Inspection, name: str) -> tuple[Markup, Markup, str]:
-    """Return name, chart and caption of a column of numbers to predict."""
+    """Return name, chart and caption for a column of numbers to predict."""
     values = columns.numbers(found.contents.table[name])
     caption = f"{values.min():.4g} to {values.max():.4g}, mean {values.mean():.4g}, standard "
     return quoted(name), charts.histogram(values), f"{caption}deviation {values.std():.4g}"
 
 
 def _examples(found: Inspection) -> list[tuple[Markup, str, str]]:
-    """Return pictures of some examples, of each class or at equal distances, with label and id."""
+    """Return pictures of some examples (of each class, or evenly spaced), with label and id."""
     seen, classes = found.inputs.train, list(found.target.classes)
     labels = np.array([found.labels[row] for row in seen.rows], dtype=object)
     chosen = np.unique(np.linspace(0, len(labels) - 1, min(SHOWN, len(labels))).astype(int))
@@ -110,13 +106,13 @@ def _examples(found: Inspection) -> list[tuple[Markup, str, str]]:
     return [
         (_picture(seen, place, f"training row {seen.rows[place] + 1}"), labels[place], id_)
         for place in chosen[: 2 * SHOWN]
-        # What cannot be decoded is zeros, which no model gets.
+        # An image that cannot be decoded is zeros, which no model gets.
         if seen.pixels is not None and (id_ := seen.id(place)) not in seen.broken
     ]
 
 
 def _picture(seen: Seen, place: int, alt: str) -> Markup:
-    """Return the picture of one of the rows, reduced if it is large."""
+    """Return the picture of an example, reduced if it is large."""
     if seen.pixels is None:
         return Markup()
     channels = seen.pixels.shape[3]
@@ -126,7 +122,7 @@ def _picture(seen: Seen, place: int, alt: str) -> Markup:
 
 
 def _column(column: Column) -> tuple[str, ...]:
-    """Return the line of a column."""
+    """Return the cells of a column's line."""
     tested = column.missing_test
     return (
         quoted(column.name, 40),
@@ -140,14 +136,12 @@ def _column(column: Column) -> tuple[str, ...]:
 
 
 def _pairs(found: Inspection) -> list[tuple[tuple[Markup, str, str], tuple[Markup, str, str], str]]:
-    """Return pictures, labels and ids of the first pairs of duplicates, and their likeness."""
+    """Return pictures, labels and ids of the first pairs of duplicates, and how alike they are."""
     train, made = found.inputs.train, []
     pairs = sorted(found.duplicates, key=lambda p: (not p.test, not p.conflicting, p.near))
     for number, pair in enumerate(pairs[:LINES]):
-        other, how = (
-            found.inputs.test if pair.test else train,
-            "nearly" if pair.near else "the same",
-        )
+        other, how = found.inputs.test if pair.test else train, "the same"
+        how = "nearly" if pair.near else how
         label = "test" if pair.test else found.labels[train.rows[pair.other]]
         both = (train, pair.one, found.labels[train.rows[pair.one]]), (other, pair.other, label)
         one, two = (

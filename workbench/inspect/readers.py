@@ -1,5 +1,5 @@
-"""Folders that no kind of data describes, for which `inspect` writes a config with a reader of its
-own: masks as run lengths, texts, and pictures with columns of a table beside them.
+"""Folders that get a config with a custom reader: masks in run lengths, texts, and pictures with
+columns of a table beside them.
 """
 
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ from workbench.inspect.tables import Contents
 from workbench.inspect.target import TargetGuess
 
 READ = (NUMBER, CATEGORY)  # uses of columns that a template reads
-MOST_VALUES = 20  # of a category that are told apart
+MOST_VALUES = 20  # of a category that are kept apart
 FEW_WORDS = 2  # of a median text, where there is nothing else to read
 LEAST_TERMS, MOST_TERMS = 32, 384  # of a text that a model gets
 KNOWN_TERMS = 30_000
 MOST_WORDS = 128  # of a text that a model gets in their order
-DRAWN = 100  # masks that are laid on their pictures
-CLEARER = 1.2  # times as clear must the edges of pictures be under masks that go along the rows
+DRAWN = 100  # masks to compare with their pictures
+CLEARER = 1.2  # by this factor, a picture's edges must be clearer under masks read along rows
 LOOK = ("height", "width", "channels", "resize", "alpha", "white", "suffix")
 PLACES = ("train_images", "test_images")
 
@@ -35,7 +35,7 @@ def _data(contents: Contents, pictures: Data | None, **forms: Any) -> Data:
     """Return the data of a custom reader.
 
     Args:
-        pictures: that it reads.
+        pictures: that it reads, if any.
         forms: custom_inputs, and custom_labels.
     """
     places = {name: getattr(pictures, name) for name in PLACES} if pictures else {}
@@ -43,7 +43,7 @@ def _data(contents: Contents, pictures: Data | None, **forms: Any) -> Data:
 
 
 def _pictures(data: Data) -> Data:
-    """Return how pictures are read, without what else a config says of them."""
+    """Return only the fields that describe how pictures are read."""
     return Data(**{name: getattr(data, name) for name in (*PLACES, *LOOK)})
 
 
@@ -51,10 +51,10 @@ def _pictures(data: Data) -> Data:
 
 
 def of_masks(contents: Contents, findings: Findings) -> Inputs | None:
-    """Return pictures with a mask each, and add findings on them.
+    """Return pictures with a mask each, and add findings on them; None without masks.
 
     Raises:
-        DataError: if the ids name no image files.
+        DataError: if the ids do not name image files.
     """
     if not contents.masks:
         return None
@@ -63,11 +63,11 @@ def of_masks(contents: Contents, findings: Findings) -> Inputs | None:
     if found is None or found.headers is None:
         raise DataError(
             f"{contents.folder / contents.train} has masks as run lengths in {column!r}, and its "
-            f"ids, such as {table[contents.ids].iloc[0]!r}, are no names of image files; expected "
-            "a file for each.\nComplete the download. If an id names a picture and a class, split "
-            "it in a copy, and keep the rows of one class (docs/segmentation.md)."
+            f"ids, such as {table[contents.ids].iloc[0]!r}, do not name image files.\n"
+            "Complete the download. If an id names a picture and a class, split it in a copy, and "
+            "keep the rows of one class (docs/segmentation.md)."
         )
-    findings[:] = [line for line in findings if line.about != "size"]  # it follows from the budget
+    findings[:] = [line for line in findings if line.about != "size"]  # the budget decides it
     by_rows = _by_rows(table[column], found.train, found.headers, findings)
     values = {
         "column": column,
@@ -89,8 +89,8 @@ def mask_forms(pictures: Data) -> dict[str, Any]:
 
 
 def _by_rows(texts: pd.Series, seen: Seen, headers: pd.DataFrame, findings: Findings) -> bool:
-    """Return whether runs go along the rows: then the edges of masks are those of pictures. Add
-    findings on it, and on runs that end beyond their picture.
+    """Return whether runs go along the rows, so that edges of masks lie on edges of pictures. Add
+    findings on this, and on runs that end beyond their picture.
     """
     sizes = dict(zip(headers.source, zip(headers.width, headers.height, strict=True), strict=True))
     clear, beyond, pixels = np.zeros(2), list[str](), seen.pixels
@@ -114,17 +114,15 @@ def _by_rows(texts: pd.Series, seen: Seen, headers: pd.DataFrame, findings: Find
             clear[by_rows] += steep[edges].mean() / (steep.mean() or 1) if edges.any() else 0
     if beyond:
         text = f"runs end beyond their picture in {len(beyond)} of {len(drawn[:DRAWN])} masks, for "
-        findings.warning("masks", f"{text}example that of {beyond[0]}: they are of other sizes")
+        findings.warning("masks", f"{text}example that of {beyond[0]}: sizes do not match")
     along = bool(clear[1] > CLEARER * clear[0])
-    text = (
-        "along the rows: there the pictures have edges" if along else "down the columns, as usual"
-    )
-    findings.chosen("masks", f"run lengths from 1 {text}; check a few by eye")
+    way = "along the rows, where pictures have edges" if along else "down the columns, as usual"
+    findings.chosen("masks", f"run lengths from 1 {way}; check a few by eye")
     return along
 
 
 def _slopes(picture: np.ndarray) -> np.ndarray:
-    """Return how much each pixel of a picture (height, width) differs from those beside it."""
+    """Return the contrast of each pixel of a picture (height, width) with its neighbours."""
     down, across = np.gradient(picture)
     return np.asarray(np.abs(down) + np.abs(across))
 
@@ -133,8 +131,8 @@ def _slopes(picture: np.ndarray) -> np.ndarray:
 
 
 def _beside(contents: Contents) -> tuple[list[Column], str]:
-    """Return what is in the columns beside ids and labels, and which column of the test table has
-    the ids of the sample submission, as the training table has ids; "" where one has none.
+    """Return the columns beside ids and labels, and the test table's column with the ids of the
+    sample submission, or "" if one of the tables has no ids.
     """
     tested, ids = contents.source.tested, set(contents.sample_ids)
     if tested is None or contents.source.pixels or contents.source.records:
@@ -148,7 +146,7 @@ def _beside(contents: Contents) -> tuple[list[Column], str]:
 
 
 def _encoding(contents: Contents, every: Sequence[Column]) -> dict[str, Any]:
-    """Return the columns that a template reads: numbers, and categories with their values."""
+    """Return the columns for a template: numbers, and categories with their values."""
     values = {}
     for column in every:
         if column.use == CATEGORY:
@@ -162,21 +160,18 @@ def _width(encoding: dict[str, Any]) -> int:
 
 
 def _encoded(table: pd.DataFrame, encoding: dict[str, Any]) -> np.ndarray:
-    """Return the columns for a baseline, float32 (n, k), as a template encodes them."""
-    found = []
-    for name in encoding["numbers"]:
-        values = columns.numbers(table[name])
-        values = np.where(np.isfinite(values), values, np.nan)
-        center, spread = np.nanmean(values), np.nanstd(values) or 1
-        found += [np.nan_to_num((values - center) / spread), np.isnan(values)]
-    for name, values in encoding["categories"].items():
-        found += [table[name].str.strip() == value for value in values]
+    """Return the columns for a baseline, encoded like in the template: float32 (n, k)."""
+    numbers = table[list(encoding["numbers"])].apply(pd.to_numeric, errors="coerce")
+    scaled = (numbers - numbers.mean()) / numbers.std().replace(0, 1)
+    values = [(name, value) for name, every in encoding["categories"].items() for value in every]
+    marks = [table[name].str.strip() == value for name, value in values]
+    found = [scaled.fillna(0), numbers.isna(), *marks]
     return np.column_stack([np.asarray(each, np.float32) for each in found])
 
 
 def of_pictures_and_columns(contents: Contents, findings: Findings) -> Inputs | None:
-    """Return pictures with columns of a table beside them, and add findings on both; None where
-    there are no such columns.
+    """Return pictures with columns of a table beside them, and add findings on both; None without
+    such columns.
     """
     if not contents.files.images or contents.source.class_folders:
         return None
@@ -198,8 +193,8 @@ def of_pictures_and_columns(contents: Contents, findings: Findings) -> Inputs | 
 
 
 def worth(found: Inputs, contents: Contents, target: TargetGuess, findings: Findings) -> Inputs:
-    """Return the pictures with the columns beside them, or alone where a simple model learns as
-    much from them; and add a finding.
+    """Return the pictures with the columns, or alone if a simple model learns as much from them.
+    Add a finding on it.
     """
     reader, seen = found.reader, found.train
     if reader is None or reader.otherwise is None or seen.pixels is None:

@@ -1,8 +1,8 @@
-"""TFRecord files of a competition folder: which of them train, and what their features are.
+"""TFRecord files of a competition folder: the training set, the test set, and their features.
 
-The first record of each set of files tells. A set is what one pattern names, as train*-*.tfrec.
-Features that are texts or numbers become the columns of two tables, in which
-`workbench.inspect.tables` finds ids and labels.
+Files whose names match one pattern, such as train*-*.tfrec, are a set; its first record shows the
+features. Texts and numbers become the columns of two tables, in which `workbench.inspect.tables`
+finds ids and labels.
 """
 
 import io
@@ -33,10 +33,10 @@ class Records:
     """TFRecord files that can be trained on.
 
     Attributes:
-        train, test: patterns of files below the folder.
+        train, test: patterns of files in the folder.
         image: the feature with an image file.
         table, test_table: the other features of the records, as texts.
-        parts, test_parts: where the image of each record lies.
+        parts, test_parts: the place of each record's image.
     """
 
     train: tuple[str, ...]
@@ -53,10 +53,10 @@ def find(folder: Path, paths: Sequence[str], findings: Findings) -> Records:
 
     Args:
         folder: of the competition.
-        paths: of TFRecord files below it.
+        paths: of TFRecord files in it.
 
     Raises:
-        DataError: if a file cannot be read, or it is not clear what is what.
+        DataError: if a file cannot be read, or if training set, test set or image are not clear.
     """
     firsts: dict[str, Mapping[str, list[Any]]] = {}
     families: dict[str, tuple[list[str], list[str]]] = {}
@@ -78,12 +78,12 @@ def find(folder: Path, paths: Sequence[str], findings: Findings) -> Records:
     images = [name for name in shared if image_of(firsts[train[0]][name])]
     images = [name for name in images if not holds_extras(name)] or images
     if len(images) != 1:
-        expected = f"one feature with an image file, and {len(images)} are"
+        expected = f"one feature with an image file, not {len(images)}"
         if not train:
             expected = "files with test in their names, and others to train on"
         raise DataError(
-            f"{folder} holds TFRecord files and no table of labels; expected {expected}. Of the "
-            f"first records: {'. '.join(described)}.\n{BY_HAND}"
+            f"{folder} holds TFRecord files and no table of labels; expected {expected}. First "
+            f"records: {'. '.join(described)}.\n{BY_HAND}"
         )
 
     def read(names: Sequence[str]) -> tuple[list[Part], pd.DataFrame]:
@@ -100,7 +100,7 @@ def find(folder: Path, paths: Sequence[str], findings: Findings) -> Records:
 
 
 def pattern(path: str) -> str:
-    """Return a pattern for a file and those that differ from it in numbers.
+    """Return a pattern for a file and all files that only differ in numbers.
 
     >>> pattern("tfrecords/train00-798.tfrec")
     'tfrecords/train*-*.tfrec'
@@ -110,7 +110,7 @@ def pattern(path: str) -> str:
 
 
 def _family(name: str) -> str:
-    """Return the folder below which a set's training and test files lie.
+    """Return the folder that holds a set's training and test files.
 
     >>> _family("512/train/*.tfrec"), _family("512/train*.tfrec")
     ('512', '512')
@@ -120,7 +120,7 @@ def _family(name: str) -> str:
 
 
 def describe(record: Mapping[str, list[Any]]) -> str:
-    """Return the values of a record, and of an image file format and size.
+    """Describe the values of a record; for an image, its format and size.
 
     >>> describe({"class": [3], "name": [b"rose"], "raw": [bytes([255] * 9)]})
     "class is '3', name is 'rose', raw is 9 bytes, neither a text nor an image file"
@@ -134,7 +134,7 @@ def describe(record: Mapping[str, list[Any]]) -> str:
 
 
 def is_text(values: Sequence[Any]) -> bool:
-    """Return whether a feature has numbers or texts, and no other bytes.
+    """Return whether a feature has numbers or texts, not other bytes.
 
     >>> is_text([1, 2]), is_text([b"rose"]), is_text([bytes([255])])
     (True, True, False)
@@ -146,7 +146,7 @@ def is_text(values: Sequence[Any]) -> bool:
 
 
 def image_of(values: Sequence[Any]) -> str:
-    """Return format and size of the one image file in a feature; "" if it holds something else."""
+    """Return format and size of the image file in a feature, or "" if it holds something else."""
     try:
         with Image.open(io.BytesIO(*values), formats=FORMATS) as image:
             return f"an image, {image.format} {image.width}x{image.height} {image.mode}"

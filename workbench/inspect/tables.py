@@ -1,9 +1,9 @@
-"""The tables of a competition folder: which part each plays, and which columns are ids and labels.
+"""The tables of a competition folder: the part that each one plays, and its ids and labels.
 
-The contents of the files decide, and their names where the contents do not. Where there is no
-sample submission, `workbench.inspect.no_sample` says what one would ask for. An ambiguous folder is
-refused with the option that resolves it; nothing is guessed without a word. Where no table has the
-labels, it is made of folders that are named after them, or of TFRecords.
+File contents decide, and file names where the contents do not. Without a sample submission,
+`workbench.inspect.no_sample` works out what one would ask for. An ambiguous folder is refused with
+the option that resolves it. If no table has the labels, one is made from folders named after
+labels, or from TFRecords.
 """
 
 import os
@@ -42,9 +42,13 @@ LABEL_ARRAYS = re.compile("label|target|(^|[-_])y([-_]|$)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Given:
-    """What the user chose: paths of tables below the folder (of `train` also a folder of class
-    folders), label columns, the competition's metric, and which inputs are read, where there are
-    several kinds: "pictures" or "columns". "" and (): to be found.
+    """What the user chose; "" and () are left to inspect.
+
+    Attributes:
+        sample, train, test: paths of tables in the folder; `train` may be one of class folders.
+        labels: columns to predict.
+        metric: the competition's.
+        alone: which inputs to read where a folder has both: "pictures" or "columns".
     """
 
     sample: str = ""
@@ -57,14 +61,14 @@ class Given:
 
 @dataclass(frozen=True)
 class Source:
-    """Where ids and labels are.
+    """The source of ids and labels.
 
     Attributes:
-        name: of the table; without one the folder of class folders, or the patterns of TFRecords.
-        table, tested: it and the test table as texts, without pixels.
-        pixels: columns of both that are pixels, by their names.
-        class_folders: whether the table was made of folders named after labels.
-        records: of which the table was made; None: of no TFRecords.
+        name: of the table, of the folder with class folders, or the patterns of TFRecords.
+        table, tested: this table and the test table, as texts and without pixels.
+        pixels: names of the columns that are pixels in both.
+        class_folders: whether the table was made from folders named after labels.
+        records: the TFRecords that the table was made from, if any.
     """
 
     name: str
@@ -81,12 +85,12 @@ class Contents:
 
     Attributes:
         files: of the folder.
-        sample, test: paths of tables below it; None: there is none.
-        sample_table: as texts; one that was made where there is none.
+        sample, test: paths of tables in the folder, or None.
+        sample_table: the sample submission as texts, or the one made in its place.
         source: of ids and labels.
-        ids: the column of ids in the source's table; None where it has none.
+        ids: the column of ids in the source's table, or None.
         labels: the label columns, in the order of a submission.
-        masks: whether the labels are masks, as run lengths. The table has one row for each picture.
+        masks: whether the labels are masks in run lengths; the table then has one row per picture.
     """
 
     files: Files
@@ -100,7 +104,7 @@ class Contents:
 
     @property
     def train(self) -> str:
-        """The source's name."""
+        """The name of the source."""
         return self.source.name
 
     @property
@@ -110,17 +114,17 @@ class Contents:
 
     @property
     def folder(self) -> Path:
-        """Where all is."""
+        """The competition's folder."""
         return self.files.folder
 
     @property
     def asking(self) -> str:
-        """What has the ids to predict, for a message."""
+        """The file that lists the ids to predict, for a message."""
         return self.sample or self.test or "the test set"
 
     @property
     def sample_id(self) -> str:
-        """The sample submission's column of ids."""
+        """The ids' column in the sample submission."""
         return str(self.sample_table.columns[0])
 
     @property
@@ -133,30 +137,30 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
     """Return the parts of a folder, and add findings on them.
 
     Raises:
-        DataError: if there is no test set or nothing with labels, if a table has no header,
-            if a part is ambiguous, or if masks are to be predicted.
-        ConfigError: if a table or column that was given is not there.
+        DataError: if there is no test set, no labels or no header, if a part is ambiguous, or if
+            there are masks that no config can describe.
+        ConfigError: if a table or column that the user named is missing.
     """
     files = folder.read(place)
     sample = _find_sample(files, given.sample)
     headers = {name: _header(place / name) for name in files.tables if name != sample}
-    chosen = os.path.normpath(given.train) if given.train else ""
+    given = replace(given, train=os.path.normpath(given.train) if given.train else "")
     asked = None
     if sample is not None:
         wanted = csv_files.read(place / sample, DataError, ADVICE)
         _check_sample(place / sample, wanted)
         findings.found("sample submission", _described(sample, wanted, wanted.columns))
-        test = _find_test(place, headers, wanted, given.test, chosen)
+        test = _find_test(place, headers, wanted, given.test, given.train)
     else:
         named = _given(place, headers, given.test, "--test") if given.test else ""
-        asked = no_sample.asked(files, headers, chosen, named, given.labels)
+        asked = no_sample.asked(files, headers, given.train, named, given.labels)
         wanted, test = asked.table, asked.test
         findings.chosen("sample submission", asked.why)
     source = _find_source(files, headers, wanted, test, given, findings)
     train, labelled, held = source.name, source.table, source.records
     if not len(labelled):
         raise DataError(
-            f"{place / train} has a header and no rows; expected labelled ones.\n"
+            f"{place / train} has a header and no rows; expected labelled rows.\n"
             "Complete the download."
         )
     every = list(map(str, labelled))
@@ -181,8 +185,8 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
     if repeated:
         raise DataError(
             f"{place / train} repeats {counted(len(repeated), 'id')} in {ids!r}, for example "
-            f"{shortened(repeated, 3)}; expected one row for each example.\n"
-            "Make a table with one row for each id, or name another: --train FILE"
+            f"{shortened(repeated, 3)}; expected one row per id.\n"
+            "Remove the others, or name another table: --train FILE"
         )
     if set(labelled) <= {ids} and (masked := refusals.mask_folder(files.images)):
         raise refusals.segmentation(f"{place / masked} holds a mask for each image")
@@ -202,15 +206,14 @@ def _find_source(
     given: Given,
     findings: Findings,
 ) -> Source:
-    """Return where ids and labels are: a table, folders that are named after labels, or TFRecords.
+    """Return the source of ids and labels: a table, folders named after labels, or TFRecords.
 
     Args:
         headers: of the tables, without the sample submission.
         wanted: the sample submission.
         test: the table of the test set.
     """
-    place, tfrecords = files.folder, files.ending(*folder.RECORDS)
-    chosen = os.path.normpath(given.train) if given.train else ""
+    place, tfrecords, chosen = files.folder, files.ending(*folder.RECORDS), given.train
     others = {name: header for name, header in headers.items() if name != test}
     if not (chosen in others if chosen else any(_with_labels(others, wanted))):
         made = None
@@ -241,17 +244,17 @@ def _find_source(
 
 
 def _of_folders(made: Labelled, files: Files, wanted: pd.DataFrame, findings: Findings) -> Source:
-    """Return the images of folders that are named after labels as a table, and add findings."""
+    """Return the images in folders named after labels as a table, and add findings on them."""
     place, label = made.place, wanted.columns[1] if len(wanted.columns) == 2 else "label"
     table = pd.DataFrame(made.rows, columns=[wanted.columns[0], label], dtype=object)
     text = f"none: each of {table[label].nunique():,} folders in {place}/ is a label, so "
     findings.chosen("training table", f"{text}train_csv=None ({len(table):,} images)")
     if loose := len(files.images.get(place, ())):
-        text = f"{counted(loose, 'image')} of {place}/ in no folder of a label: not trained on"
+        text = f"{counted(loose, 'image')} in {place}/ outside any label's folder: not trained on"
         findings.warning("unlabelled", text)
     if made.beside:
-        text = f"{shortened(made.beside)} hold folders of these labels, too; train_images may name "
-        findings.unknown("folders", f"{text}several folders")
+        text = f"{shortened(made.beside)} hold folders of these labels, too: add to train_images"
+        findings.unknown("folders", text)
     return Source(place, table, class_folders=True)
 
 
@@ -260,15 +263,15 @@ def _described(name: str, table: pd.DataFrame, names: Iterable[object]) -> str:
 
 
 def _header(path: Path) -> list[str]:
-    """Return the names of a table's columns. Raises `DataError` where they are a row of data."""
+    """Return the names of a table's columns. Raises `DataError` if the first line is data."""
     names = csv_files.header(path, DataError, ADVICE)
     numbers = csv_files.as_numbers(pd.Series(names, dtype=object)).dropna()
     rising = len(numbers) > 1 and bool((np.diff(numbers) > 0).all())
     data = any(name.lower().endswith(ENDINGS) for name in names) or 2 * len(numbers) >= len(names)
     if data and not rising:
         raise DataError(
-            f"{path} begins with the line {shortened(names)}, which looks like data; expected the "
-            "names of its columns.\nWrite a line of names above it."
+            f"{path} starts with {shortened(names)}, which looks like data; expected column "
+            "names.\nWrite a line of names above it."
         )
     return names
 
@@ -277,20 +280,19 @@ def _header(path: Path) -> list[str]:
 
 
 def _only(place: Path, found: Sequence[str], what: str, fix: str) -> str:
-    """Return the one table; raises `DataError` where there are several, or none.
+    """Return the only table found. Raises `DataError` unless there is exactly one.
 
     Args:
         place: the folder.
-        what: the table is, and what was expected of it.
-        fix: the edit where there is none; the option that names one of several.
+        what: the role of the table, and what was expected.
+        fix: the option that names one of several, or the edit if there is none.
     """
     if len(found) == 1:
         return found[0]
     tables = f": {shortened(found)}" if found else ""
     advice = f"Name it: {fix} {found[0]}" if found else fix
-    raise DataError(
-        f"{place} holds {counted(len(found), 'table')} that could be {what}{tables}.\n{advice}"
-    )
+    number = counted(len(found), "table")
+    raise DataError(f"{place} holds {number} that could be {what}{tables}.\n{advice}")
 
 
 def _given(place: Path, tables: Collection[str], given: str, option: str) -> str:
@@ -305,26 +307,25 @@ def _given(place: Path, tables: Collection[str], given: str, option: str) -> str
 
 
 def _find_sample(files: Files, given: str) -> str | None:
-    """Return the sample submission: `given`, or the CSV that is called so; None if none is."""
-    tables = files.ending(folder.CSV)  # Kaggle takes no others
+    """Return the sample submission: `given`, or the CSV with such a name, or None."""
+    tables = files.ending(folder.CSV)  # Kaggle accepts no other format
     if given:
         return _given(files.folder, tables, given, "--sample")
     if found := called(tables, SAMPLES):
         return _only(files.folder, found, "the sample submission; expected one", "--sample")
     if any(SAMPLES.search(name) for name in files.ending(*folder.UNPACK)):
-        files.refuse_packed("the sample submission", SAMPLES)
+        files.refuse_packed("sample submission", SAMPLES)
     return None
 
 
 def _refuse_two_names(train: Path, ids: str, test: str, theirs: str, header: Sequence[str]) -> None:
-    """Raise `DataError` if the test table calls its ids otherwise than the training table, where no
-    sample submission tells which name a submission has.
+    """Raise `DataError` if the two tables name their ids differently and no sample submission
+    settles it.
     """
     if theirs in header:
         raise DataError(
             f"{train} calls its ids {ids!r}, and {test} {theirs!r}; expected one name, since there "
-            "is no sample submission.\nRename one of them in a copy, or write a sample submission "
-            "and name it: --sample FILE"
+            "is no sample submission.\nRename one of them in a copy, or write one: --sample FILE"
         )
 
 
@@ -333,24 +334,25 @@ def _check_sample(path: Path, wanted: pd.DataFrame) -> None:
     if len(wanted.columns) < 2 or not len(wanted):
         raise DataError(
             f"{path} has {len(wanted.columns)} columns ({shortened(wanted.columns)[:300]}) and "
-            f"{len(wanted)} rows; expected ids, at least one column to predict, and a row for each "
-            "id.\nComplete the download, or name another file: --sample FILE"
+            f"{len(wanted)} rows; expected ids and a column to predict.\n"
+            "Complete the download, or name another file: --sample FILE"
         )
 
 
 def _find_test(
     place: Path, headers: Headers, wanted: pd.DataFrame, given: str, train: str
 ) -> str | None:
-    """Return the table of the test set: the one with the sample's ids, or with as many rows, and
-    either "test" in its name or no column that the labelled table lacks; None if there is none. It
-    has no labels: the columns of a submission are not there, or empty.
+    """Return the table of the test set, or None.
+
+    It has the ids of the sample submission. Otherwise it has equally many rows, and either "test"
+    in its name or only columns of a labelled table. It has no labels: a submission's columns are
+    missing or empty.
 
     Args:
         place: the folder.
         headers: of its tables, without the sample submission.
         wanted: the sample submission.
-        given: what the user named; "": to be found.
-        train: what the user named as the training table.
+        given, train: the test and training tables that the user named, or "".
     """
     if given:
         return _given(place, headers, given, "--test")
@@ -358,7 +360,7 @@ def _find_test(
     labelled = [folded(names) for names in headers.values() if asked <= folded(names)]
     same, similar = [], []
     for name, header in headers.items():
-        # Ids may begin at 1 in both sets; the test set is the one without labels.
+        # Ids may start from 1 in both sets; the test set is the one without labels.
         if name == train or (asked <= folded(header) and not _is_empty(place / name, asked)):
             continue
         kept = csv_files.read(place / name, DataError, ADVICE, {first, header[0]})
@@ -376,7 +378,7 @@ def _find_test(
 
 
 def _is_empty(path: Path, asked: Collection[str]) -> bool:
-    """Return whether a table called as the test set has no value in the columns of a submission."""
+    """Return whether a table named "test" has no value in a submission's columns."""
     if not called([path.name], TESTS):
         return False
     names = [name for name in csv_files.header(path, DataError, ADVICE) if name.casefold() in asked]
@@ -385,8 +387,8 @@ def _is_empty(path: Path, asked: Collection[str]) -> bool:
 
 
 def lacking_ids(contents: Contents) -> str:
-    """Return what to say of a table called as the test set that lacks ids of the sample submission
-    and has no others; "" if there is none.
+    """Return a message on a table named "test" that has some of the sample submission's ids and no
+    others; "" if there is none.
     """
     first, ids = contents.sample_id, contents.sample_table.iloc[:, 0]
     for name in called(contents.files.tables, TESTS):
@@ -395,16 +397,15 @@ def lacking_ids(contents: Contents) -> str:
         lacking = ids[~ids.isin(kept)]
         if kept and len(lacking) and kept <= set(ids):
             return (
-                f"{name} is called as the test set, but lacks {len(lacking):,} of the "
-                f"{len(ids):,} ids of the sample submission, for example {lacking.iloc[0]!r}; "
-                "expected a row for each.\nTake both from the same download, or remove the other "
-                "ids from a copy of the sample submission."
+                f"{name} is named like the test set, but lacks {len(lacking):,} of the "
+                f"{len(ids):,} ids of the sample submission, for example {lacking.iloc[0]!r}.\n"
+                "Take both from one download, or remove these ids from a copy of the sample."
             )
     return ""
 
 
 def _with_labels(headers: Headers, wanted: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Return the tables with the columns of a submission, and those that are called as labels."""
+    """Return the tables with a submission's columns, and those named like a table of labels."""
     asked = folded(wanted.columns[1:])
     strong = [name for name in headers if asked <= folded(headers[name])]
     return strong, called(headers, LABEL_TABLES)
@@ -413,13 +414,13 @@ def _with_labels(headers: Headers, wanted: pd.DataFrame) -> tuple[list[str], lis
 def _find_train(
     files: Files, headers: Headers, wanted: pd.DataFrame, given: str
 ) -> tuple[str, str]:
-    """Return the table of labelled rows, and why it is that one.
+    """Return the table of labelled rows, and the reason for the choice.
 
     Args:
         files: of the folder.
         headers: of its tables, without sample submission and test set.
         wanted: the sample submission.
-        given: what the user named; "": to be found.
+        given: the table that the user named, or "".
     """
     if given:
         return _given(files.folder, headers, given, "--train"), "named by --train"
@@ -432,19 +433,18 @@ def _find_train(
         found, why = both, "it has the columns of a submission, and the name"
     if not found:
         found, why = list(headers), "the only other table"
-    fix = "--train"
+    what = f"the training table; expected one, with {shortened(wanted.columns[1:])} or train in "
+    what, fix = f"{what}its name", "--train"
     if not found:
-        files.refuse_packed("the labels", LABEL_TABLES)
+        files.refuse_packed("table with the labels", LABEL_TABLES)
         refusals.refuse_kind(files)
+        fix = "Complete the download, or write a table with a row per labelled example, or put the "
+        fix += "images into a folder per label (train/cats/1.jpg)."
         if named := called(files.ending(*ARRAYS), LABEL_ARRAYS):
-            what = f"the training table, but {named[0]}; arrays are read as images alone, and "
+            what = f"the training table, but {named[0]}; labels must stand in a CSV"
             table = "pandas.DataFrame({'id': range(len(labels)), 'label': labels})"
             fix = f"Write one, in Python: {table}.to_csv('train.csv', index=False)"
-            return _only(files.folder, [], f"{what}labels must stand in a CSV", fix), why
-        fix = "Complete the download, or make a table with a row for each labelled example, or put "
-        fix += "the images into a folder for each label (train/cats/1.jpg)."
-    what = f"the training table; expected one, with {shortened(wanted.columns[1:])} or train in "
-    return _only(files.folder, found, f"{what}its name", fix), why
+    return _only(files.folder, found, what, fix), why
 
 
 # -- which column is what
@@ -453,11 +453,11 @@ def _find_train(
 def _find_ids(
     labelled: pd.DataFrame, wanted: pd.DataFrame, files: Files, held: Records | None, asking: str
 ) -> tuple[str | None, str]:
-    """Return the column of ids of the labelled table, and why.
+    """Return the labelled table's column of ids, and the reason for the choice.
 
     Args:
-        held: the TFRecords that it is made of.
-        asking: what has the ids to predict.
+        held: the TFRecords that the table was made from.
+        asking: the file that lists the ids to predict.
     """
     first = str(wanted.columns[0])
     every = list(map(str, labelled))
@@ -469,7 +469,7 @@ def _find_ids(
         found = [name for name in map(str, table) if asked.issuperset(table[name])]
         if not (found := [*(name for name in named if name in found), *found]):
             raise DataError(
-                f"{files.folder} holds TFRecord files, and no feature has the ids of {first!r} of "
+                f"{files.folder} holds TFRecord files, and no feature has the ids in {first!r} of "
                 f"the sample submission.\n{records.BY_HAND}"
             )
         return found[0], f"{found[0]!r}, which has the ids of the sample submission"
@@ -502,15 +502,15 @@ def _find_labels(
     ids: str | None,
     given: Given,
 ) -> tuple[tuple[str, ...], str]:
-    """Return the label columns, and why."""
+    """Return the label columns, and the reason for the choice."""
     asked = list(map(str, wanted.columns[1:]))
     others = [name for name in map(str, labelled) if name not in (ids, "")]
     if given.labels:
         absent = [name for name in given.labels if name not in others]
         if absent:
             raise ConfigError(
-                f"--label {', '.join(given.labels)}: {path} has no column {', '.join(absent)} "
-                f"beside its ids; it has {shortened(others, 20)}.\nCorrect the option."
+                f"--label: {path} has no column {', '.join(absent)} beside its ids; it has "
+                f"{shortened(others, 20)}.\nCorrect the option."
             )
         return given.labels, f"{shortened(given.labels)}, named by --label"
     by_name = {name.casefold(): name for name in others}

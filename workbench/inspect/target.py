@@ -1,4 +1,4 @@
-"""What a competition predicts: the kind of target, its classes, and the likely metric."""
+"""What to predict: the kind of target, its classes, and the likely metric."""
 
 import re
 from collections import Counter
@@ -16,15 +16,15 @@ from workbench.inspect.columns import numbers
 from workbench.inspect.folder import Findings, counted
 from workbench.inspect.tables import Contents
 
-SOME = 50  # distinct whole numbers: up to so many are classes
-RARE = 10  # rows: a class with fewer is named
-MASKED = "dice"  # the metric of masks, a function of the config that is written
+SOME = 50  # distinct whole numbers: up to this many are classes
+RARE = 10  # rows: a class with fewer is reported
+MASKED = "dice"  # the metric of masks, a function in the proposed config
 SHOWN = 40  # characters of a label in a message
-# Between several labels of a row; labels may hold those that come later.
+# Separators of several labels in a row; labels may contain those that come later.
 SEPARATORS = ("|", ";", ",", " ")
 FIX = "Correct the table, or name another column: --label COLUMN"
 
-# Pairs of labels of which the second in alphabetical order is the positive one to everybody.
+# Pairs of labels whose second one, in alphabetical order, everybody takes for the positive one.
 OBVIOUS = ({"0", "1"}, {"no", "yes"}, {"false", "true"}, {"f", "t"}, {"n", "y"})
 
 
@@ -37,8 +37,8 @@ class TargetGuess:
         metric: a name of `pipeline.evaluate.metrics`.
         classes: {label: rows}, the most frequent first; {} for a regression.
         separator: between several labels in one text.
-        reason: for the metric; "" where it is only the usual one.
-        sure: whether somebody gave the metric.
+        reason: for the metric; "" if it is only the usual one.
+        sure: whether the user named the metric.
     """
 
     kind: str
@@ -53,11 +53,11 @@ def read(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
     """Return what to predict, and add findings on it.
 
     Args:
-        metric: that somebody gave; "": the likely one.
+        metric: that the user named; "": the likely one.
 
     Raises:
-        DataError: if rows have no label, if all have the same one, or if several label columns are
-            neither 0 and 1 nor numbers.
+        DataError: if rows have no label, if all have the same one, or if one of several label
+            columns has texts.
         ConfigError: if the metric cannot score such labels.
     """
     if contents.masks:
@@ -72,46 +72,44 @@ def read(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
     if count and not several and not separator_of(table[name]):
         raise DataError(
             f"{path} has {counted(count, 'row')} without a label in {name!r}; expected one in "
-            f"each.\nFill them in, or remove those rows. {FIX}"
+            f"each.\nFill them in, or remove these rows. {FIX}"
         )
     made = _of_columns(table, contents, findings) if several else _of_one(table, contents, findings)
     if metric:
         known = metrics.find(metric, made.kind).name
-        findings.chosen("metric", f"{known}, as --metric says")
+        findings.chosen("metric", f"{known}, by --metric")
         return replace(made, metric=known, sure=True)
-    text = (
-        f"the metric is only on the competition page; defaulting to {made.metric} for {made.kind}"
-        f"{': ' + made.reason if made.reason else ''}. Give it, and the baseline is measured in "
-        "it: --metric NAME"
-    )
+    why = f": {made.reason}" if made.reason else ""
+    text = f"the metric is only on the competition page; defaulting to {made.metric} for "
+    text += f"{made.kind}{why}. To measure the baseline in another one: --metric NAME"
     findings.unknown("metric", text)
     return made
 
 
 def _of_masks(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
-    """Return the target of masks as run lengths."""
+    """Return the target for masks in run lengths."""
     if metric not in ("", MASKED):
         raise ConfigError(
-            f"--metric {metric}: masks are scored by {MASKED}; expected that.\nLeave it out, and "
-            "change the function in the config that is written (docs/segmentation.md)."
+            f"--metric {metric}: masks are scored by {MASKED}.\nLeave it out, and change the "
+            "function in the proposed config (docs/segmentation.md)."
         )
     texts = contents.table[contents.labels[0]].str.strip()
     empty = int(texts.isin(("-1", *csv_files.MISSING)).sum())
     text = f"a mask for each of {len(texts):,} pictures, {empty:,} of them empty"
     findings.chosen("target", text)
-    text = f"{MASKED}, at the size that pictures are read in; the competition page has the metric"
-    findings.unknown("metric", f"{text}: another one is a function of the config")
+    text = f"{MASKED}, at the size that pictures are read in. If the competition page has another "
+    findings.unknown("metric", f"{text}metric, write it into the config")
     return TargetGuess("custom", MASKED, {}, sure=bool(metric))
 
 
 def _of_columns(table: pd.DataFrame, contents: Contents, findings: Findings) -> TargetGuess:
-    """Return the target of several columns of labels."""
+    """Return the target for several columns of labels."""
     values = table.apply(numbers)
     bad = [name for name in values if not np.isfinite(values[name]).all()]
     if bad:
         raise DataError(
-            f"{contents.folder / contents.train} has texts that are no numbers in {bad[0]!r}, one "
-            f"of {len(table.columns)} label columns; expected 0 or 1, or numbers.\n{FIX}"
+            f"{contents.folder / contents.train} has texts in {bad[0]!r}, one of "
+            f"{len(table.columns)} label columns; expected numbers.\n{FIX}"
         )
     if not values.isin((0, 1)).all(axis=None):
         text = f"regression: {len(table.columns)} columns of numbers"
@@ -120,14 +118,14 @@ def _of_columns(table: pd.DataFrame, contents: Contents, findings: Findings) -> 
     sums = values.sum(axis=1)
     text = f"{len(table.columns)} columns of 0 and 1, {sums.mean():.2g} labels per row on average"
     if (sums == 1).all():
-        text += "; each row has exactly one, so this may be one choice of many"
+        text += "; each row has exactly one, so these may be classes"
     findings.chosen("target", f"multilabel: {text}")
     counts = {str(name): int(values[name].sum()) for name in values}
     return TargetGuess("multilabel", "auc", dict(Counter(counts).most_common()))
 
 
 def _of_one(table: pd.DataFrame, contents: Contents, findings: Findings) -> TargetGuess:
-    """Return the target of one column of labels."""
+    """Return the target for one column of labels."""
     column, path = table.iloc[:, 0], contents.folder / contents.train
     counts, asked = Counter(column), contents.sample_table.iloc[:, 1:]
     if len(counts) < 2:
@@ -136,13 +134,13 @@ def _of_one(table: pd.DataFrame, contents: Contents, findings: Findings) -> Targ
             f"{column.iloc[0]!r}; expected at least two.\n{FIX}"
         )
     separator = separator_of(counts)
-    # Texts with equally many words, one of which the sample has, are names, as of species.
+    # Texts with equally many words, one of them in the sample, are names, such as species.
     lengths = {len(labels.parts(text, separator or " ")) for text in counts}
     names = len(lengths) == 1 and min(counts.values()) > 1 and asked.iloc[0, 0] in counts
     if separator and not names:
         tags = Counter(tag for text in column for tag in labels.parts(text, separator))
         between = "spaces" if separator == " " else f"label_separator={separator!r}"
-        text = f"{len(tags)} labels with {between} between, in {len(counts):,} combinations"
+        text = f"{len(tags)} labels, separated by {between}, in {len(counts):,} combinations"
         findings.chosen("target", f"multilabel: {text}")
         text = f'if each text is one label, set target="classes", num_classes={len(counts)} and '
         findings.unknown("labels", text + 'metric="accuracy"')
@@ -156,7 +154,7 @@ def _of_one(table: pd.DataFrame, contents: Contents, findings: Findings) -> Targ
         and not any("." in text for text in counts)
         and asked.iloc[:, 0].str.contains(".", regex=False).all()
     )
-    # Many amounts occur once, few names do.
+    # Many amounts occur only once, few names do.
     once, why = sum(count < 2 for count in counts.values()), ""
     if number and (not whole or len(counts) > SOME):
         why = f"{len(counts):,} distinct numbers"
@@ -192,7 +190,7 @@ def _of_one(table: pd.DataFrame, contents: Contents, findings: Findings) -> Targ
 def _describe_classes(
     classes: dict[str, int], table: str, findings: Findings, *, whole: bool
 ) -> None:
-    """Add findings on classes; raises `DataError` if most of them have only one row.
+    """Add findings on classes. Raises `DataError` if most of them have only one row.
 
     Args:
         classes: {label: rows}, the most frequent first.
@@ -202,19 +200,17 @@ def _describe_classes(
     rows, single = sum(classes.values()), [name for name in classes if classes[name] < 2]
     findings.chosen("target", f"classes: {len(classes)} labels in {rows:,} rows")
     if whole and len(classes) > 2:
-        text = 'the labels are whole numbers. If their order counts, set target="ordinal"; if they '
-        findings.unknown("order", text + 'are amounts, target="regression"')
+        text = 'labels are whole numbers. If their order counts, set target="ordinal"; if they are '
+        findings.unknown("order", text + 'amounts, target="regression"')
     (most, *_, least), share = classes, max(classes.values()) / rows
-    text = (
-        f"{_shown(most)} has {share:.1%} of the rows, {_shown(least)} {classes[least] / rows:.1%}"
-    )
-    findings.found("balance", f"{text}; majority-class baseline: {share:.1%}")
+    text = f"{_shown(most)} has {share:.1%} of the rows (the majority-class baseline), "
+    findings.found("balance", f"{text}{_shown(least)} {classes[least] / rows:.1%}")
     examples = ", ".join(map(_shown, single[:3]))
     if len(single) * 2 > len(classes):
         raise DataError(
             f"{table} has {counted(len(single), 'label')} in only one row, for example {examples}, "
-            f"of {len(classes)} labels in {rows:,} rows; expected most of them in two rows or more,"
-            f" to train and to validate.\nDrop these rows, or merge labels. {FIX}"
+            f"of {len(classes)} labels in {rows:,} rows; expected most of them in two rows or more."
+            f"\nDrop these rows, or merge labels. {FIX}"
         )
     if single:
         text = f"{counted(len(single), 'label')} with only one row, which cannot validate"
@@ -225,8 +221,10 @@ def _describe_classes(
 
 
 def _scored(classes: dict[str, int], asked: pd.DataFrame, findings: Findings) -> TargetGuess:
-    """Return the target of classes, with the metric that the form of the sample submission, without
-    its ids, suggests.
+    """Return the target for classes, with the metric that the sample submission suggests.
+
+    Args:
+        asked: the sample submission without its ids.
     """
     texts, names = asked.iloc[:, 0], sorted(classes)
     first, ranked = texts.iloc[0], texts.iloc[0].split()
@@ -243,16 +241,13 @@ def _scored(classes: dict[str, int], asked: pd.DataFrame, findings: Findings) ->
         metric, reason = "auc", f"the sample submission has a probability, {first}"
     column = asked.columns[0]
     if metric == "auc" and column not in names and {*map(str.lower, names)} not in OBVIOUS:
-        text = (
-            f"{column!r} will hold the probability of {names[1]!r}, the second of two labels; if it"
-            f" is about the other, set data.positive_label={names[0]!r}"
-        )
-        findings.unknown("positive", text)
+        text = f"{column!r} will hold the probability of {names[1]!r}. If it is about the other "
+        findings.unknown("positive", f"{text}label, set data.positive_label={names[0]!r}")
     return TargetGuess("classes", metric, classes, reason=reason)
 
 
 def _shown(label: str) -> str:
-    """Return a label for a message, in quotes: the beginning of a long one.
+    """Return a label in quotes for a message, shortened if long.
 
     >>> _shown("cat"), _shown("1 2 " * 9_000)
     ("'cat'", "'1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 …'")
@@ -261,9 +256,10 @@ def _shown(label: str) -> str:
 
 
 def separator_of(column: Collection[str]) -> str:
-    """Return what stands between several labels in a text, "" where each text is one label.
+    """Return the separator of several labels in a text, or "" if each text is one label.
 
-    Several labels are fewer distinct parts than distinct texts. Numbers with commas are numbers.
+    Texts hold several labels if they have fewer distinct parts than there are distinct texts.
+    Numbers with commas are numbers.
 
     >>> [separator_of(each) for each in (["a b", "b", "c a"], ["a| b c", "b c", "a", "b c| a"])]
     ['', '| ']
@@ -277,7 +273,7 @@ def separator_of(column: Collection[str]) -> str:
         if several and len(words) < len(texts):
             if separator == "," and columns.commas(pd.Series(several)):
                 continue
-            # With the spaces beside it, as a submission should write it.
+            # With the spaces around it, as a submission should have them.
             beside = re.escape(separator)
             found = Counter(hit for text in several for hit in re.findall(rf" *{beside} *", text))
             return separator if separator == " " else found.most_common(1)[0][0]

@@ -1,6 +1,4 @@
-"""A folder that nobody has described is described: what it holds, what is wrong with it, and a
-config that runs as it is.
-"""
+"""Inspect describes a folder: its contents, its problems, and a config that runs unedited."""
 
 import io
 import json
@@ -30,7 +28,7 @@ from workbench.inspect import config_file, inspection, page, proposal
 from workbench.inspect.inspection import Inspection
 from workbench.inspect.tables import Given
 
-# The others have readers of their own.
+# The others have custom readers.
 DESCRIBED = [
     slug
     for slug in EMBEDDED
@@ -104,8 +102,8 @@ def table(rows: int = 60) -> dict[str, bytes]:
 
 
 def proposed(folder: Path, given: Given | None = None) -> tuple[Inspection, Config]:
-    """Return what was found and the config, after it has read the folder as training and inference
-    do.
+    """Return the inspection and the config, which has read the folder as training and inference
+    would.
     """
     found = inspection.inspect(folder, given)
     config = proposal.propose(found, *config_file.names(folder, None, "")).config
@@ -120,7 +118,7 @@ def texts(found: Inspection, level: str) -> str:
 
 
 def told(found: Inspection, config: Config) -> str:
-    """Return what inspect says, line by line, and the config that it proposes."""
+    """Return inspect's findings, line by line, and its config."""
     said = [f"{line.level} {line.about}: {line.text}" for line in found.findings]
     return "\n".join([*said, repr(config)])
 
@@ -129,9 +127,9 @@ def told(found: Inspection, config: Config) -> str:
 
 
 @pytest.mark.parametrize("slug", DESCRIBED)
-def test_an_embedded_competition_is_described_as_it_was_by_hand(slug, tmp_path):
-    """The inspection does not read the configs. A clean folder gets no warning, and the file of a
-    config loads as the config, and `python -m commands check` passes with it.
+def test_an_embedded_competition_is_described_as_in_its_own_config(slug, tmp_path):
+    """Inspect does not read the configs. A clean folder gets no warning; the written file loads as
+    the proposed config and is formatted.
     """
     EMBEDDED[slug]().write(tmp_path / slug)
     by_hand = configs.load(slug.replace("-", "_"))
@@ -176,10 +174,8 @@ COLUMN = st.sampled_from([CELLS, st.sampled_from(["0", "1"]), st.floats(0, 1).ma
 
 @settings(max_examples=12)
 @given(data=st.data())
-def test_a_config_that_is_proposed_reads_its_folder_or_there_is_a_message(data, tmp_path_factory):
-    """Whatever is in the cells: nothing else is raised, and nothing is proposed that training or
-    inference would refuse.
-    """
+def test_a_proposed_config_reads_its_folder_or_there_is_a_message(data, tmp_path_factory):
+    """For any cells: nothing else is raised, and training and inference accept each proposal."""
     rows, width = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 4))
     columns = [
         data.draw(st.lists(data.draw(COLUMN), min_size=rows + 3, max_size=rows + 3))
@@ -215,7 +211,7 @@ def test_a_config_that_is_proposed_reads_its_folder_or_there_is_a_message(data, 
     ],
 )
 def test_images_are_found_by_their_ids(tmp_path, train, test, train_files, test_files, wanted):
-    """And training and inference read them. Long ones are padded."""
+    """Training and inference read them. Long ones are padded."""
     files = {
         "train.csv": csv("id,kind", *((train.format(n), "xy"[n % 2]) for n in range(20))),
         "sample_submission.csv": csv("id,kind", *((test.format(n), "x") for n in range(5))),
@@ -235,10 +231,8 @@ def test_images_are_found_by_their_ids(tmp_path, train, test, train_files, test_
     assert len(read_test(tmp_path, config)) == 5
 
 
-def test_arrays_are_found_by_their_shapes_and_their_rows_by_the_test_table(tmp_path):
-    """Whatever that is called. The sample's order is another one: without the table, each id would
-    get the prediction of another's image.
-    """
+def test_arrays_are_found_by_shape_and_their_rows_follow_the_test_table(tmp_path):
+    """The sample has a different order: without the table, ids would get wrong predictions."""
     files = {
         "train_labels.csv": csv("label,row", *((n % 2, n) for n in range(30))),
         "metadata_test.csv": csv("row,age", *((n, 1) for n in (3, 0, 2, 1))),
@@ -368,13 +362,13 @@ LEFT_OUT = (
     "chosen left out: none: no value in any row",
     "chosen left out: later: in the training table alone",
     "chosen left out: name: 60 distinct texts in 60 rows: almost none repeats",
-    "chosen left out: count: it counts the rows",
-    "warning mixed: tall is left out: 0% are plain numbers, and others are such as '1,5'",
+    "chosen left out: count: it numbers the rows",
+    "warning mixed: tall is left out: 0% are plain numbers, others are like '1,5'",
     "numeric_columns=('size',), categorical_columns=()",
 )
 REGRESSION = ("target='regression', metric='rmse'", "num_classes=0")
 SINGLE = "warning single: 1 label with only one row"
-SPOILED = "weight is left out: 99% are plain numbers, and others are such as 'oops'"
+SPOILED = "weight is left out: 99% are plain numbers, others are like 'oops'"
 
 
 @pytest.mark.parametrize(
@@ -449,7 +443,7 @@ SPOILED = "weight is left out: 99% are plain numbers, and others are such as 'oo
             IN_FOLDERS
             | {"classes.csv": csv("number,animal_name", (0, "cat"), (1, "dog"))}
             | {"train/loose.png": png(noise(12, 12))},
-            ("train_csv=None", "1 image of train/ in no folder of a label: not"),
+            ("train_csv=None", "1 image in train/ outside any label's folder: not"),
         ),
         *(
             (
@@ -473,7 +467,7 @@ SPOILED = "weight is left out: 99% are plain numbers, and others are such as 'oo
         (spoiled("train.csv", b",2.51,", b",oops,"), (SPOILED, "numeric_columns=('size',)")),
         (spoiled("test.csv", b",7.51\n", b",oops\n"), (SPOILED, "numeric_columns=('size',)")),
         # What reveals the label: ids by their order or beginning; or the number of a ticket.
-        (columns(sold=lambda n: n // 30), ("warning ids: in the order of the numbers in the ids",)),
+        (columns(sold=lambda n: n // 30), ("warning ids: sorted by the numbers in their ids",)),
         (
             columns(ids=lambda n: f"{'ab'[n * 5 % 2]}{n * 7919 % 1000}"),
             ("warning ids: the beginning of the id predicts the label of 100%",),
@@ -493,38 +487,35 @@ SPOILED = "weight is left out: 99% are plain numbers, and others are such as 'oo
         (without("b3")(pictures(test=12)), ("warning missing: no file for 1 of 12 test images",)),
     ],
 )
-def test_what_a_person_has_to_know_of_a_folder_is_found(files, facts, tmp_path):
-    """In what inspect says, or in the config that it proposes."""
+def test_inspect_reports_what_a_person_has_to_know_of_a_folder(files, facts, tmp_path):
+    """In a finding, or in the proposed config."""
     said = told(*proposed(put(tmp_path, files)))
 
     assert [fact for fact in facts if fact not in said] == []
 
 
-def test_of_0_and_1_nobody_is_asked_which_a_probability_is_about(tmp_path):
-    assert "positive_label=" not in texts(proposed(put(tmp_path, of_two(0, 1)))[0], "unknown")
+CLASSES = np.random.default_rng(0).permutation(600) // 4
 
 
-def test_a_site_that_the_test_set_has_is_no_group(tmp_path):
-    files = columns(60, 60, body_site=lambda n: "xyz"[n * 7 % 3])
-
-    assert "groups" not in texts(proposed(put(tmp_path, files))[0], "unknown")
-
-
-def test_ids_of_many_classes_in_random_order_reveal_nothing(tmp_path):
-    """Numbered as they come, the classes would rise with the ids."""
-    classes = np.random.default_rng(0).permutation(600) // 4
-    files = columns(600, sold=lambda n: f"kind {classes[n % 600]}", sample="kind 1")
-
-    assert "ids" not in texts(proposed(put(tmp_path, files))[0], "warning")
+@pytest.mark.parametrize(
+    ("files", "absent"),
+    [
+        (of_two(0, 1), "unknown positive"),
+        (columns(60, 60, body_site=lambda n: "xyz"[n * 7 % 3]), "unknown groups"),
+        # In order of appearance, the numbers of classes would rise with the ids.
+        (columns(600, sold=lambda n: f"kind {CLASSES[n % 600]}", sample="kind 1"), "warning ids"),
+    ],
+    ids=["0 and 1", "sites of both sets", "many classes in random order"],
+)
+def test_inspect_does_not_warn_of_what_is_usual(files, absent, tmp_path):
+    assert absent not in told(*proposed(put(tmp_path, files)))
 
 
 # What is wrong with it
 
 
-def test_what_is_planted_among_images_is_found(tmp_path):
-    """The same file twice with two labels, one in the test set, a picture saved again, a corrupt
-    file.
-    """
+def test_planted_duplicates_and_corrupt_files_are_found(tmp_path):
+    """A file with two labels, a copy in the test set, a picture saved again, a corrupt file."""
     files = pictures(train=240)
     files["train/a7.png"] = files["train/a0.png"]
     files["test/b1.png"] = files["train/a4.png"]
@@ -627,12 +618,12 @@ FIRST_THREE = [f"train_images/{n}." for n in range(3)]
     ("change", "said"),
     [
         (lambda files: {}, "expected tables (.csv) or images, and found none"),
-        (lambda files: {"train.zip": b"PK", "notes.txt": b"x"}, "train.zip: unpack archives"),
+        (lambda files: {"train.zip": b"PK", "notes.txt": b"x"}, "Unpack them: unzip"),
         (
             lambda files: files | {"my_submission.csv": files["sample_submission.csv"]},
             "--sample my_submission.csv",
         ),
-        (without("train.csv"), "Complete the download, or make a table"),
+        (without("train.csv"), "Complete the download, or write a table"),
         (
             replaced("train.csv", lambda text: text.partition(b"\n")[2]),
             "Write a line of names above it",
@@ -651,7 +642,7 @@ FIRST_THREE = [f"train_images/{n}." for n in range(3)]
         (train(lambda n: (n, n, n % 2), "id,other,sold"), "nothing to learn from"),
         (
             commas_everywhere,
-            "can read none of them: size: 0% are plain numbers, and others are such as '0,25'",
+            "No column can be read: size: 0% are plain numbers, others are like '0,25'",
         ),
         (unclear_label, "with commas between: --label shape"),
         # It is told by what it is, not by what is missing for something else.
@@ -672,7 +663,7 @@ FIRST_THREE = [f"train_images/{n}." for n in range(3)]
         (train(lambda n: ANSWERS[n], "id,size,colour,sold", 40), "as docs/text.md shows"),
     ],
 )
-def test_what_cannot_be_described_is_one_clear_message(change, said, tmp_path):
+def test_a_folder_that_cannot_be_described_gets_one_clear_message(change, said, tmp_path):
     put(tmp_path, change(table()))
 
     with pytest.raises((DataError, SubmissionError)) as refused:
@@ -694,8 +685,8 @@ def drawn(number: int, colour: int) -> bytes:
 
 
 @pytest.mark.parametrize(("colour", "background"), [(0, "white"), (255, "black")])
-def test_a_picture_in_the_alpha_channel_is_noticed_and_read(colour, background, tmp_path):
-    """Laid on the colour that shows it, in training and in inference."""
+def test_a_picture_in_the_alpha_channel_is_found_and_read(colour, background, tmp_path):
+    """On the colour that shows it, in training and in inference."""
     images = [name for name in pictures() if name.endswith(".png")]
     files = pictures() | {name: drawn(n, colour) for n, name in enumerate(images)}
 
@@ -709,8 +700,8 @@ def test_a_picture_in_the_alpha_channel_is_noticed_and_read(colour, background, 
 
 
 @pytest.mark.parametrize("opaque", [True, False])
-def test_colours_that_show_a_picture_are_read_as_they_are_stored(opaque, tmp_path):
-    """A finding says that there is an alpha channel; opaque images have none."""
+def test_an_alpha_channel_is_dropped_if_the_colours_show_a_picture(opaque, tmp_path):
+    """A finding reports the channel unless images are opaque."""
     pixels = noise(30, 12, 12, 4)
     pixels[..., 3] = 255 if opaque else pixels[..., 3]
     images = [name for name in pictures() if name.endswith(".png")]
@@ -747,8 +738,8 @@ BOTH = [(n, RUNS[n], n % 2) for n in range(20)]
         ),
     ],
 )
-def test_what_is_ambiguous_can_be_given(files, given, facts, tmp_path):
-    """By the options that the messages name."""
+def test_options_resolve_an_ambiguous_folder(files, given, facts, tmp_path):
+    """These are the options in the messages."""
     with pytest.raises((DataError, SubmissionError)):
         proposed(put(tmp_path, files))
 
@@ -757,7 +748,7 @@ def test_what_is_ambiguous_can_be_given(files, given, facts, tmp_path):
     assert [fact for fact in facts if fact not in said] == []
 
 
-def test_labels_beside_masks_can_be_given(tmp_path):
+def test_an_option_picks_the_label_beside_masks(tmp_path):
     files = masks("id,rle_mask") | {"train.csv": csv("id,rle_mask,coat", *BOTH)}
     files |= {f"test/{n}.png": png(noise(9, 9)) for n in range(90, 94)}
 
@@ -770,8 +761,8 @@ def test_labels_beside_masks_can_be_given(tmp_path):
 # The command
 
 
-def test_the_command_writes_config_and_page_and_never_over_a_config(tmp_path, capsys):
-    """The next command, which it prints, can be pasted: a path may hold a space."""
+def test_the_command_writes_config_and_page_but_never_overwrites_a_config(tmp_path, capsys):
+    """The next command, which it prints, can be pasted even if a path has a space."""
     place = tmp_path / "my data"
     folder, config = put(place / "leaves", pictures()), place / "leaves.py"
     words = ["inspect", str(folder), "--write", str(config), "--page", str(place / "page.html")]
@@ -808,15 +799,14 @@ def test_the_command_writes_config_and_page_and_never_over_a_config(tmp_path, ca
         (". --label gone", "has no column gone beside its ids; it has"),
     ],
 )
-def test_an_argument_that_cannot_work_is_refused(words, said, tmp_path, monkeypatch, capsys):
+def test_an_invalid_argument_is_refused(words, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(put(tmp_path, table()))
 
     assert main(["inspect", *words.split()]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_the_page_escapes_what_the_folder_says(tmp_path):
-    """Labels, ids and columns come from somebody else."""
+def test_the_page_escapes_texts_from_the_folder(tmp_path):
     bad = "<script>alert(1)</script>"
     labels = [(bad, "</pre>", "z")[n % 3] for n in range(24)]
     files = sample_of("id,kind", "z") | {"train.csv": labels_of(*labels)["train.csv"]}
@@ -830,8 +820,8 @@ def test_the_page_escapes_what_the_folder_says(tmp_path):
     assert page.count("<img") == 24 and "http" not in page.replace("http-equiv", "")
 
 
-def test_a_folder_that_does_not_run_is_reported_all_the_same(tmp_path, capsys):
-    """The page shows what was found, and the reason; no config is written."""
+def test_findings_are_shown_even_if_the_config_does_not_run(tmp_path, capsys):
+    """The page has the findings and the reason, and no config is written."""
     files = pictures() | {
         "sample_submission.csv": csv("id,one,two", *((f"b{n}", 0, 0) for n in range(6)))
     }

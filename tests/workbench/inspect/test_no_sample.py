@@ -99,7 +99,7 @@ FOLDERS = {
 
 
 @pytest.mark.parametrize(("files", "ids", "columns"), FOLDERS.values(), ids=FOLDERS)
-def test_ids_are_those_of_the_test_set_and_columns_those_of_the_labels(
+def test_without_a_sample_ids_come_from_the_test_set_and_columns_from_the_labels(
     files, ids, columns, tmp_path
 ):
     found, config = proposed(put(tmp_path / "data", files))
@@ -114,7 +114,7 @@ def test_ids_are_those_of_the_test_set_and_columns_those_of_the_labels(
 
 
 @pytest.mark.parametrize("name", ["two classes", "no ids", "class folders", "a list of the files"])
-def test_hidden_rows_of_a_rehearsal_have_the_ids_that_a_session_finds(name, tmp_path):
+def test_a_rehearsal_hides_rows_by_the_ids_that_a_session_finds(name, tmp_path):
     """And no session sees a sample submission, which the competition does not have."""
     _, config = proposed(put(tmp_path / "data", FOLDERS[name][0]))
     hidden = HiddenTest(config, tmp_path / "data")
@@ -134,7 +134,7 @@ def test_hidden_rows_of_a_rehearsal_have_the_ids_that_a_session_finds(name, tmp_
     np.testing.assert_allclose(read, every.inputs[hidden.hidden], rtol=1e-6)
 
 
-def test_of_several_classes_a_metric_of_probabilities_has_a_column_each(tmp_path):
+def test_a_metric_of_probabilities_gets_a_column_per_class(tmp_path):
     found = proposed(put(tmp_path, FOLDERS["names of classes"][0]), Given(metric="log_loss"))[1]
     target = dataset.read_training(tmp_path, found).target
 
@@ -148,7 +148,7 @@ def test_of_several_classes_a_metric_of_probabilities_has_a_column_each(tmp_path
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"train.csv": table()["train.csv"]}, r"(?s)nothing is called test.*--test FILE"),
+        ({"train.csv": table()["train.csv"]}, r"(?s)nothing is named test.*--test FILE"),
         (of_folders("test", "more/test"), r"test, more/test may be the test set|more/test, test"),
         (of_table(labels=("a", "b"), of=lambda n: [n, n]), r"(?s)2 columns .*a, b.*--label a"),
         (
@@ -158,12 +158,12 @@ def test_of_several_classes_a_metric_of_probabilities_has_a_column_each(tmp_path
     ],
     ids=["no test set", "two test sets", "two columns", "two names of the ids"],
 )
-def test_a_folder_that_does_not_tell_what_to_predict_is_refused(files, message, tmp_path):
+def test_a_folder_without_anything_to_predict_is_refused(files, message, tmp_path):
     with pytest.raises(DataError, match=message):
         inspection.inspect(put(tmp_path, files))
 
 
-def test_tables_and_folders_that_are_named_are_taken(tmp_path):
+def test_options_name_tables_and_folders(tmp_path):
     """Where two of them could be meant; and one that is not there is no other."""
     folder = put(
         tmp_path / "folders", of_folders("test") | {"names.csv": csv("code,name", "1,x", "2,y")}
@@ -176,7 +176,7 @@ def test_tables_and_folders_that_are_named_are_taken(tmp_path):
         inspection.inspect(both, Given(test="new.csv"))
 
 
-def test_a_column_of_ids_that_somebody_named_has_to_be_there(tmp_path):
+def test_a_missing_id_column_is_refused(tmp_path):
     """Row numbers are no guess at what a name with a typo meant."""
     _, config = proposed(put(tmp_path, FOLDERS["ids of another name"][0]))
     wrong = replace(config, data=replace(config.data, id_column="PasengerId"))
@@ -185,7 +185,7 @@ def test_a_column_of_ids_that_somebody_named_has_to_be_there(tmp_path):
         read_test(tmp_path, wrong, dataset.read_training(tmp_path, config).encoding)
 
 
-def test_images_of_an_array_without_a_table_are_counted(tmp_path):
+def test_array_images_without_a_table_are_numbered(tmp_path):
     """By a config that was written by hand."""
     np.save(tmp_path / "test.npy", noise(5, 12, 12))
     data = Data(kind="arrays", height=12, width=12, channels=1, sample_submission=None)
@@ -195,7 +195,7 @@ def test_images_of_an_array_without_a_table_are_counted(tmp_path):
     assert (tests.ids, tests.source.shape) == (tuple("01234"), (5, 12, 12, 1))
 
 
-def test_a_sample_that_the_config_names_has_to_be_there(tmp_path):
+def test_a_missing_sample_submission_is_refused(tmp_path):
     _, config = proposed(put(tmp_path, FOLDERS["files of ids"][0]))
     named = replace(config, data=replace(config.data, sample_submission="sample.csv"))
 

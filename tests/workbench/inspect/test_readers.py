@@ -41,7 +41,7 @@ def written(folder: Path, given: Given | None = None) -> tuple[Config, str]:
 
 
 @pytest.mark.parametrize("by_rows", [False, True])
-def test_rows_of_one_picture_are_one_mask_whichever_way_its_runs_go(by_rows, tmp_path):
+def test_rows_of_one_picture_make_one_mask_in_either_direction(by_rows, tmp_path):
     every = masks(tmp_path / "boxes", by_rows=by_rows)
 
     config, said = written(tmp_path / "boxes")
@@ -94,7 +94,7 @@ def test_a_rehearsal_hides_all_rows_of_a_picture_and_scores_masks(tmp_path):
     assert hidden.score(nothing) == pytest.approx(empty / 8)
 
 
-def test_masks_of_several_classes_are_refused_with_what_to_write(tmp_path):
+def test_masks_of_several_classes_are_refused_with_advice(tmp_path):
     masks(tmp_path / "boxes")
     table = pd.read_csv(tmp_path / "boxes" / "train.csv", dtype=str, keep_default_na=False)
     table.assign(ClassId=1).to_csv(tmp_path / "boxes" / "train.csv", index=False)
@@ -108,7 +108,7 @@ def test_masks_of_several_classes_are_refused_with_what_to_write(tmp_path):
 # Texts
 
 
-def test_texts_are_read_by_the_terms_of_the_training_set(tmp_path):
+def test_texts_are_encoded_by_the_terms_of_the_training_set(tmp_path):
     folder = reviews(tmp_path / "reviews")
 
     config, said = written(folder)
@@ -121,7 +121,7 @@ def test_texts_are_read_by_the_terms_of_the_training_set(tmp_path):
     assert read.inputs.shape == (90, *config.data.shape) and again.any(axis=1).all()
 
 
-def test_a_number_may_be_predicted_of_texts_and_columns_beside_them(tmp_path):
+def test_a_number_can_be_predicted_from_texts_and_columns(tmp_path):
     sizes = [number % 13 + 0.5 for number in range(120)]
     folder = reviews(tmp_path / "rooms", size=sizes, floor=[n % 3 for n in range(120)])
     for name in ("train.csv", "sample_submission.csv"):
@@ -156,7 +156,7 @@ def test_columns_beside_pictures_are_read_where_they_help(tmp_path):
     assert architectures.build(config).output.shape == (None, config.outputs)
 
 
-def test_columns_that_are_not_read_beside_pictures_are_named_with_the_reason(tmp_path):
+def test_columns_that_are_left_out_beside_pictures_are_listed_with_a_reason(tmp_path):
     folder = goods(tmp_path / "goods", matters=True)
     for name in ("train.csv", "test.csv"):
         table = pd.read_csv(folder / name)
@@ -180,7 +180,7 @@ def test_columns_that_are_not_read_beside_pictures_are_named_with_the_reason(tmp
 
 
 @pytest.mark.parametrize("make", [masks, reviews, partial(goods, matters=True)])
-def test_a_column_of_patients_keeps_them_on_one_side_of_a_split_and_of_a_rehearsal(make, tmp_path):
+def test_a_group_column_keeps_patients_on_one_side_of_split_and_rehearsal(make, tmp_path):
     folder = tmp_path / "visits"
     make(folder)
     table = pd.read_csv(folder / "train.csv", dtype=str, keep_default_na=False)
@@ -198,7 +198,7 @@ def test_a_column_of_patients_keeps_them_on_one_side_of_a_split_and_of_a_rehears
     assert away[0] and away[1] and not set.intersection(*away)
 
 
-def test_a_column_that_becomes_the_groups_is_taken_out_of_the_inputs(tmp_path):
+def test_a_group_column_is_to_be_removed_from_the_inputs(tmp_path):
     folder = goods(tmp_path / "goods", matters=True)
     for name in ("train.csv", "test.csv"):
         table = pd.read_csv(folder / name, dtype=str, keep_default_na=False)
@@ -209,8 +209,8 @@ def test_a_column_that_becomes_the_groups_is_taken_out_of_the_inputs(tmp_path):
 
     _, said = written(folder)
 
-    expected = "set data.group_column='site', take it out of CATEGORIES, and 3 off the number of"
-    assert f"{expected} columns in custom_inputs" in said
+    expected = "set data.group_column='site', remove it from CATEGORIES, and 3 columns from"
+    assert f"{expected} custom_inputs" in said
 
 
 def test_texts_need_no_sample_submission(tmp_path):
@@ -223,7 +223,7 @@ def test_texts_need_no_sample_submission(tmp_path):
     assert len(dataset.read_test(folder, config, dataset.read_training(folder, config).encoding))
 
 
-def test_pictures_are_read_alone_where_the_columns_add_nothing_or_the_user_says_so(tmp_path):
+def test_pictures_are_read_alone_if_columns_add_nothing_or_the_user_wants_it(tmp_path):
     plain = goods(tmp_path / "plain", matters=False)
     asked = goods(tmp_path / "asked", matters=True)
 

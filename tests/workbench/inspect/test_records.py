@@ -52,7 +52,7 @@ def test_records_are_described_and_a_config_reads_them(tmp_path):
     )
 
 
-def test_one_of_several_sizes_is_read_and_the_others_are_named(tmp_path):
+def test_one_of_several_sizes_is_read_and_the_others_are_listed(tmp_path):
     """As Kaggle's flowers have them, in folders by size with a folder for each part."""
     records(tmp_path, place="192/train")
     for name in ("192/val", "192/test", "512/train", "512/test"):
@@ -70,7 +70,7 @@ def test_one_of_several_sizes_is_read_and_the_others_are_named(tmp_path):
     assert len(dataset.read_training(tmp_path, config)) == 30
 
 
-def test_a_table_of_labels_comes_before_records(tmp_path):
+def test_a_table_of_labels_is_preferred_to_records(tmp_path):
     """Many competitions have both; a finding says what is not read."""
     put(tmp_path, {**pictures(), "tfrec/train00-9.tfrec": b"", "tfrec/train01-9.tfrec": b""})
 
@@ -81,7 +81,7 @@ def test_a_table_of_labels_comes_before_records(tmp_path):
     assert said in told(found, config)
 
 
-def test_what_is_not_clear_is_refused_with_what_the_records_hold(tmp_path):
+def test_ambiguous_records_are_refused_with_their_contents(tmp_path):
     """Two features that the test set lacks, no image file, no ids, no files of a test set."""
 
     def refused(name: str) -> str:
@@ -101,7 +101,7 @@ def test_what_is_not_clear_is_refused_with_what_the_records_hold(tmp_path):
     assert 'Data(kind="tfrecords"' in refused("raw").splitlines()[-1]
     sample = csv("name,label", ("other", 0))
     put(records(tmp_path / "ids"), {"sample_submission.csv": sample})
-    assert "no feature has the ids of 'name'" in refused("ids")
+    assert "no feature has the ids in 'name'" in refused("ids")
     (records(tmp_path / "tests") / "tfrec" / "test00-6.tfrec").unlink()
     assert "expected files with test in their names" in refused("tests")
 
