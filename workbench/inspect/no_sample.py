@@ -66,16 +66,6 @@ def asked(files: Files, headers: Headers, train: str, test: str, labels: tuple[s
     # If the user named a folder of class folders, there are no columns.
     train = train or _likeliest(called(others, LABEL_TABLES) or others, "train")
     columns, place = headers.get(train, ()), files.folder
-    if columns and files.images:
-        whole_table = csv_files.read(place / train, DataError, ADVICE)
-        if name := refusals.masks(
-            whole_table, [one for one in columns if one in labels] or columns
-        ):
-            raise DataError(
-                f"{place / train} has masks as run lengths in {name!r} (a segmentation), and there "
-                f"is no sample submission; expected one.\nWrite a CSV with the ids of the test "
-                f"pictures and a column {name!r}: --sample FILE"
-            )
     if tested in headers:
         key, ids = _ids(place / tested, headers[tested], columns)
         absent = [name for name in columns if name not in headers[tested]]

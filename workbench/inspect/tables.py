@@ -169,8 +169,6 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
     asking = "the sample submission" if sample else test or "the test set"
     ids, why = _find_ids(labelled, wanted, files, held, asking)
     findings.chosen("ids", why)
-    if asked is not None and test is not None and ids not in (None, wanted.columns[0]):
-        _refuse_two_names(place / train, ids, test, str(wanted.columns[0]), headers[test])
     if masks and ids is not None:
         refusals.classes(place / train, labelled, ids, list(wanted.columns[1:]))
         joined = dict.fromkeys(set(labelled) - {ids}, "first") | {masks: " ".join}
@@ -316,17 +314,6 @@ def _find_sample(files: Files, given: str) -> str | None:
     if any(SAMPLES.search(name) for name in files.ending(*folder.UNPACK)):
         files.refuse_packed("sample submission", SAMPLES)
     return None
-
-
-def _refuse_two_names(train: Path, ids: str, test: str, theirs: str, header: Sequence[str]) -> None:
-    """Raise `DataError` if the two tables name their ids differently and no sample submission
-    settles it.
-    """
-    if theirs in header:
-        raise DataError(
-            f"{train} calls its ids {ids!r}, and {test} {theirs!r}; expected one name, since there "
-            "is no sample submission.\nRename one of them in a copy, or write one: --sample FILE"
-        )
 
 
 def _check_sample(path: Path, wanted: pd.DataFrame) -> None:

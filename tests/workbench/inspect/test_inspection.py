@@ -655,10 +655,6 @@ FIRST_THREE = [f"train_images/{n}." for n in range(3)]
         (lambda _: MASK_FILES, "docs/segmentation.md"),
         (lambda _: without("train.csv")(MASK_FILES), "docs/segmentation.md"),
         (lambda _: without("sample")(MASK_FILES), "docs/segmentation.md"),
-        (
-            lambda _: without("sample")(masks("id,EncodedPixels", *enumerate(RUNS))),
-            "a segmentation",
-        ),
         (lambda _: without("test.csv")(SENTENCES_ALONE), "nothing to learn from"),
         (train(lambda n: ANSWERS[n], "id,size,colour,sold", 40), "as docs/text.md shows"),
     ],

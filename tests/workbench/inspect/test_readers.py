@@ -213,14 +213,16 @@ def test_a_group_column_is_to_be_removed_from_the_inputs(tmp_path):
     assert f"{expected} custom_inputs" in said
 
 
-def test_texts_need_no_sample_submission(tmp_path):
-    folder = reviews(tmp_path / "reviews")
-    (folder / "sample_submission.csv").unlink()
+@pytest.mark.parametrize("make", [reviews, masks])
+def test_texts_and_masks_need_no_sample_submission(make, tmp_path):
+    make(tmp_path / "made")
+    (tmp_path / "made" / "sample_submission.csv").unlink()
 
-    config, _ = written(folder)
+    config, _ = written(tmp_path / "made")
+    hidden = HiddenTest(config, tmp_path / "made")
 
-    assert (config.data.sample_submission, config.data.test_csv) == (None, "test.csv")
-    assert len(dataset.read_test(folder, config, dataset.read_training(folder, config).encoding))
+    assert config.data.sample_submission is None
+    assert hidden.score(hidden.solution) == 1
 
 
 def test_pictures_are_read_alone_if_columns_add_nothing_or_the_user_wants_it(tmp_path):
