@@ -37,7 +37,6 @@ def test_images_in_folders_by_id_are_found_in_one_folder(tmp_path):
 
 
 def test_an_id_in_two_subfolders_is_refused(tmp_path):
-    """Which of them is meant is not guessed."""
     _, config = proposed(nested(tmp_path))
     put(tmp_path, {"train/9/a5.png": next(tmp_path.glob("train/*/a5.png")).read_bytes()})
 
@@ -57,7 +56,7 @@ def test_labels_in_an_array_are_refused_with_the_code_for_a_table(tmp_path):
         proposed(put(tmp_path, {"sample_submission.csv": csv("id,label", (0, 0), (1, 0), (2, 0))}))
 
 
-def spoiled(change):
+def damaged(change):
     """Return the files of a table's competition, with the content of train.csv changed."""
     files = table()
     return files | {"train.csv": change(files["train.csv"])}
@@ -66,12 +65,12 @@ def spoiled(change):
 BROKEN = dict.fromkeys((f"train/a{n}.png" for n in range(5)), b"")
 REFUSED = {
     r"Replace the broken ones, or remove those of the training set": lambda: pictures() | BROKEN,
-    r"iconv -f latin1 -t utf8 .*train\.csv > ": lambda: spoiled(
+    r"iconv -f latin1 -t utf8 .*train\.csv > ": lambda: damaged(
         lambda text: text.replace(b",r,", b",rot\xfc,")
     ),
     r"but train\.csv\.gz; archives (?s:.*)gunzip .*train\.csv\.gz": lambda: {
         f"{name}.gz" if name == "train.csv" else name: content
-        for name, content in spoiled(gzip.compress).items()
+        for name, content in damaged(gzip.compress).items()
     },
 }
 

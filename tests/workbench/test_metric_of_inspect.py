@@ -1,4 +1,4 @@
-"""The competition's metric: inspect measures in it, and a config that exists can follow it."""
+"""Inspect measures in the competition's metric, and can renew it in an existing config."""
 
 import re
 from contextlib import redirect_stdout
@@ -69,7 +69,7 @@ def test_config_and_baseline_have_the_metric_of_the_option(prices, tmp_path):
 
 
 def test_a_written_config_gets_another_metric_and_nothing_else(prices, written, tmp_path, capsys):
-    """What its owner wrote into it stays, byte for byte."""
+    """The owner's edits stay, byte for byte."""
     path = tmp_path / "stones.py"
     before = written[0].read_text().replace("batch=", "batch = ", 1)  # as a person may write
     before = re.sub("epochs=[0-9]+", "epochs=3", before)
@@ -101,7 +101,7 @@ def test_a_written_config_gets_another_metric_and_nothing_else(prices, written, 
 
 
 def test_a_config_that_cannot_be_edited_safely_is_not_changed(prices, written, tmp_path, capsys):
-    """A comment looks like the field, and would be taken for it."""
+    """A comment that looks like the field could be taken for it."""
     path = tmp_path / "stones.py"
     path.write_text(written[0].read_text().replace("Config(\n", 'Config(  # metric="rmse"\n', 1))
     before = path.read_bytes()
@@ -131,7 +131,7 @@ def test_a_config_without_a_baseline_gets_one_and_the_import():
 
 
 def test_a_config_of_class_folders_gets_another_metric(tmp_path):
-    """No column has its labels."""
+    """Its labels are not in a column."""
     folder, path = put(tmp_path / "pets", IN_FOLDERS), tmp_path / "pets.py"
     words = ["inspect", str(folder), "--write", str(path)]
 
@@ -141,7 +141,7 @@ def test_a_config_of_class_folders_gets_another_metric(tmp_path):
 
 
 def test_a_config_built_by_code_is_not_changed(prices, written, tmp_path, capsys):
-    """Its owner gets the two lines to write."""
+    """The message has the two lines to write."""
     path = tmp_path / "stones.py"
     config = load(str(written[0])).to_json()
     text = f"from pipeline.config import from_json\n\nCONFIG = from_json({config!r})\n"
@@ -155,7 +155,7 @@ def test_a_config_built_by_code_is_not_changed(prices, written, tmp_path, capsys
 
 
 def test_scores_in_different_metrics_are_not_compared():
-    """One line says how to renew the baseline."""
+    """One line shows how to renew the baseline."""
     line = held_out_rows.differing(replace(shipped("diabetes"), metric="mae"))
 
     assert "baseline is in rmse" in line and "metric is mae" in line

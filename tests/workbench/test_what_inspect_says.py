@@ -1,4 +1,4 @@
-"""What inspect says of an ordinary folder is true of the training with its config."""
+"""Findings on ordinary folders are true of the training with the proposed config."""
 
 import json
 from dataclasses import replace
@@ -34,7 +34,7 @@ def noise(*shape, seed=0):
 
 
 def near(number, side=24, seed=0):
-    """Return so many pictures that are nearly the same, uint8 (number, side, side, 3)."""
+    """Return pictures that are nearly the same, uint8 (number, side, side, 3)."""
     base = np.kron(noise(4, 4, 3, seed=seed), np.ones((side // 4, side // 4, 1)))
     apart = np.random.default_rng(seed).integers(-4, 5, (number, side, side, 3))
     return (base + apart).clip(0, 255).astype(np.uint8)
@@ -50,7 +50,7 @@ def said(folder):
 
 
 def test_copies_that_a_split_cannot_keep_together_are_reported_and_not_grouped(tmp_path):
-    """Each class is one picture, nearly; grouped, no class could both train and validate."""
+    """Each class is almost one picture: grouped, no class could both train and validate."""
     images = [image for seed in range(5) for image in near(6, seed=seed)]
     labels = [f"w{number // 6}" for number in range(30)]
     folder = pictures(tmp_path, labels, [*images, *near(4, seed=99)])
@@ -64,7 +64,7 @@ def test_copies_that_a_split_cannot_keep_together_are_reported_and_not_grouped(t
 
 
 def test_inspect_and_training_hold_out_the_same_rows(tmp_path):
-    """In another size, and where test pictures join training pictures that are not near."""
+    """Even in a different size, and if a test picture resembles two that are not alike."""
     random = np.random.default_rng(1)
     images = np.kron(random.integers(0, 255, (60, 4, 4, 3)), np.ones((40, 40, 1)))
     for number in range(0, 40, 2):  # a little brighter, again and again: a chain
@@ -81,7 +81,7 @@ def test_inspect_and_training_hold_out_the_same_rows(tmp_path):
 
 
 def test_frames_of_one_camera_are_sampled_and_not_grouped(tmp_path, monkeypatch):
-    """Each is similar to each: 10,000 of them would take 20 minutes, and longer in the training."""
+    """All pairs are similar: comparing 10,000 frames would take 20 minutes."""
     monkeypatch.setattr(leaks, "MOST_PAIRS", 300)
     images = np.concatenate([near(40), noise(24, 24, 24, 3)])
     images[7] = images[3]
@@ -156,7 +156,7 @@ def test_dates_before_the_test_set_are_read_and_may_group_the_rows(tmp_path):
 
 
 def test_dates_in_any_format_become_numbers_and_sizes_do_not(tmp_path):
-    """What is sold depends on the days between two dates, which no category says."""
+    """The target depends on the days between two dates, which categories cannot express."""
     random = np.random.default_rng(0)
     ordered = pd.Timestamp("2024-01-01") + pd.to_timedelta(random.integers(0, 700, 300), "D")
     days = random.integers(1, 60, 300)
@@ -284,7 +284,7 @@ def test_boxes_in_a_coco_file_are_reported_as_not_supported(tmp_path):
 
 @pytest.mark.parametrize("apart", [True, False])
 def test_a_test_set_that_was_not_split_at_random_is_reported(apart, tmp_path):
-    """It was split off by what belongs together, so a random split scores too well."""
+    """It was split by groups, so a random split scores too well."""
     random = np.random.default_rng(0)
     things = pd.DataFrame({"size": random.normal(size=60), "sold": random.normal(size=60)}).round(4)
     rows = pd.concat([things, things])

@@ -172,11 +172,11 @@ def of(name: str, work: Work, show: Callable[[str], None]) -> Outlook:
         return compiled_step.for_tpu(sized, compiles, like, images, cores, show)
 
     try:
-        one = told(plain, work, compiled(config.batch))
+        one = on_accelerator(plain, work, compiled(config.batch))
     except ConfigError as error:
         reason = str(error).splitlines()[0]
         also = ", and --largest not searched" * work.given.largest
-        return told(plain, work, None, f"memory is not known{also}: {reason}")
+        return on_accelerator(plain, work, None, f"memory is not known{also}: {reason}")
     if work.given.largest and core.topology:
         unit = runtime.cores * math.gcd(share, config.batchnorm_batch or 1)
         fixed = work.fixed(runtime.cores)
@@ -186,7 +186,7 @@ def of(name: str, work: Work, show: Callable[[str], None]) -> Outlook:
     return one
 
 
-def told(plain: Outlook, work: Work, found: Compiled | None, why: str = "") -> Outlook:
+def on_accelerator(plain: Outlook, work: Work, found: Compiled | None, why: str = "") -> Outlook:
     """Return the outlook of a runtime with an accelerator.
 
     Args:
@@ -264,7 +264,7 @@ def _step(plain: Outlook, work: Work, found: Compiled | None) -> tuple[Interval,
     if seen is not None:
         return seen[0], MEASURED, seen[1]
     core = RUNTIMES[plain.runtime].core
-    assert core is not None  # noqa: S101 - `told` has one
+    assert core is not None  # noqa: S101 - `on_accelerator` has one
     operations, traffic = work.counts.operations * plain.share, 0.0
     if found and not found.refused:
         operations, traffic = found.operations, found.traffic

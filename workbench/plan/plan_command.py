@@ -127,7 +127,7 @@ def _counted(config: Config, given: Mapping[str, str]) -> Given:
             f"--images {said[:40]}: expected a number from 1 to {MOST_IMAGES:,}.\n"
             f"Set the number of labelled {data.noun}, or the folder: --input DIR"
         )
-    return replace(known, images=int(said), images_basis="as --images says") if said else known
+    return replace(known, images=int(said), images_basis="by --images") if said else known
 
 
 def _lines(path: Path) -> int | None:

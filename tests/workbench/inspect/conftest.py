@@ -1,4 +1,4 @@
-"""Small forests, few resamples: how many a baseline has is no fact that a test is about."""
+"""Small forests and few resamples, for speed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A baseline is what a simple model reaches on rows that it has not seen, by one metric."""
+"""A baseline is the score of a simple model on rows that it has not seen."""
 
 import json
 from dataclasses import replace
@@ -25,7 +25,7 @@ DIGITS = shipped("digits")
 
 
 def coloured(labels: np.ndarray) -> np.ndarray:
-    """Return noise whose mean colour tells the label: uint8 (n, 16, 16, 3)."""
+    """Return noise whose mean colour depends on the label: uint8 (n, 16, 16, 3)."""
     noise = RANDOM.integers(0, 120, (len(labels), 16, 16, 3), np.uint8)
     return noise + (40 * labels[:, None, None, None]).astype(np.uint8)
 
@@ -39,7 +39,7 @@ def examples(labels: np.ndarray, inputs: np.ndarray, kind: str = "classes") -> E
 
 @pytest.mark.parametrize(("kind", "metric"), [("multilabel", "auc"), ("regression", "r2")])
 def test_a_forest_learns_colours_and_boosting_a_number(kind, metric):
-    """What thumbnails and histograms show, and each of several columns."""
+    """Each of several columns of labels is learned."""
     shades, names = np.arange(96) % 4, ("a", "b")
     labels = np.stack([shades > 0, shades > 1], axis=1).astype(np.float32)
     data = replace(DIGITS.data, label_column=names)
@@ -102,7 +102,7 @@ def test_wide_tables_and_texts_with_many_labels_are_sampled(monkeypatch):
 
 @pytest.mark.filterwarnings("error")
 def test_columns_beside_pictures_of_many_classes_show_what_they_add():
-    """By neighbours, which take little memory; and no fit warns of as many classes."""
+    """Neighbours take little memory, and no fit warns of many classes."""
     labels = np.repeat(np.arange(250), 4)
     noise = RANDOM.integers(0, 255, (1_000, 8, 8, 3), np.uint8)
     places = np.tile([labels % 16, labels // 16], (20, 1)).T + RANDOM.random((1_000, 40)) / 10
@@ -113,7 +113,7 @@ def test_columns_beside_pictures_of_many_classes_show_what_they_add():
 
 
 def test_a_fit_uses_one_thread(monkeypatch):
-    """Several wait for each other on a busy machine: a minute in place of two seconds."""
+    """On a busy machine, several wait for each other: a minute in place of two seconds."""
     seen: list[int] = []
 
     class Noted(DummyClassifier):
@@ -131,7 +131,7 @@ def test_a_fit_uses_one_thread(monkeypatch):
 
 
 def test_the_baseline_of_random_labels_is_chance():
-    """Each row is predicted by a model that has not seen it: one that had would be right."""
+    """A model that had seen the rows would be right."""
     labels = np.array([0, 1] * 100, np.int32)
     noise = RANDOM.integers(0, 255, (200, 8, 8, 1), np.uint8)
     config = replace(DIGITS, num_classes=4)
@@ -143,9 +143,7 @@ def test_the_baseline_of_random_labels_is_chance():
 
 
 def test_rows_of_a_group_are_never_on_both_sides(monkeypatch):
-    """Else a forest would know a group's colours, which say nothing of other groups. The same holds
-    where only a sample of the rows is fitted.
-    """
+    """Otherwise a forest would know a group's colours. The same holds if rows are sampled."""
     groups = np.repeat(np.arange(30), 4).astype(np.int32)
     labels = (groups % 2).astype(np.int32)
     inputs = np.tile(RANDOM.integers(0, 255, (30, 1, 1, 3), np.uint8)[groups], (1, 8, 8, 1))
@@ -177,7 +175,6 @@ def test_boosting_sees_a_missing_number_as_missing(tmp_path):
 
 
 def test_inspect_writes_the_baseline_into_the_config_and_skips_broken_files(tmp_path, capsys):
-    """So that training, report and describe can show it."""
     labels = np.arange(240) % 3
     drawn = coloured(labels)
     files = pictures(train=240) | {f"train/a{n}.png": png(drawn[n]) for n in range(240)}
@@ -206,7 +203,7 @@ def test_inspect_writes_the_baseline_into_the_config_and_skips_broken_files(tmp_
 def test_inspect_proposes_boosting_or_a_network_for_a_table_by_their_scores(
     seconds, verdict, tmp_path, monkeypatch
 ):
-    """By what both reach on the same rows, if that takes no longer than a minute."""
+    """Both are scored on the same rows, if that takes at most a minute."""
     monkeypatch.setattr(proposal, "COMPARED_SECONDS", seconds)
     EMBEDDED["breast-cancer"]().write(tmp_path)
     found = inspection.inspect(tmp_path)

@@ -117,7 +117,7 @@ def texts(found: Inspection, level: str) -> str:
     return "\n".join(f"{line.about}: {line.text}" for line in found.findings if line.level == level)
 
 
-def told(found: Inspection, config: Config) -> str:
+def report(found: Inspection, config: Config) -> str:
     """Return inspect's findings, line by line, and its config."""
     said = [f"{line.level} {line.about}: {line.text}" for line in found.findings]
     return "\n".join([*said, repr(config)])
@@ -297,7 +297,7 @@ def several(value: Column) -> dict[str, bytes]:
     return files | {"sample_submission.csv": sample}
 
 
-def spoiled(name: str, old: bytes, new: bytes) -> dict[str, bytes]:
+def damaged(name: str, old: bytes, new: bytes) -> dict[str, bytes]:
     files = columns(60, 60, weight=lambda n: n / 8 + 0.01)
     return files | {name: files[name].replace(old, new, 1)}
 
@@ -368,7 +368,7 @@ LEFT_OUT = (
 )
 REGRESSION = ("target='regression', metric='rmse'", "num_classes=0")
 SINGLE = "warning single: 1 label with only one row"
-SPOILED = "weight is left out: 99% are plain numbers, others are like 'oops'"
+DAMAGED = "weight is left out: 99% are plain numbers, others are like 'oops'"
 
 
 @pytest.mark.parametrize(
@@ -464,8 +464,8 @@ SPOILED = "weight is left out: 99% are plain numbers, others are like 'oops'"
             ("target='multilabel'", "num_classes=6"),
         ),
         (columns(**UNUSED, alone="later"), LEFT_OUT),
-        (spoiled("train.csv", b",2.51,", b",oops,"), (SPOILED, "numeric_columns=('size',)")),
-        (spoiled("test.csv", b",7.51\n", b",oops\n"), (SPOILED, "numeric_columns=('size',)")),
+        (damaged("train.csv", b",2.51,", b",oops,"), (DAMAGED, "numeric_columns=('size',)")),
+        (damaged("test.csv", b",7.51\n", b",oops\n"), (DAMAGED, "numeric_columns=('size',)")),
         # What reveals the label: ids by their order or beginning; or the number of a ticket.
         (columns(sold=lambda n: n // 30), ("warning ids: sorted by the numbers in their ids",)),
         (
@@ -489,7 +489,7 @@ SPOILED = "weight is left out: 99% are plain numbers, others are like 'oops'"
 )
 def test_inspect_reports_what_a_person_has_to_know_of_a_folder(files, facts, tmp_path):
     """In a finding, or in the proposed config."""
-    said = told(*proposed(put(tmp_path, files)))
+    said = report(*proposed(put(tmp_path, files)))
 
     assert [fact for fact in facts if fact not in said] == []
 
@@ -508,7 +508,7 @@ CLASSES = np.random.default_rng(0).permutation(600) // 4
     ids=["0 and 1", "sites of both sets", "many classes in random order"],
 )
 def test_inspect_does_not_warn_of_what_is_usual(files, absent, tmp_path):
-    assert absent not in told(*proposed(put(tmp_path, files)))
+    assert absent not in report(*proposed(put(tmp_path, files)))
 
 
 # What is wrong with it
@@ -739,7 +739,7 @@ def test_options_resolve_an_ambiguous_folder(files, given, facts, tmp_path):
     with pytest.raises((DataError, SubmissionError)):
         proposed(put(tmp_path, files))
 
-    said = told(*proposed(tmp_path, given))
+    said = report(*proposed(tmp_path, given))
 
     assert [fact for fact in facts if fact not in said] == []
 
@@ -748,7 +748,7 @@ def test_an_option_picks_the_label_beside_masks(tmp_path):
     files = masks("id,rle_mask") | {"train.csv": csv("id,rle_mask,coat", *BOTH)}
     files |= {f"test/{n}.png": png(noise(9, 9)) for n in range(90, 94)}
 
-    said = told(*proposed(put(tmp_path, files), Given(labels=("coat",))))
+    said = report(*proposed(put(tmp_path, files), Given(labels=("coat",))))
 
     assert "target='classes'" in said and "label_column='coat'" in said
     assert inspection.inspect(tmp_path).target.kind == "custom"

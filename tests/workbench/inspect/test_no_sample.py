@@ -28,7 +28,7 @@ def without_sample(files):
 
 
 def of_table(*, key="id", labels=("sold",), of=lambda n: [n * 5 % 2], ids=lambda n: n):
-    """Return the files of a table with these label columns; key="": it has no ids."""
+    """Return the files of a table with these label columns; without ids if key is ""."""
     named, rows = [key] if key else [], range(60)
     train = [[*map(ids, [n][: len(named)]), n * 37 % 101 / 8, *of(n)] for n in rows]
     test = [[*map(ids, [1000 + n][: len(named)]), n / 8] for n in range(9)]
@@ -115,7 +115,7 @@ def test_without_a_sample_ids_come_from_the_test_set_and_columns_from_the_labels
 
 @pytest.mark.parametrize("name", ["two classes", "no ids", "class folders", "a list of the files"])
 def test_a_rehearsal_hides_rows_by_the_ids_that_a_session_finds(name, tmp_path):
-    """And no session sees a sample submission, which the competition does not have."""
+    """No session sees a sample submission, which the competition does not have."""
     _, config = proposed(put(tmp_path / "data", FOLDERS[name][0]))
     hidden = HiddenTest(config, tmp_path / "data")
     hidden.write(tmp_path / "seen")
@@ -160,7 +160,7 @@ def test_a_folder_without_anything_to_predict_is_refused(files, message, tmp_pat
 
 
 def test_options_name_tables_and_folders(tmp_path):
-    """Where two of them could be meant; and one that is not there is no other."""
+    """If there are two candidates. A missing one is refused."""
     folder = put(
         tmp_path / "folders", of_folders("test") | {"names.csv": csv("code,name", "1,x", "2,y")}
     )
@@ -173,7 +173,7 @@ def test_options_name_tables_and_folders(tmp_path):
 
 
 def test_a_missing_id_column_is_refused(tmp_path):
-    """Row numbers are no guess at what a name with a typo meant."""
+    """A name with a typo does not become row numbers."""
     _, config = proposed(put(tmp_path, FOLDERS["ids of another name"][0]))
     wrong = replace(config, data=replace(config.data, id_column="PasengerId"))
 
@@ -182,7 +182,6 @@ def test_a_missing_id_column_is_refused(tmp_path):
 
 
 def test_array_images_without_a_table_are_numbered(tmp_path):
-    """By a config that was written by hand."""
     np.save(tmp_path / "test.npy", noise(5, 12, 12))
     data = Data(kind="arrays", height=12, width=12, channels=1, sample_submission=None)
 

@@ -1,5 +1,5 @@
-"""Pictures get a published network by the budget; on a CPU a linear model of its features, where
-its weights lie on this machine.
+"""Pictures get a published network by the budget; on a CPU, a linear model on its features if its
+weights are on this machine.
 """
 
 import json
@@ -35,7 +35,7 @@ def arrays(rows: int, side: int) -> Task:
 
 @pytest.fixture
 def cached(hub, tmp_path, monkeypatch):
-    """Return what puts a small network into kagglehub's cache, under a published name."""
+    """Return a function that puts a small network into kagglehub's cache, with a published name."""
     monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path / "cache"))
 
     def put(name: str) -> None:
@@ -93,7 +93,7 @@ def test_without_kerashub_a_keras_network_is_proposed_and_dinov3_mentioned(monke
 
 
 def image_takes(seconds: dict[str, float]):
-    """Return what measures a network: seconds of an image, by its weights."""
+    """Return a function that measures a network: seconds per image, by its weights."""
 
     def measure(config: Config) -> Speed:
         return Speed(seconds[str(config.pretrained)], setup=5.0, start=0.0)
@@ -103,7 +103,7 @@ def image_takes(seconds: dict[str, float]):
 
 @pytest.mark.parametrize(("rows", "pretrained"), [(2_000, BASE), (20_000, SMALL), (40_000, "")])
 def test_a_cpu_gets_the_largest_network_whose_features_fit_the_budget(cached, rows, pretrained):
-    """Else one from scratch, whose steps are measured."""
+    """Otherwise it gets one from scratch, whose steps are timed."""
     for name in (SMALL, BASE):
         cached(name)
     measured = image_takes({SMALL: 0.01, BASE: 0.04, "": 0.001})
@@ -157,9 +157,7 @@ def test_a_proposal_with_features_is_timed_and_trains_unedited(cached, tiny, tmp
 
 
 def test_names_of_weight_files_match_the_installed_keras():
-    """Read in the source of the Keras that is installed: a name is its application's, and a
-    suffix.
-    """
+    """They are read in its source: the application's name, and a suffix."""
     import inspect
 
     from keras.src.applications import convnext, efficientnet_v2

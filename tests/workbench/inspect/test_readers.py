@@ -1,4 +1,4 @@
-"""Masks, texts, and pictures with columns become a config that reads them, without an edit."""
+"""Masks, texts, and pictures with columns get a config that reads them unedited."""
 
 from dataclasses import replace
 from functools import partial
@@ -23,8 +23,8 @@ from workbench.rehearse.hidden_test import HiddenTest
 
 
 def written(folder: Path, given: Given | None = None) -> tuple[Config, str]:
-    """Return the config that inspect writes for a folder, loaded from its file, and what it says;
-    the folder was read with it, and its baseline measured.
+    """Return the config that inspect writes for a folder, and its findings. The config was loaded
+    from its file, the folder read with it, and the baseline measured.
     """
     found = inspection.inspect(folder, given)
     made = proposal.propose(found, "mine", "mine-too")

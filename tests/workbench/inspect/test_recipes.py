@@ -1,4 +1,4 @@
-"""What is proposed fits the budget of the machine that it is for, and says why."""
+"""A proposal fits the budget of its machine, and has reasons."""
 
 import re
 from dataclasses import replace
@@ -54,8 +54,8 @@ def test_a_small_table_gets_a_network_that_does_not_overfit(rows, wanted):
     budget=st.integers(30, 7200),
 )
 def test_a_cpu_trains_for_the_budget(rows, side, seconds, setup, budget):
-    """By the measured speed, compiling, validating and all folds included; or for one epoch, if not
-    even that fits. One epoch more would not fit, or there are as many as are of use.
+    """At the measured speed, with compiling, validating and all folds. It trains for at least one
+    epoch, and at most for as many as are useful.
     """
     given, measure = task(rows, side), speeds(seconds, setup)
 
@@ -85,7 +85,7 @@ def test_a_faster_cpu_gets_a_larger_network(seconds, options):
 
 
 def test_networks_for_a_cpu_grow_and_can_be_built():
-    """The first is the fastest, so that measuring can stop at one that is too slow."""
+    """The first is the fastest, so that timing can stop at one that is too slow."""
     given = task(600, 34)
     networks = list(recipes.for_cpu(given))
 
@@ -106,7 +106,7 @@ def test_networks_for_a_cpu_grow_and_can_be_built():
     ],
 )
 def test_a_tpu_gets_a_pretrained_network_unless_images_are_tiny(photographs, side, model, size):
-    """At the largest usual size that the files have; arrays stay as they are."""
+    """At the largest usual size that the files have; arrays keep theirs."""
     made = recipes.recipe(task(5000, side, photographs=photographs), Plan())
 
     config = made.config
@@ -129,8 +129,8 @@ def test_a_small_budget_of_a_tpu_takes_a_smaller_network_and_no_folds():
 
 
 def test_the_reason_for_flips_has_both_fields_to_edit():
-    """More views than training made of an image are refused. And of numbers there is no cutmix: a
-    part of a picture has no part of its number.
+    """Views that training did not make are refused. For numbers there is no cutmix: a part of a
+    picture has no part of its number.
     """
     numbers = {**GIVEN, "num_classes": 0, "target": "regression", "metric": ""}
     given = task(5000, 64, photographs=400)
@@ -144,7 +144,7 @@ def test_the_reason_for_flips_has_both_fields_to_edit():
 
 
 def test_a_networks_speed_is_timed_with_training_steps(tiny):
-    """On all devices, at the same program; the distribution is as it was afterwards."""
+    """The distribution over devices is restored afterwards."""
     import keras
 
     speed = recipes.on_this_cpu(tiny, least_seconds=0.0)

@@ -1,5 +1,5 @@
-"""TFRecords that nobody has described: their features are named with kinds and sizes, and if image,
-ids and labels are clear, a config reads them.
+"""TFRecords are described by their features; if image, ids and labels are clear, a config reads
+them.
 """
 
 import subprocess
@@ -13,7 +13,7 @@ from pipeline.data import dataset
 from pipeline.data.dataset import read_test
 from pipeline.errors import DataError
 from tests.pipeline.data.test_tfrecords import example, written
-from tests.workbench.inspect.test_inspection import csv, noise, pictures, png, proposed, put, told
+from tests.workbench.inspect.test_inspection import csv, noise, pictures, png, proposed, put, report
 from workbench.inspect import inspection
 from workbench.inspect.tables import Given
 
@@ -36,10 +36,10 @@ def records(folder: Path, *, place: str = "tfrec", label: str = "label", **more:
 
 
 def test_records_are_described_and_a_config_reads_them(tmp_path):
-    """Files by their names; ids, image and label by what the records hold."""
+    """Sets follow from file names; ids, image and label from the records."""
     found, config = proposed(records(tmp_path, score=[0.5, 0.25]))
 
-    said = told(found, config)
+    said = report(found, config)
     for fact in (
         *("kind='tfrecords'", "image_feature='image'", "id_column='name'", "label_column='label'"),
         *("train_records='tfrec/train*-*.tfrec'", "test_records='tfrec/test*-*.tfrec'"),
@@ -53,7 +53,7 @@ def test_records_are_described_and_a_config_reads_them(tmp_path):
 
 
 def test_one_of_several_sizes_is_read_and_the_others_are_listed(tmp_path):
-    """As Kaggle's flowers have them, in folders by size with a folder for each part."""
+    """As in Kaggle's flowers: folders by size, with a folder per part."""
     records(tmp_path, place="192/train")
     for name in ("192/val", "192/test", "512/train", "512/test"):
         (tmp_path / name).mkdir(parents=True)
@@ -66,19 +66,19 @@ def test_one_of_several_sizes_is_read_and_the_others_are_listed(tmp_path):
 
     assert set(config.data.train_records) == {"192/train/train*-*.tfrec", "192/val/*-*.tfrec"}
     assert config.data.test_records == "192/test/*-*.tfrec"
-    assert "512/test/*-*.tfrec, 512/train/train*-*.tfrec are not read" in told(found, config)
+    assert "512/test/*-*.tfrec, 512/train/train*-*.tfrec are not read" in report(found, config)
     assert len(dataset.read_training(tmp_path, config)) == 30
 
 
 def test_a_table_of_labels_is_preferred_to_records(tmp_path):
-    """Many competitions have both; a finding says what is not read."""
+    """Many competitions have both; a finding lists what is not read."""
     put(tmp_path, {**pictures(), "tfrec/train00-9.tfrec": b"", "tfrec/train01-9.tfrec": b""})
 
     found, config = proposed(tmp_path)
 
     assert config.data.kind == "images"
     said = "records: tfrec/train*-*.tfrec are not read, since train.csv has the labels"
-    assert said in told(found, config)
+    assert said in report(found, config)
 
 
 def test_ambiguous_records_are_refused_with_their_contents(tmp_path):

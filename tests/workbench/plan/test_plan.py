@@ -144,7 +144,9 @@ def on(runtime, config, found, **more):
     core, cores = RUNTIMES[runtime].core, RUNTIMES[runtime].cores
     counts = more.pop("counts", Counts(0, 0, 1.0))
     plain = Outlook(runtime, "", "", config.batch // cores, precision(config, core), core.memory)
-    return outlook.told(plain, Work(config, counts, Given(1_100, "counted", **more)), found)
+    return outlook.on_accelerator(
+        plain, Work(config, counts, Given(1_100, "counted", **more)), found
+    )
 
 
 def test_figures_for_a_gpu_are_marked_as_estimates():
@@ -253,7 +255,7 @@ def test_invalid_options_are_refused(tiny, written_config, capsys, option, value
     [
         ((), 50_000, "assumed", None),
         (("--input",), 96, "counted in the folder", 21),
-        (("--input", "--images", "7"), 7, "as --images says", 21),
+        (("--input", "--images", "7"), 7, "by --images", 21),
     ],
 )
 def test_the_folders_images_are_counted_and_decoded(
@@ -297,9 +299,14 @@ def run_of(tmp_path, config, speed, devices="8 x TPU v5 lite (tpu)"):
     """Write the files of a complete training that a plan reads, and return their folder."""
     folder = tmp_path / f"run-{config.batch}"
     (folder / "artifact").mkdir(parents=True)
-    told = {"run_id": "r1", "config": config.to_json(), "devices": devices, "precision": "float32"}
-    told["custom_code"] = ""
-    (folder / "artifact" / "manifest.json").write_text(json.dumps(told))
+    manifest = {
+        "run_id": "r1",
+        "config": config.to_json(),
+        "devices": devices,
+        "precision": "float32",
+    }
+    manifest |= {"precision": "float32", "custom_code": ""}
+    (folder / "artifact" / "manifest.json").write_text(json.dumps(manifest))
     lines = [{"step": 1, "images_per_second": 1.0}, {"step": 9, "images_per_second": speed}]
     (folder / "progress.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
     return folder
@@ -450,9 +457,9 @@ def test_an_epoch_of_2018_follows_from_two_others():
         *((batch, t * batch / images) for batch, t in ((256, 234.6), (1024, 80.3)))
     )
 
-    told = [law.of(batch) * images / batch for batch in (64, 128, 512, 2048)]
+    seconds = [law.of(batch) * images / batch for batch in (64, 128, 512, 2048)]
 
-    assert told == pytest.approx([844.3, 421.7, 136.9, 58.1], rel=0.10)
+    assert seconds == pytest.approx([844.3, 421.7, 136.9, 58.1], rel=0.10)
 
 
 def test_images_of_224_pixels_take_49_times_the_memory_of_32_and_fit_nowhere():
