@@ -1,17 +1,17 @@
-"""Models: from a `Config` to an uncompiled Keras functional model, alike on JAX and TensorFlow.
+"""Models: from a `Config` to an uncompiled Keras functional model, the same on JAX and TensorFlow.
 
 A model takes images, uint8 `(batch, height, width, channels)`, or rows of a table, float32 `(batch,
 features)` as `pipeline.data.table_features` makes them. It returns float32 outputs `(batch,
 Config.outputs)`, which `pipeline.data.labels` reads. It scales pixels and embeds categories itself,
-so that training and inference cannot differ. Weights are stored by their place in the model
-(`pipeline.models.weight_names`): the layers of a custom model need no names. Those of the models
-below have some, for people who read a summary or a warm start's message.
+so training and inference cannot differ. Weights are stored by their place in the model
+(`pipeline.models.weight_names`), so the layers of a custom model need no names. The models below
+name theirs for summaries and for messages of a warm start.
 
 Each network below takes images, float (batch, height, width, channels) from 0 to 1, or a table's
 numbers and embedded categories, float (batch, features); then the length of the logits, the
-momentum of every BatchNormalization, and its options. A config's own file may hold a model of the
-same form (docs/custom-code.md). Those of keras.applications are in `pipeline.models.backbones`,
-those of KerasHub in `pipeline.models.published`.
+momentum of every BatchNormalization, and its options. A config's own file may contain a model of
+the same form (docs/custom-code.md). Networks of keras.applications are in
+`pipeline.models.backbones`, networks of KerasHub in `pipeline.models.published`.
 """
 
 import inspect
@@ -20,7 +20,6 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -34,7 +33,7 @@ from pipeline.data.row_gathering import padded
 from pipeline.errors import ConfigError, place
 from pipeline.models import backbones, published, trees, weight_names
 
-UNFILLED = "uninitialized_variables"  # the name of that list of Keras
+UNFILLED = "uninitialized_variables"  # Keras' name for this list
 
 
 def small_cnn(
@@ -45,7 +44,7 @@ def small_cnn(
     width: int = 32,
     dropout: float = 0.3,
 ) -> Any:
-    """Return logits of four 3x3 convolutions in two stages, for images of 8 to 32 pixels.
+    """Return logits of four 3x3 convolutions in two stages, for images of 8 to 32 pixels a side.
 
     Args:
         width: channels of the first stage; the second has twice as many.
@@ -58,7 +57,7 @@ def small_cnn(
             x = convolution(x, width * stage, name=f"stage{stage}_{unit}")
         x = layers.MaxPooling2D(2, padding="same", name=f"stage{stage}_pool")(x)
     x = layers.Flatten(name="flatten")(x)
-    x = layers.Dropout(dropout, name="dropout")(x)  # its seed comes from `seed`
+    x = layers.Dropout(dropout, name="dropout")(x)  # seeded by `seed`
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
 
 
@@ -108,16 +107,16 @@ def strided_resnet(
     dropout: float = 0.2,
     drop_path: float = 0.0,
 ) -> Any:
-    """Return logits of a residual network that learns much per second on a CPU.
+    """Return logits of a residual network that learns quickly on a CPU.
 
-    A square of `stride` x `stride` pixels becomes one pixel with all their values as channels, so
-    that nothing runs at full size with few channels, which is where a CPU is slow. The same halves
-    the sides between the three stages. So every convolution has a stride of 1, there is no pooling
-    but the last, and images of any size will do.
+    Each square of `stride` x `stride` pixels becomes one pixel with all their values as channels,
+    because a CPU is slow at full size with few channels. Squares of 2 x 2 halve the sides between
+    the three stages in the same way. So every convolution has a stride of 1, only the last layer
+    pools, and images may have any size.
 
     Args:
         width: channels of the first stage; the others have twice and four times as many.
-        stride: pixels a side that become one.
+        stride: side in pixels of the squares.
         blocks: residual blocks per stage, of two 3x3 convolutions each.
         dropout: share of the features dropped before the logits, in training.
         drop_path: of the last block, as `_add` takes it.
@@ -137,7 +136,7 @@ def strided_resnet(
 
 
 def _squares_to_channels(x: Any, side: int, name: str) -> Any:
-    """Return (batch, height / side, width / side, channels x side x side), rounded up by zeros."""
+    """Return (batch, height / side, width / side, channels x side x side), padded with zeros."""
     height, width = (-(-size // side) for size in x.shape[1:3])
     below, right, channels = height * side - x.shape[1], width * side - x.shape[2], x.shape[3]
     x = layers.ZeroPadding2D(((0, below), (0, right)), name=f"{name}_pad")(x)
@@ -155,7 +154,7 @@ def mlp(
     depth: int = 2,
     dropout: float = 0.2,
 ) -> Any:
-    """Return logits of fully connected layers, for the rows of a table.
+    """Return logits of fully connected layers, for rows of a table.
 
     Args:
         width: of each layer.
@@ -183,15 +182,15 @@ def tabular(
     dropout: float = 0.0,
 ) -> Any:
     """Return logits of fully connected layers that also get sines and cosines of each feature, for
-    tables of thousands of rows: they follow steps and thresholds as trees do.
+    tables of thousands of rows: these follow steps and thresholds as trees do.
 
-    Source: https://arxiv.org/abs/2203.05556. It has no BatchNormalization.
+    Source: https://arxiv.org/abs/2203.05556. There is no BatchNormalization.
 
     Args:
         width: of each layer.
         depth: number of layers.
-        frequencies: learned ones, of each feature.
-        spread: their standard deviation at the start, in periods per standard deviation.
+        frequencies: number of learned frequencies per feature.
+        spread: their initial standard deviation, in periods per standard deviation of the feature.
         dropout: share of the features dropped after each layer, in training.
     """
     del batchnorm_momentum
@@ -215,8 +214,8 @@ def tabular(
 
 
 def columns(features: Any, num_classes: int, batchnorm_momentum: float) -> Any:
-    """Return logits of one layer of a table's columns as they are, for `Config.fit`: numbers, which
-    ones are missing, and the place of each category among the most frequent ones.
+    """Return logits of one layer on a table's columns as they are, for `Config.fit`: numbers, marks
+    of missing ones, and the place of each category among the most frequent ones.
     """
     del batchnorm_momentum
     return layers.Dense(num_classes, dtype="float32", name="logits")(features)
@@ -225,18 +224,18 @@ def columns(features: Any, num_classes: int, batchnorm_momentum: float) -> Any:
 def _convolution(
     x: Any, channels: int, *, kernel: int, momentum: float, name: str, use_bias: bool = True
 ) -> Any:
-    """Return a convolution of x, normalized by BatchNorm, after ReLU."""
+    """Return a convolution of x with BatchNorm and ReLU."""
     conv = layers.Conv2D(channels, kernel, padding="same", use_bias=use_bias, name=f"{name}_conv")
     x = layers.BatchNormalization(momentum=momentum, name=f"{name}_norm")(conv(x))
     return layers.Activation("relu", name=f"{name}_relu")(x)
 
 
 def _residual_stage(x: Any, stage: int, blocks: int, drop_path: float, convolution: Any) -> Any:
-    """Return x after the blocks of one of three stages, each of which adds two convolutions of it.
+    """Return x after the blocks of one of three stages; each adds two convolutions to its input.
 
     Args:
         drop_path: of the last block of the last stage, as `_add` takes it.
-        convolution: takes a tensor, the number of channels and a name.
+        convolution: function of a tensor, the number of channels and a name.
     """
     for block in range(1, blocks + 1):
         branch, name = x, f"stage{stage}_block{block}"
@@ -247,14 +246,12 @@ def _residual_stage(x: Any, stage: int, blocks: int, drop_path: float, convoluti
 
 
 def _add(x: Any, branch: Any, drop_path: float, name: str) -> Any:
-    """Return the sum of a block's input and its branch, which a share of the examples goes
-    without.
-
-    The branch of the others grows by as much as keeps the mean: stochastic depth, Huang et al.
-    2016, arXiv:1603.09382, whose share grows linearly with the depth of a block.
+    """Return the sum of a block's input and its branch, with stochastic depth (Huang et al. 2016,
+    arXiv:1603.09382): some examples skip the branch, and that of the others is scaled up to keep
+    the mean.
 
     Args:
-        drop_path: that share, in training, drawn for each example.
+        drop_path: share of examples that skip the branch, in training.
     """
     if drop_path:
         per_example = (None, *(1 for _ in branch.shape[1:]))
@@ -270,14 +267,14 @@ MODELS: dict[str, Callable[..., Any]] = {
 
 
 def seed(number: int) -> None:
-    """Seed what first weights and dropout are drawn with.
+    """Seed initial weights and dropout.
 
     Keras takes the seeds of both from Python's `random` (3.13 to 3.15: `make_default_seed`, read
-    2026-11-22). `keras.utils.set_random_seed` seeds that, too; but first it imports TensorFlow,
-    which takes four seconds of every start (measured, 2 cores) and looks for accelerators.
+    2026-11-22). `keras.utils.set_random_seed` seeds it too, but first imports TensorFlow, which
+    adds four seconds to every start (measured, 2 cores) and looks for accelerators.
     """
     random.seed(number)
-    np.random.seed(number)  # nothing here draws from it; a model of your own may
+    np.random.seed(number)  # nothing here draws from it; a custom model may
 
 
 def build(
@@ -290,8 +287,7 @@ def build(
     Args:
         batchnorm_momentum: as scaled by `pipeline.train.learning_rate`; None: the config's own
             (inference does not use it).
-        networks: those of `config.pretrained`, as an artifact carries them; None: as their presets
-            say.
+        networks: the networks of `config.pretrained` from an artifact; None: from their presets.
 
     Raises:
         ConfigError: if the model does not exist, or refuses `config.model_options`.
@@ -303,12 +299,11 @@ def build(
         for name, one in backbones.BACKBONES.items()
     }
     ours[published.NAME] = published.published
-    functions = {**MODELS, **ours}
-    function = custom or functions.get(config.model)
+    function = custom or {**MODELS, **ours}.get(config.model)
     if function is None:
-        names = [*functions, *custom_code.written(config)]
+        names = [*MODELS, *ours, *custom_code.written(config)]
         raise ConfigError(
-            f"model={config.model!r} cannot work: expected one of {', '.join(names)}.\n"
+            f"model={config.model!r} does not exist; expected one of {', '.join(names)}.\n"
             "Correct it, or write the function into the config's own file (docs/custom-code.md)."
         )
     options = dict(config.model_options)
@@ -325,9 +320,8 @@ def build(
     try:
         with published.building(config, networks):
             given = function(prepared, config.outputs, momentum, **options)
-        if isinstance(given, keras.Model):  # as many write it
-            given = given(prepared)
-        logits, extra = parted(given)
+        # A custom function may return a model instead of its outputs.
+        logits, extra = parted(given(prepared) if isinstance(given, keras.Model) else given)
         if config.fit == "boosting":
             logits = trees.boosted(logits)
         model = keras.Model(inputs, (logits, extra) if extra else logits, name=config.model)
@@ -335,36 +329,34 @@ def build(
         published.refuse_unused(model, config)
         shape = tuple(logits.shape)
         if shape != (None, config.outputs) and (config.target != "custom" or shape[0] is not None):
-            raise ValueError(f"its outputs have the shape {shape}, not {(None, config.outputs)}")
+            raise ValueError(f"its outputs have shape {shape}, not {(None, config.outputs)}")
         if "float" not in logits.dtype:
             raise ValueError(f"its outputs are {logits.dtype}, not float32")
     except ConfigError:
         raise
     except Exception as error:
-        file = custom_code.file(config) if custom else Path(__file__)
+        why = f"{type(error).__name__}: {error}".rstrip(".")
         takes = ", ".join([*inspect.signature(function).parameters][3:]) or "nothing"
-        why = f"{type(error).__name__}: {error}"
-        if function in ours.values():
-            fields = "model_options" + " and drop_path" * bool(config.drop_path)
-            size = ", or data.height and data.width" * (config.model in backbones.BACKBONES)
+        edit = "Correct model_options" + " and drop_path" * bool(config.drop_path)
+        edit += f" in the config, {options!r} (it takes {takes})"
+        if custom:
+            file = custom_code.file(config)
             raise ConfigError(
-                f"model={config.model!r} cannot be built: {why}.\n"
-                f"Correct {fields} in the config, {options!r} (it takes {takes}){size}."
+                f"{custom_code.described(config, 'model')}{place(error, file)} ended with {why}.\n"
+                f"{edit}, data.height and data.width, or the function in {file.name}, which gets"
+                " (images, num_classes, batchnorm_momentum, options).\nFor outputs of a different"
+                " shape set target='custom' (docs/custom-code.md)."
             ) from error
-        raise ConfigError(
-            f"{custom_code.described(config, 'model')}{place(error, file)} ended with {why}.\n"
-            f"Correct model_options and drop_path, {options!r} (it takes {takes}), height and width"
-            f" in the config, or the function in {file.name}, of (images, num_classes,"
-            " batchnorm_momentum, options).\nFor outputs of another form set target='custom'"
-            " (docs/custom-code.md)."
-        ) from error
+        size = ", or data.height and data.width" * (config.model != published.NAME)
+        message = f"model={config.model!r} cannot be built: {why}.\n{edit}{size}."
+        raise ConfigError(message) from error
     return model
 
 
 @contextmanager
 def without_numbers() -> Iterator[None]:
-    """A context in which models have names and shapes, and no weights are drawn, neither here nor
-    later: Keras keeps a list of variables that it fills at the next occasion.
+    """A context in which models have names and shapes but no weights are drawn, neither here nor
+    later: Keras would fill its list of uninitialized variables at the next occasion.
     """
     waiting = [*(global_state.get_global_attribute(UNFILLED) or ())]
     try:
@@ -382,9 +374,7 @@ def count(model: Any) -> dict[str, int]:
 
 
 def parted(outputs: Any) -> tuple[Any, dict[str, Any]]:
-    """Return what a model computed, without and with the extra outputs that it gives for its loss:
-    (outputs, {name: extra}).
-    """
+    """Return a model's outputs, and the extra outputs for its loss: (outputs, {name: extra})."""
     if not isinstance(outputs, tuple | list):
         return outputs, {}
     first, extra = outputs
@@ -403,10 +393,10 @@ def _inputs(config: Config, *, scaled: bool) -> tuple[Any, Any]:
 
     This is an image from 0 to 1, a table's numbers, effects of missing ones and embedded
     categories, or custom inputs: one, or several by name. Layers without weights are called
-    relay_…, since Keras refuses a name that a custom function gives to another one.
+    relay_…, because Keras refuses a name that a custom function uses again.
 
     Args:
-        scaled: whether the function takes bytes (uint8) from 0 to 1; False: as they are.
+        scaled: whether bytes (uint8) are scaled to 0 to 1; False: unchanged.
     """
     data = config.data
     inputs = keras.Input(data.shape, dtype=data.dtype, name="relay_inputs")
@@ -428,7 +418,7 @@ def _joined_columns(data: Data, rows: Any) -> Any:
     numbers = len(data.number_names)
     parts = []
     if numbers:
-        # The factor of a column without gaps in training stays 0. So a gap in the test set adds no
+        # A column without gaps in training keeps the factor 0, so a gap in the test set adds no
         # noise.
         factor = layers.EinsumDense(
             "bi,i->bi", numbers, kernel_initializer="zeros", name="missing_factor"
@@ -448,7 +438,7 @@ def _joined_columns(data: Data, rows: Any) -> Any:
 
 
 def _zero_for_unknown(shape: tuple[int, ...], dtype: Any = None) -> Any:
-    """Return initial embeddings: small random ones, and zeros for code 0, an unseen text."""
+    """Return initial embeddings: small random ones, and zeros for code 0, an unseen category."""
     random = keras.initializers.RandomUniform()(shape, dtype)
     known = np.arange(shape[0])[:, None] > 0
     return random * keras.ops.cast(known, random.dtype)

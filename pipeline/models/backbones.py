@@ -1,15 +1,17 @@
 """Networks of keras.applications under a new head, and their published weights.
 
 A backbone prepares its pixels inside the model, in float32, so that training and inference cannot
-differ. To build one needs no network. `published` reads the weights, in training only, and the
+differ. Building one needs no internet. `published` reads the weights, in training only; the
 artifact carries the trained ones.
 
-To add one, name it in `BACKBONES` with the numbers of its `preprocess_input`.
+To add one, add a line to `BACKBONES` with the numbers of its `preprocess_input`.
 """
 
 import functools
 import hashlib
 import os
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,9 +34,9 @@ class Backbone(NamedTuple):
 
     Attributes:
         application: its name in keras.applications.
-        pixels: how it was trained.
-        prepares: whether the application would do so itself, and must be told not to.
-        random: whether its weights are (`Config.pretrained`).
+        pixels: how its images were prepared.
+        prepares: whether the application would prepare them itself unless told otherwise.
+        random: whether it starts from random weights (`Config.pretrained`).
     """
 
     application: str
@@ -63,8 +65,8 @@ class Frozen(NamedTuple):
     """What of a published network does not train.
 
     Attributes:
-        all: whether nothing of it does.
-        batchnorm_momentum: of its BatchNormalization; None: that keeps its statistics and scales.
+        all: whether none of it does.
+        batchnorm_momentum: of its BatchNormalization; None: this keeps its statistics and scales.
     """
 
     all: bool
@@ -74,16 +76,16 @@ class Frozen(NamedTuple):
     def of(
         cls, batchnorm: str, backbone_rate: float, momentum: float, *, random: bool = False
     ) -> "Frozen":
-        """Return what the options of a model say.
+        """Return what a model's options freeze.
 
         Args:
-            batchnorm: "frozen", "groups", or "auto": as published, and trained where the weights
-                are random.
-            backbone_rate: 0 freezes all.
+            batchnorm: "frozen", "groups", or "auto": trained if the weights are random, else
+                frozen.
+            backbone_rate: 0 freezes everything.
             momentum: of BatchNormalization that trains.
 
         Raises:
-            ValueError: if one of them cannot be, or they cannot be together.
+            ValueError: if one is invalid, or they contradict each other.
         """
         if batchnorm not in ("auto", "frozen", "groups"):
             raise ValueError(f"batchnorm={batchnorm!r}; expected 'auto', 'frozen' or 'groups'")
@@ -91,13 +93,13 @@ class Frozen(NamedTuple):
             raise ValueError(f"backbone_rate={backbone_rate!r}; expected a number from 0 to 1")
         if backbone_rate == 0 and batchnorm == "groups":
             raise ValueError(
-                "backbone_rate=0 freezes what batchnorm='groups' trains; expected one of both"
+                "backbone_rate=0 freezes what batchnorm='groups' trains; expected only one of them"
             )
         frozen = batchnorm == "frozen" or (batchnorm == "auto" and not random)
         return cls(not backbone_rate, None if frozen else momentum)
 
     def set(self, network: Any) -> None:
-        """Freeze the layers of a Keras model, at any depth."""
+        """Freeze layers of a Keras model, at any depth."""
         for layer in descendants(network):
             if self.all:
                 layer.trainable = False
@@ -107,7 +109,7 @@ class Frozen(NamedTuple):
 
 
 def prepared(images: Any, pixels: Pixels, name: str = "prepared") -> Any:
-    """Return images as a network was trained with them, in three colours.
+    """Return images prepared for a network, with three channels.
 
     Args:
         images: tensor (batch, height, width, 1 or 3).
@@ -136,19 +138,18 @@ def logits(
     Args:
         backbone: an entry of `BACKBONES`.
         images: tensor (batch, height, width, channels), 0 to 255, 32 pixels per side or more. Grey
-            becomes three equal colours.
+            becomes three equal channels.
         num_classes: length of the logits.
         batchnorm_momentum: of every BatchNormalization that is not frozen.
         batchnorm: "frozen" keeps BatchNormalization's published statistics and scales, "groups"
-            trains them (docs/decisions/0010), "auto" freezes those of pretrained weights, and all
-            of a frozen backbone.
+            trains them (docs/decisions/0010), "auto" freezes them unless the weights are random.
         dropout: share of the features dropped before the logits, in training.
-        backbone_rate: factor of the learning rate for all but the head, 0 to 1. 0 freezes that: the
-            head trains alone, for about a third of the computing.
+        backbone_rate: factor of the learning rate below the head, 0 to 1. With 0 only the head
+            trains, for about a third of the computing.
         pool: of the map, as `heads.logits` takes it.
 
     Raises:
-        ValueError: if an argument cannot work.
+        ValueError: if an argument is invalid.
     """
     frozen = Frozen.of(batchnorm, backbone_rate, batchnorm_momentum, random=backbone.random)
     pixels = prepared(images, backbone.pixels)
@@ -168,17 +169,17 @@ def logits(
 
 
 def published(config: Config) -> list[list[np.ndarray]] | None:
-    """Return the published weights that the config's backbone starts with, those of each layer in
-    their order; None if it starts with others.
+    """Return the published weights that the config's backbone starts from, layer by layer; None if
+    it starts from others.
 
     keras.applications downloads "imagenet", checks its hash and caches it in ~/.keras/models. A
-    file is read in place: by its path, or by `owner/slug/path` in a dataset that the train notebook
-    mounts. Keras' reader of weights reads both (h5py: arrays and their names, no code).
+    file is read in place, by its path or by `owner/slug/path` in a mounted dataset. Keras reads
+    both (h5py: arrays and their names, no code).
 
     Raises:
-        ConfigError: if there is no internet, no such file, or one of another network.
+        ConfigError: if there is no internet, no such file, or it is of a different network.
     """
-    if config.model not in BACKBONES or config.init_from:  # which starts with other weights
+    if config.model not in BACKBONES or config.init_from:  # which has other weights
         return None
     source = config.pretrained or IMAGENET
     return None if source == RANDOM else _read(BACKBONES[config.model].application, str(source))
@@ -188,38 +189,44 @@ def load_published(model: Any, config: Config) -> dict[str, str | None] | None:
     """Set the published weights of a model that `logits` built.
 
     Returns:
-        For the manifest: their source, and the sha256 of all numbers in order; None without any.
+        For the manifest: their source, and the sha256 of all numbers in order; None if it has none.
     """
     weights = published(config)
     if weights is None:
         return None
-    digest = hashlib.sha256()
     backbone = [layer for layer in model.layers if layer.weights and not heads.is_new(layer)]
     for layer, arrays in zip(backbone, weights, strict=True):
         layer.set_weights(arrays)
-        for array in arrays:
-            digest.update(np.ascontiguousarray(array).data)
-    return {"source": str(config.pretrained or IMAGENET), "arrays_sha256": digest.hexdigest()}
+    sha256 = arrays_sha256(chain.from_iterable(weights))
+    return {"source": str(config.pretrained or IMAGENET), "arrays_sha256": sha256}
 
 
-@functools.lru_cache(maxsize=1)  # each fold starts with them
+def arrays_sha256(arrays: Iterable[np.ndarray]) -> str:
+    """Return the sha256 of all numbers in order."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+@functools.lru_cache(maxsize=1)  # each fold starts from them
 def _read(application: str, source: str) -> list[list[np.ndarray]]:
     path: str | Path = source
     if source != IMAGENET and not os.path.isfile(source):  # noqa: PTH113 - is_file refuses long names
         path = mounts.file(mounts.root() / "input", source) or source
     try:
-        # Weights do not depend on the size of the images.
+        # Weights do not depend on the size of images.
         network = getattr(keras.applications, application)(
             include_top=False, weights=str(path), input_shape=(64, 64, 3)
         )
     except Exception as error:  # Keras raises Exception itself if it cannot download
         raise ConfigError(
-            f"pretrained={source!r} cannot work: {type(error).__name__}: {error}."
+            f"pretrained={source!r} cannot be read: {type(error).__name__}: {error}."
             "\nExpected 'imagenet', 'none' (random weights), or a file with the weights of"
             f" {application} without its top, as keras.applications publishes them (…_notop.h5) or"
             " as save_weights writes them (….weights.h5). Correct model, or the path.\n"
-            "imagenet needs the internet. Turn it on for the train notebook (enable_internet, for"
-            " an account whose phone is verified; invoke dry-run --internet), or mount the file:"
-            ' make a dataset of it, and set pretrained="owner/slug/file".'
+            "imagenet needs the internet. Turn it on for the train notebook (enable_internet, which"
+            " needs a verified phone number; invoke dry-run --internet), or upload the file as a"
+            ' dataset and set pretrained="owner/slug/file".'
         ) from error
     return [layer.get_weights() for layer in network.layers if layer.weights]

@@ -1,12 +1,12 @@
 """Layers that see more than one image, or draw at random, when a batch is computed in parts.
 
-A step computes a part of its batch at a time, whatever fits on a replica. Two kinds of layers would
-then give another result with another size of the parts. BatchNormalization gets the statistics of
-its group of images here, wherever the group's images are. A layer that draws (Dropout and its like)
-draws for each image from (seed, step, place in the batch).
+A step computes as much of its batch at a time as fits on a replica. Two kinds of layers would then
+depend on the size of the parts. BatchNormalization gets the statistics of its group of images here,
+wherever these images are. A layer that draws (such as Dropout) draws for each image from (seed,
+step, place in the batch).
 
-Only sums over the pixels of an image are grouped, which are small. So convolutions see the whole
-part as it is, and groups cost neither memory nor traffic (docs/dev/findings.md).
+Only sums over the pixels of an image are grouped, which are small. Convolutions see the whole part
+unchanged, so groups cost neither memory nor traffic (docs/dev/findings.md).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,11 +31,11 @@ class MicroBatch:
     """Images of a batch that are computed together.
 
     Attributes:
-        places: int32 (n,), in the batch, one after the other.
-        group: images that BatchNormalization normalizes together; group g has the places from
-            g * group on.
-        groups: of the whole batch.
-        axis: of the mesh, over which groups are spread; None: each group lies in this part.
+        places: int32 (n,), consecutive places in the batch.
+        group: number of images that BatchNormalization normalizes together; group g starts at
+            place g * group.
+        groups: number of groups in the batch.
+        axis: mesh axis over which groups are spread; None: each group is in one part.
     """
 
     places: Any
@@ -44,24 +44,24 @@ class MicroBatch:
     axis: str | None = None
 
     def per_image(self, layer: Any, size: int) -> int:
-        """Return how many windows, slices or steps of an image lie one after the other in a first
-        axis of this size; 1: it is the batch.
+        """Return how many consecutive windows, slices or steps of an image a first axis of this
+        size has; 1: it is the batch.
 
         Raises:
-            ConfigError: if the first axis cannot be that of the images.
+            ConfigError: if the first axis cannot be the batch.
         """
         count, rest = divmod(size, len(self.places))
         if rest:
             raise ConfigError(
                 f"The layer {layer.name!r} cannot work: it draws at random or normalizes over the"
-                " batch, and the first axis of what it gets is not that of the batch.\n"
+                " batch, and the first axis of its input is not the batch.\n"
                 "Transpose before it, so that the batch comes first; windows or slices may be"
                 " folded into it: ops.reshape(x, (-1, …))."
             )
         return count
 
     def sum_over_groups(self, values: Any) -> Any:
-        """Return for each image the sum over its group, (n, channels) as given."""
+        """Return for each image the sum over its group, (n, channels) like the values."""
         if self.axis is None:
             sums = values.reshape(-1, self.group, values.shape[1]).sum(1)
             return jnp.repeat(sums, self.group, axis=0)
@@ -71,7 +71,7 @@ class MicroBatch:
 
 
 def normalizes(model: Any) -> bool:
-    """Return whether a layer of the model normalizes with the statistics of a batch."""
+    """Return whether any layer of the model normalizes with batch statistics."""
     return any(
         isinstance(layer, BatchNormalization) and layer.trainable for layer in descendants(model)
     )
@@ -79,7 +79,7 @@ def normalizes(model: Any) -> bool:
 
 @contextmanager
 def replaced_calls(calls: Sequence[tuple[Any, Callable[..., Any]]]) -> Iterator[None]:
-    """Let each layer call another function, until the context ends.
+    """Replace the calls of layers until the context ends.
 
     Args:
         calls: (layer, function of the arguments of its `call`).
@@ -95,7 +95,7 @@ def replaced_calls(calls: Sequence[tuple[Any, Callable[..., Any]]]) -> Iterator[
 
 @contextmanager
 def computing(model: Any, part: MicroBatch) -> Iterator[None]:
-    """Let the model's layers compute this part of a batch, while a training step is traced.
+    """Let the model's layers compute this part of a batch while a training step is traced.
 
     Raises:
         ConfigError: for a layer whose result would depend on the size of the parts.
@@ -118,13 +118,13 @@ def _refuse(layer: Any, inside: set[int]) -> None:
     """Raise `ConfigError` for a layer whose result would depend on the size of the parts.
 
     Args:
-        inside: ids of the layers inside of layers that draw.
+        inside: ids of the layers inside layers that draw.
     """
     norm, regular = isinstance(layer, BatchNormalization), layer.activity_regularizer is not None
     if norm and id(layer) in inside:
         raise _refusal(layer, "BatchNormalization inside a layer that draws at random")
     if norm and type(layer).call is not BatchNormalization.call:
-        raise _refusal(layer, "BatchNormalization with a call of its own")
+        raise _refusal(layer, "BatchNormalization with a custom call")
     if norm and getattr(layer, "renorm", False):
         raise _refusal(layer, "BatchNormalization with renorm=True")
     # Later versions divide it by the batch (3.15.0 does, 3.13.2 does not; read 2026-11-22).
@@ -134,36 +134,36 @@ def _refuse(layer: Any, inside: set[int]) -> None:
 
 def _refusal(layer: Any, problem: str) -> ConfigError:
     return ConfigError(
-        f"The layer {layer.name!r} cannot work: {problem} is not the same for every micro-batch.\n"
-        "Leave that out, or replace the layer (LayerNormalization for BatchNormalization)."
+        f"The layer {layer.name!r} cannot work: {problem} depends on the size of the micro-batch.\n"
+        "Remove that, or replace the layer (LayerNormalization for BatchNormalization)."
     )
 
 
 def _normalize(
     layer: Any, part: MicroBatch, inputs: Any, training: bool | None = None, mask: Any = None
 ) -> Any:
-    """Compute a BatchNormalization as Keras does, with each group's own statistics."""
+    """Compute BatchNormalization as Keras does, with the statistics of each group."""
     if not (training and layer.trainable):
         return type(layer).call(layer, inputs, training=training, mask=mask)
     if mask is not None:
         raise _refusal(layer, "BatchNormalization with a mask")
     dtype, shape = jnp.promote_types(inputs.dtype, jnp.float32), inputs.shape
     axis, number = layer.axis % inputs.ndim, part.per_image(layer, len(inputs))
-    if number > 1:  # they are as pixels of their image
+    if number > 1:  # they count as pixels of their image
         inputs, axis = inputs.reshape(-1, number, *shape[1:]), axis + 1
     values = inputs.astype(dtype)
     pixels = tuple(place for place in range(1, inputs.ndim) if place != axis)
     count = part.group * (inputs[0].size // inputs.shape[axis])
 
-    def wide(numbers: Any) -> Any:  # (n, channels) or (channels,), in the shape of the inputs
+    def wide(numbers: Any) -> Any:  # (n, channels) or (channels,), broadcast to the inputs
         return jnp.expand_dims(numbers, tuple(place - inputs.ndim for place in pixels))
 
     if part.axis is None:
         mean = part.sum_over_groups(values.sum(pixels)) / count
         variance = part.sum_over_groups(jnp.square(values - wide(mean)).sum(pixels)) / count
     else:
-        # Around the moving mean both sums can be taken at once, so that replicas wait once for each
-        # other, and little is lost to rounding.
+        # Around the moving mean both sums can be taken at once: replicas wait for each other only
+        # once, and little is lost to rounding.
         near = jax.lax.stop_gradient(jnp.asarray(layer.moving_mean.value, dtype))
         apart = values - wide(near)
         sums = jnp.concatenate([apart.sum(pixels), jnp.square(apart).sum(pixels)], axis=1)
@@ -183,14 +183,14 @@ def _normalize(
 
 
 def is_seed(variable: Any) -> bool:
-    """Return whether a variable of Keras is the state of a `keras.random.SeedGenerator`."""
+    """Return whether a Keras variable is the state of a `keras.random.SeedGenerator`."""
     return str(variable.dtype) == "uint32" and tuple(variable.shape) == (2,)
 
 
 def _draws(layer: Any) -> bool:
-    """Return whether a layer draws at random by a generator of its own, also in a list or dict. A
-    recurrent one does what its cell does, since it makes its cell's masks, before the first step,
-    for all that it gets.
+    """Return whether a layer has a random generator of its own, also in a list or dict. A recurrent
+    layer counts if its cell does: it makes the cell's masks for the whole batch before the first
+    step.
     """
     inner: list[Any] = [] if isinstance(layer, keras.layers.RNN) else children(layer)
     theirs = {id(variable) for child in inner for variable in child.variables}
@@ -198,9 +198,9 @@ def _draws(layer: Any) -> bool:
 
 
 def draw(layer: Any, part: MicroBatch, *args: Any, **kwargs: Any) -> Any:
-    """Compute a layer that draws, image by image, each with the random numbers of its place.
+    """Compute a layer that draws image by image, each with the random numbers of its place.
 
-    What it adds to the loss, and what it keeps, is the mean over the images.
+    Its losses and its state are means over the images.
     """
     seeds = [variable for variable in layer.variables if is_seed(variable)]
     others = layer.non_trainable_variables
@@ -208,7 +208,7 @@ def draw(layer: Any, part: MicroBatch, *args: Any, **kwargs: Any) -> Any:
     before = [(variable, variable.value) for variable in layer.variables]
     leaves, structure = jax.tree.flatten((args, kwargs))
     sizes = [leaf.shape[0] if isinstance(leaf, jax.Array) and leaf.ndim else 0 for leaf in leaves]
-    # Of the first one; of one for all images, as of places, those that are of each image.
+    # The first argument may be the same for all images, as positions are.
     first = next(filter(None, sizes), 1)
     batch = first if first > 1 else len(part.places)
     number = part.per_image(layer, batch)
@@ -231,11 +231,11 @@ def draw(layer: Any, part: MicroBatch, *args: Any, **kwargs: Any) -> Any:
     layer.add_loss([loss.mean() for loss in losses])
     for variable, values in zip(statistics, after, strict=True):
         variable.assign(values.mean(0))
-    for seed in seeds:  # a layer that is called again draws other numbers
+    for seed in seeds:  # a layer that is called again draws different numbers
         seed.assign(folded(seed.value, 2**32 - 1))
     return outputs
 
 
 def folded(seed: Any, number: Any) -> Any:
-    """Return a generator's state for one place: uint32 (2,)."""
+    """Return a generator's state for one place, uint32 (2,)."""
     return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(seed), number))

@@ -1,6 +1,6 @@
-"""What stands between a network and its logits: the pooling of positions, dropout, a dense layer.
+"""The head of a published network: pooling of positions, dropout, a dense layer.
 
-A layer here is new in each run, so its learning rate is the whole one (`is_new`).
+Its layers start from random weights, so they train at the full learning rate (`is_new`).
 """
 
 from typing import Any
@@ -8,22 +8,22 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-LOGITS, NEW = "logits", "head_"  # a layer's name, and how those of the others begin
+LOGITS, NEW = "logits", "head_"  # a layer's name, and the prefix of the others
 POOLS = ("auto", "token", "mean", "gem", "attention")
 
 
 def is_new(layer: Any) -> bool:
-    """Return whether a layer stands above the network, by its name."""
+    """Return whether a layer belongs to the head, by its name."""
     return bool(layer.name == LOGITS or layer.name.startswith(NEW))
 
 
 class GeM(layers.Layer):  # type: ignore[misc]
-    """The generalized mean over positions, with a power that is learned: 1 is the mean, a large one
-    the largest. Radenovic et al. 2018, arXiv:1711.02512, from whom the 3 to begin with is.
+    """The generalized mean over positions with a learned power: 1 gives the mean, a large power the
+    maximum. Radenovic et al. 2018, arXiv:1711.02512, who start from 3.
     """
 
     def build(self, shape: Any) -> None:
-        """Make the power."""
+        """Add the power."""
         del shape
         self.power = self.add_weight(
             name="power", shape=(), initializer=keras.initializers.Constant(3.0), dtype="float32"
@@ -39,21 +39,21 @@ class GeM(layers.Layer):  # type: ignore[misc]
 def logits(
     outputs: Any, num_classes: int, dropout: float, pool: str, *, token: bool = False, skip: int = 0
 ) -> Any:
-    """Return logits (batch, num_classes), in float32, of a network's outputs.
+    """Return float32 logits (batch, num_classes) of a network's outputs.
 
     Args:
         outputs: a map (batch, height, width, features), tokens (batch, tokens, features), or one
             vector per example (batch, features).
         dropout: share of the features dropped before the logits, in training.
-        pool: how positions become one vector: "mean", "gem" (`GeM`), "attention" (their mean asks
-            all of them, with a head per 64 features, as in Radford et al. 2021, arXiv:2103.00020),
-            or "token", the first one. "auto": the token where that stands for an example, else the
+        pool: how positions become one vector: "mean", "gem" (`GeM`), "attention" (the mean attends
+            to all positions, with a head per 64 features: Radford et al. 2021, arXiv:2103.00020),
+            or "token", the first token. "auto": that token if it stands for an example, else the
             mean.
         token: whether the first token stands for an example.
-        skip: tokens before those of positions, which the mean and GeM leave out.
+        skip: number of tokens before the positions, which "mean" and "gem" leave out.
 
     Raises:
-        ValueError: if there is no such pooling of these outputs.
+        ValueError: if these outputs cannot be pooled that way.
     """
     rank, x = len(outputs.shape), outputs
     possible = {2: ("auto",), 4: POOLS[:1] + POOLS[2:]}.get(rank, POOLS if token else POOLS[2:])

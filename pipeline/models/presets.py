@@ -1,9 +1,9 @@
 """Presets: published networks as KerasHub stores them, a folder with config.json and weights.
 
-A *source* is one text of `Config.pretrained`. `place` says where its files lie, `find` returns the
-network in numbers, `arrays` its weights. KerasHub's classes alone are built, by name and from plain
-numbers: no pickle, no serialized model and no code of the preset is loaded. `write` makes a preset
-with random weights, for rehearsals.
+A *source* is one string of `Config.pretrained`. `place` returns where its files are, `find` the
+arguments of the network, `arrays` its weights. Only classes of KerasHub are built, by name and from
+plain numbers: no pickle, no serialized model and no code in a preset is loaded. `write` makes a
+preset with random weights, for rehearsals.
 """
 
 import difflib
@@ -28,12 +28,12 @@ from pipeline.runtime import mounts
 
 CONFIG, WEIGHTS = "config.json", ("model.weights.h5", "model.weights.json")
 ASSETS = "assets/tokenizer"
-# The letters that stand for the 256 bytes in a vocabulary of GPT-2 or RoBERTa.
+# The characters that stand for the 256 bytes in the vocabulary of GPT-2 and RoBERTa.
 BYTES = (*range(33, 127), *range(161, 173), *range(174, 324))
-RANDOM = "random_weights.json"  # in a preset that `write` made
-# Scale of a random preset's BatchNormalization. With 1.0 each residual block multiplies a change of
-# its input, and a whole EfficientNet makes other outputs of other rounding: of 12 photographs
-# changed by 1e-6, outputs moved by 0.48 (V2-S) of the largest; with 0.7 by 1.4e-6 (V2-S, B4).
+RANDOM = "random_weights.json"  # marks a preset that `write` made
+# Scale of BatchNormalization in a random preset. With 1.0 each residual block amplifies a change of
+# its input, so rounding alone changes the outputs of a whole EfficientNet: when 12 photographs
+# changed by 1e-6, outputs moved by 0.48 of the largest (V2-S); with 0.7 by 1.4e-6 (V2-S, B4).
 # Measured 2026-11-28. A published network has trained scales.
 CALM = 0.7
 HUGGING_FACE = "hf://"
@@ -42,22 +42,22 @@ INSTALL = (
     "pip install --no-deps 'keras-hub>=0.26,<0.30' &&"
     " pip install kagglehub regex sentencepiece tokenizers"
 )
-# What of a preset's numbers follows from the run that builds it.
+# Arguments that the run decides, not the preset.
 OF_THE_RUN = ("dtype", "name", "trainable")
 SHAPES = ("image_shape", "input_shape")
 BLOCKS = "num_layers"  # of a transformer
-UNWRITTEN = ("num_features",)  # of EfficientNet, in presets of KerasHub 0.26 to 0.29
+UNWRITTEN = "num_features"  # an argument that KerasHub 0.26 to 0.29 leave out for EfficientNet
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A published network in numbers, which travel in the artifact.
+    """A published network as plain numbers, which travel in the artifact.
 
     Attributes:
-        kind: its class in keras_hub.models; of one with a part that sees images, the part's.
+        kind: its class in keras_hub.models, or the class of the part that sees images.
         numbers: the arguments of the class.
-        pixels: how to prepare images for it; None: it takes none, or nothing says so.
-        random: whether its weights are random, as `write` makes them.
+        pixels: how to prepare images for it; None: it takes none, or this is unknown.
+        random: whether `write` made its weights.
     """
 
     kind: str
@@ -67,56 +67,56 @@ class Preset:
 
     @property
     def family(self) -> Family:
-        """What is known of the class."""
+        """What is known about the class."""
         return FAMILIES.get(self.kind, UNKNOWN)
 
     @property
     def shape(self) -> tuple[int | None, ...] | None:
-        """The images of the preset: height, width, colours. None: it takes no images."""
+        """Height, width and channels of the preset's images. None: it takes no images."""
         given = next((self.numbers[name] for name in SHAPES if self.numbers.get(name)), None)
         return given and tuple(given)
 
     @property
     def patch(self) -> tuple[int, int]:
-        """The pixels of a token, height and width; of a network without tokens (1, 1)."""
+        """Height and width of a patch in pixels; (1, 1) for a network without patches."""
         height, width = np.broadcast_to(self.numbers.get("patch_size", 1), 2)
         return int(height), int(width)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `from_json` takes."""
+        """Return the values that `from_json` takes."""
         return dict(json.loads(json.dumps(asdict(self), default=dict)))
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Preset":
-        """Return a preset of an artifact."""
+        """Return the preset that an artifact carries."""
         pixels = values["pixels"]
         numbers = _plain(dict(values["numbers"]), "the artifact")
         return cls(str(values["kind"]), numbers, pixels and Pixels(*map(tuple, pixels)))
 
 
 def is_preset(text: str) -> bool:
-    """Return whether this cannot be a file of weights."""
+    """Return whether a source names a preset, not a file of weights."""
     named = KAGGLE_MODEL.fullmatch(text) or text.startswith(HUGGING_FACE)
     return bool(named) or os.path.isdir(text)  # noqa: PTH112 - Path.is_dir raises for a long name
 
 
 def _known(source: str) -> Known | None:
-    """Return what is known of a model of Kaggle, however its framework is written."""
+    """Return what is known about a Kaggle model; the case of its framework does not matter."""
     return KNOWN.get(source.rpartition("/")[0].lower())
 
 
 def place(source: str, *, weights: bool = True) -> Path | None:
-    """Return where the folder or file of a source lies; None if it is not here.
+    """Return the path of a source's folder or file; None if it is not here.
 
-    A model of Kaggle lies where a notebook mounts it, or in kagglehub's cache; a dataset's folder
-    or file where a notebook mounts it.
+    A Kaggle model is where a notebook mounts it, or in kagglehub's cache. A dataset's folder or
+    file is where a notebook mounts it.
 
     Args:
         source: as in `Config.pretrained`.
-        weights: False: a folder of Hugging Face may be without them.
+        weights: False: a Hugging Face folder may lack them.
 
     Raises:
-        ConfigError: if a model of Hugging Face cannot be fetched.
+        ConfigError: if a Hugging Face model cannot be downloaded.
         DataError: if a dataset is not mounted.
     """
     inputs = mounts.root() / "input"
@@ -138,7 +138,7 @@ def place(source: str, *, weights: bool = True) -> Path | None:
 
 
 def _of_hugging_face(source: str, *, weights: bool) -> Path:
-    """Return the folder with a model of Hugging Face, from its cache or downloaded."""
+    """Return the folder of a Hugging Face model, cached or downloaded."""
     wanted = ["*.json", "*.txt", "*.model", "assets/*"]
     if weights:  # no pickles: neither .bin nor .pt
         wanted += ["*.h5", "*.safetensors"]
@@ -150,62 +150,56 @@ def _of_hugging_face(source: str, *, weights: bool) -> Path:
     except Exception as error:  # of the network, of the account, of the name
         said, *_ = f"{type(error).__name__}: {error}".split("\n")
         raise ConfigError(
-            f"pretrained={source!r} cannot be fetched: {said[:300]}.\nIt needs the internet"
-            " (train-tpu: enable_internet; invoke dry-run --internet), and for some models a"
-            " licence that you accept on the page of Hugging Face. Or download the folder and name"
-            " its path."
+            f"pretrained={source!r} cannot be downloaded: {said[:300]}.\nIt needs the internet"
+            " (train-tpu: enable_internet; invoke dry-run --internet), and some models need a"
+            " licence that you accept on Hugging Face. Or download the folder and set pretrained"
+            " to its path."
         ) from error
 
 
 def missing(source: str) -> ConfigError:
-    """Return the error for a source whose weights are not here, with what to do."""
-    inputs, alike = mounts.root() / "input", _alike(source)
+    """Return the error for a source whose weights are not here, with the commands that help."""
+    inputs, alike, known = mounts.root() / "input", _alike(source), _known(source)
     if not KAGGLE_MODEL.fullmatch(source):
+        advice = (
+            "Expected a path, owner/slug or owner/slug/path of a dataset, a Kaggle model as"
+            " owner/model/framework/variation/version, or hf://owner/name. Correct pretrained. A"
+            " dataset's folder also has to be here, at the same path below this folder."
+        )
         if alike:
-            return ConfigError(
-                f"pretrained={source!r} cannot work: it is no folder, no file, and no whole name of"
-                " a model; expected owner/model/framework/variation/version.\nDid you mean this"
-                " one? Then write into the config, with the version that you want:\n"
-                f"pretrained='{alike}/1'"
-            )
+            advice = f"Did you mean this model? Add the version you want:\npretrained='{alike}/1'"
         return ConfigError(
-            f"pretrained={source!r} cannot work: no folder with {CONFIG}, and no .weights.h5 or"
-            f" .safetensors file is there, nor in a mounted dataset. {mounts.listing(inputs)}.\n"
-            "Expected a path, owner/slug or owner/slug/path of a dataset, a model of Kaggle as"
-            " owner/model/framework/variation/version, or hf://owner/name. Correct pretrained. Of a"
-            " dataset's folder a copy has to lie here, too, at the same path below this folder."
+            f"pretrained={source!r} was not found: there is no folder with {CONFIG}, and no"
+            " .weights.h5 or .safetensors file, of that name here or in a mounted dataset."
+            f" {mounts.listing(inputs)}.\n{advice}"
         )
-    owner, model = source.split("/")[:2]
-    here = f"neither mounted below {inputs}/models nor in the cache of kagglehub"
-    download = f"python -c \"import kagglehub; kagglehub.model_download('{source}')\"\n"
-    if alike and not _known(source):
-        return ConfigError(
-            f"pretrained={source!r} is not here, {here}, and no well-known model.\nDownload it, if"
-            f" Kaggle has it:\n{download}Did you mean this one? Then write it into the config:\n"
-            f"pretrained='{alike}/{source.rpartition('/')[2]}'"
-        )
-    random = f"python -m pipeline preset {source} --output DIR\n" if _known(source) else ""
+    owner, model, *_, version = source.split("/")
+    commands = [f"python -c \"import kagglehub; kagglehub.model_download('{source}')\""]
+    if known:
+        commands.append(f"python -m pipeline preset {source} --output DIR")
+    commands.append(f"invoke dry-run --model {source}=DIR")
+    if alike and not known:
+        commands.append(f"Did you mean this model?\npretrained='{alike}/{version}'")
     return ConfigError(
-        f"pretrained={source!r} is not here: {here}.\nAccept its licence on https://www.kaggle.com/models/{owner}/{model}."
-        " push-train then mounts it by itself. Here download it, or write random weights of a"
-        " well-known one; with pretrained='DIR' a training here takes them:\n"
-        f"{download}{random}"
-        f"invoke dry-run --model {source}=DIR"
+        f"pretrained={source!r} was not found: it is neither mounted below {inputs}/models nor in"
+        f" kagglehub's cache.\nAccept its licence on https://www.kaggle.com/models/{owner}/{model};"
+        " push-train then mounts it. To train here, download it, or write random weights for a"
+        " well-known model and set pretrained='DIR':\n" + "\n".join(commands)
     )
 
 
 def _alike(source: str) -> str:
-    """Return the well-known model whose name, or its last part, a text is close to; "": none."""
+    """Return the well-known model with a similar name, or a similar last part; "": none."""
     names = {name.rpartition("/")[2]: name for name in KNOWN} | {name: name for name in KNOWN}
     text = source.rpartition("/")[0] if KAGGLE_MODEL.fullmatch(source) else source
     return next((names[one] for one in difflib.get_close_matches(text.lower(), names, 1, 0.9)), "")
 
 
 def find(source: str) -> Preset:
-    """Return the network of a source: of its config.json, else of the table of well-known ones.
+    """Return the network of a source, by its config.json or the table of well-known presets.
 
     Raises:
-        ConfigError: if there is neither, or the preset holds more than numbers.
+        ConfigError: if there is neither, or the preset contains more than numbers.
     """
     folder = place(source, weights=False)
     if folder is not None and folder.is_dir():
@@ -218,7 +212,7 @@ def find(source: str) -> Preset:
 
 
 def kind(source: str) -> str:
-    """Return the class of a source's network, without KerasHub; "" where only that can tell.
+    """Return the class of a source's network without KerasHub; "" where only KerasHub knows it.
 
     Raises:
         ConfigError: if the source is neither here nor well known.
@@ -229,28 +223,30 @@ def kind(source: str) -> str:
             raise missing(source)
         return known.kind
     config = _values(folder / CONFIG)
-    if "registered_name" not in config:
-        return ""
+    return str(_that_sees(config)["class_name"]) if "registered_name" in config else ""
+
+
+def _that_sees(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the config of the part that sees images; of any other network its own."""
     part = FAMILIES.get(config["class_name"], UNKNOWN).part
-    return str((config["config"][part] if part else config)["class_name"])
+    return dict(config["config"][part]) if part else config
 
 
 def _read(folder: Path, source: str) -> Preset:
-    """Return the network that a folder holds."""
+    """Return the network in a folder."""
     try:
         text = (folder / CONFIG).read_text(encoding="utf-8")
         config = json.loads(text)
         if "registered_name" not in config:  # of transformers or timm, which KerasHub converts
             config = _converted(folder, text)
-        kind, numbers = config["class_name"], config["config"]
-        if part := FAMILIES.get(kind, UNKNOWN).part:
-            kind, numbers = numbers[part]["class_name"], numbers[part]["config"]
-        numbers = _plain(_completed(kind, numbers, source), str(folder))
+        config = _that_sees(config)
+        kind = config["class_name"]
+        numbers = _plain(_completed(kind, config["config"], source), str(folder))
         class_of(kind)
         return Preset(kind, numbers, _pixels(folder, kind), (folder / RANDOM).is_file())
     except ConfigError:
         raise
-    except Exception as error:  # whatever lies in a folder of others
+    except Exception as error:  # a preset may contain anything
         raise ConfigError(
             f"pretrained={source!r} cannot be used: {folder / CONFIG}: {type(error).__name__}:"
             f" {error}.\nExpected a preset as KerasHub's save_to_preset writes it, or a model of"
@@ -259,20 +255,21 @@ def _read(folder: Path, source: str) -> Preset:
 
 
 def _completed(kind: str, numbers: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the numbers of a preset with those that KerasHub does not write, where the preset is
-    well known. Of others that are missing, the class has defaults.
+    """Return a preset's arguments, with the one that KerasHub leaves out where the preset is well
+    known. For any other argument the class has a default.
     """
     known = _known(source)
-    theirs = known.numbers if known and known.kind == kind else {}
-    return {**{name: theirs[name] for name in UNWRITTEN if name in theirs}, **numbers}
+    if known and known.kind == kind and UNWRITTEN in known.numbers:
+        return {UNWRITTEN: known.numbers[UNWRITTEN], **numbers}
+    return dict(numbers)
 
 
 @functools.lru_cache(maxsize=8)
 def _converted(folder: Path, text: str) -> dict[str, Any]:
-    """Return the config of a preset in another library's format, as KerasHub writes its own.
+    """Return the config of another library's preset, as KerasHub writes its own.
 
     Args:
-        text: of the config, so that a changed one is read again.
+        text: of the config, so that a changed file is read again.
     """
     del text
     network = _hub().models.Backbone.from_preset(str(folder), load_weights=False)
@@ -280,7 +277,7 @@ def _converted(folder: Path, text: str) -> dict[str, Any]:
 
 
 def _pixels(folder: Path, kind: str) -> Pixels | None:
-    """Return how the preset says that pixels were prepared, else how its family's were."""
+    """Return how pixels were prepared, by the preset or else by its family."""
     names = ("image_converter.json", "preprocessor.json")
     configs = (_values(folder / name).get("config") for name in names)
     hub: dict[str, Any] = next(filter(None, configs), {})
@@ -304,11 +301,11 @@ def _values(file: Path) -> dict[str, Any]:
 
 
 def _plain(numbers: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the arguments of a class, without what follows from the run; parts of KerasHub may
-    stand among them, and no other objects.
+    """Return the arguments of a class, without those that the run decides. They may include parts
+    of KerasHub, but no other objects.
 
     Raises:
-        ConfigError: for any other object, as a layer with code.
+        ConfigError: for any other object, such as a layer with code.
     """
 
     def part(value: Any) -> Any:
@@ -322,8 +319,8 @@ def _plain(numbers: Mapping[str, Any], where: str) -> dict[str, Any]:
         hubs = str(value.get("registered_name", "")) == f"keras_hub>{kind}"
         if not hubs or not isinstance(value.get("config"), Mapping):
             raise ConfigError(
-                f"The preset in {where} holds {kind!r}; expected numbers, and classes of KerasHub"
-                " alone: nothing else is loaded.\nTake another preset."
+                f"The preset in {where} contains {kind!r}; expected only numbers and classes of"
+                " KerasHub: nothing else is loaded.\nUse another preset."
             )
         class_of(kind)
         return {
@@ -341,8 +338,8 @@ def _hub() -> Any:
         import keras_hub
     except ImportError as error:
         raise ConfigError(
-            f"A published network is built by KerasHub, which cannot be imported: {error}.\n"
-            f"Install it; newer ones do not work beside the Kaggle client:\n{INSTALL}"
+            f"Published networks need KerasHub, which cannot be imported: {error}.\n"
+            f"Install it; newer versions conflict with the Kaggle client:\n{INSTALL}"
         ) from error
     return keras_hub
 
@@ -351,14 +348,14 @@ def class_of(kind: str) -> Any:
     """Return a class of keras_hub.models.
 
     Raises:
-        ConfigError: if this version of KerasHub has none of the name.
+        ConfigError: if this version of KerasHub does not have it.
     """
     hub = _hub()
     found = getattr(hub.models, kind, None)
     if not (isinstance(found, type) and issubclass(found, hub.models.Backbone)):
         raise ConfigError(
-            f"KerasHub {hub.__version__} has no network {kind!r}.\nTake a network that the images"
-            " for training and for inference both have (docs/published-networks.md)."
+            f"KerasHub {hub.__version__} has no network {kind!r}.\nUse a network that both of"
+            " Kaggle's images have (docs/published-networks.md)."
         )
     return found
 
@@ -367,7 +364,7 @@ def network(preset: Preset, shape: tuple[int, ...] | None, name: str) -> Any:
     """Return a Keras model with random weights, under the current dtype policy.
 
     Args:
-        shape: of the images that it is to take; None: as the preset says.
+        shape: of its images; None: as in the preset.
         name: of the model.
 
     Raises:
@@ -376,13 +373,13 @@ def network(preset: Preset, shape: tuple[int, ...] | None, name: str) -> Any:
     numbers = dict(preset.numbers)
     if shape is not None and preset.shape is not None:
         height, width = preset.patch
-        square = "" if shape[0] == shape[1] or not preset.family.square else ", and equal"
+        square = "" if shape[0] == shape[1] or not preset.family.square else ", and a square"
         if shape[0] % height or shape[1] % width or square:
             up = [side + -side % patch for side, patch in zip(shape, preset.patch, strict=False)]
             high, wide = [max(up)] * 2 if preset.family.square else up
             raise ConfigError(
-                f"{preset.kind} takes no images of {shape[0]}x{shape[1]} pixels; expected multiples"
-                f" of {height}x{width}{square}.\n"
+                f"{preset.kind} does not take images of {shape[0]}x{shape[1]} pixels; expected"
+                f" multiples of {height}x{width}{square}.\n"
                 f"Set data.height={high} and data.width={wide} in the config."
             )
         numbers |= {key: shape for key in SHAPES if key in numbers}
@@ -390,10 +387,10 @@ def network(preset: Preset, shape: tuple[int, ...] | None, name: str) -> Any:
 
 
 def arrays(source: str) -> list[np.ndarray]:
-    """Return the weights of a source's network, in its order.
+    """Return the weights of a source's network, in the network's order.
 
     Raises:
-        ConfigError: if they are not here, or do not fit the preset's numbers.
+        ConfigError: if they are not here, or do not fit the preset's arguments.
     """
     folder = place(source)
     if folder is None or not folder.is_dir():
@@ -401,7 +398,7 @@ def arrays(source: str) -> list[np.ndarray]:
     return _arrays(folder, (folder / CONFIG).read_text(encoding="utf-8"), source)
 
 
-@functools.lru_cache(maxsize=2)  # each fold starts with them
+@functools.lru_cache(maxsize=2)  # each fold starts from them
 def _arrays(folder: Path, text: str, source: str) -> list[np.ndarray]:
     config = json.loads(text)
     try:
@@ -420,8 +417,8 @@ def _arrays(folder: Path, text: str, source: str) -> list[np.ndarray]:
     except Exception as error:
         raise ConfigError(
             f"The weights of the preset in {folder} cannot be used: {type(error).__name__}:"
-            f" {str(error)[:500]}.\nExpected {WEIGHTS[0]} beside {CONFIG}, for a network of these"
-            " numbers. Download the preset again."
+            f" {str(error)[:500]}.\nExpected {WEIGHTS[0]} beside {CONFIG}, for the network that"
+            f" {CONFIG} describes. Download the preset again."
         ) from error
     part = FAMILIES.get(type(whole).__name__, UNKNOWN).part
     seen = getattr(whole, part) if part else whole
@@ -429,9 +426,10 @@ def _arrays(folder: Path, text: str, source: str) -> list[np.ndarray]:
 
 
 def resized(preset: Preset, published: Sequence[np.ndarray], network: Any) -> list[np.ndarray]:
-    """Return a preset's weights for a network that takes images of another size: the embeddings of
-    positions are interpolated over the image, bicubically (Dosovitskiy et al. 2021,
-    arXiv:2010.11929, 3.2), and those of tokens before them stay.
+    """Return a preset's weights for a network that takes images of a different size.
+
+    Position embeddings are interpolated bicubically over the image (Dosovitskiy et al. 2021,
+    arXiv:2010.11929, 3.2). Those of the tokens before them stay.
 
     Args:
         published: as `arrays` returns them.
@@ -448,7 +446,7 @@ def resized(preset: Preset, published: Sequence[np.ndarray], network: Any) -> li
     ]
     fitted = []
     for array, one in zip(published, network.weights, strict=True):
-        if "position_ids" in one.path:  # numbers, and no weights
+        if "position_ids" in one.path:  # indices, not weights
             array = np.asarray(one)
         elif "position_embedding" in one.path and array.shape != tuple(one.shape):
             array = _interpolated(array, *grids)
@@ -457,10 +455,10 @@ def resized(preset: Preset, published: Sequence[np.ndarray], network: Any) -> li
 
 
 def _interpolated(positions: np.ndarray, before: Sequence[int], now: Sequence[int]) -> np.ndarray:
-    """Return embeddings (…, tokens, features) of a grid of patches for another grid."""
-    import jax  # in training alone
+    """Return embeddings (…, tokens, features) of one grid of patches for another grid."""
+    import jax  # only training has it
 
-    first = positions.shape[-2] - before[0] * before[1]  # tokens without a place
+    first = positions.shape[-2] - before[0] * before[1]  # tokens without a position
     *rest, _, width = positions.shape
     tokens, grid = positions[..., :first, :], positions[..., first:, :].reshape(*before, width)
     resized = np.asarray(jax.image.resize(grid, (*now, width), "bicubic"), positions.dtype)
@@ -468,24 +466,23 @@ def _interpolated(positions: np.ndarray, before: Sequence[int], now: Sequence[in
 
 
 def write(source: str, output: Path, blocks: int | None = None) -> dict[str, Any]:
-    """Write a preset with random weights, for a rehearsal: those of a seed, in the shapes of the
-    published ones.
+    """Write a preset with random weights from a fixed seed, for a rehearsal.
 
     Args:
-        source: one of `KNOWN`, or what has a config.json here.
-        output: the folder; it must not hold another preset.
-        blocks: of a transformer, at most; None: all.
+        source: one of `KNOWN`, or a source with a config.json here.
+        output: the folder; it must not contain another preset.
+        blocks: most blocks of a transformer; None: all.
 
     Returns:
         kind, parameters, source and the folder.
 
     Raises:
-        ConfigError: if the source is neither, or the folder holds a preset with other weights.
+        ConfigError: if the source is neither, or the folder contains a preset with other weights.
         DiskError: if it cannot be written.
     """
     if (output / CONFIG).is_file() and not (output / RANDOM).is_file():
         raise ConfigError(
-            f"{output} holds a preset already; expected a new folder.\nName another --output."
+            f"{output} already contains a preset; expected a new folder.\nUse another --output."
         )
     preset = find(source)
     if blocks and (whole := preset.numbers.get(BLOCKS)):
@@ -505,14 +502,14 @@ def write(source: str, output: Path, blocks: int | None = None) -> dict[str, Any
 
 
 def _files(preset: Preset, source: str) -> dict[str, str]:
-    """Return the files of a preset beside its weights, as KerasHub names them."""
+    """Return the files of a preset other than its weights, as KerasHub names them."""
     hub = {"module": "keras_hub.models", "class_name": preset.kind}
     named = {"registered_name": f"keras_hub>{preset.kind}", "config": dict(preset.numbers)}
     marked = {"of": source, "seed": 0, "written_by": "python -m pipeline preset"}
     files = {CONFIG: json.dumps({**hub, **named}), RANDOM: json.dumps(marked)}
     if preset.pixels:
         files["image_converter.json"] = json.dumps({"config": preset.pixels._asdict()})
-    if preset.kind == "RobertaBackbone":  # a tokenizer of single bytes, with RoBERTa's marks
+    if preset.kind == "RobertaBackbone":  # its tokenizer: single bytes and the special tokens
         pieces = ["<s>", "<pad>", "</s>", "<unk>", *map(chr, BYTES), "<mask>"]
         places = {piece: place for place, piece in enumerate(pieces)}
         files |= {f"{ASSETS}/vocabulary.json": json.dumps(places), f"{ASSETS}/merges.txt": ""}

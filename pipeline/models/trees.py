@@ -1,8 +1,7 @@
-"""Gradient boosting as a layer: the sum of decision trees, whose numbers are weights like others.
+"""Gradient boosting as a layer: a sum of decision trees whose numbers are ordinary weights.
 
-So artifact, folds and inference are those of any model, and nothing is pickled. `Config.fit`
-"boosting" puts the layer in place of a model's last dense layer; `pipeline.train.boosting` grows
-the trees.
+So artifact, folds and inference work as for any model, and nothing is pickled. `Config.fit`
+"boosting" replaces a model's last dense layer with it; `pipeline.train.boosting` grows the trees.
 """
 
 from collections.abc import Sequence
@@ -12,13 +11,13 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-LEAVES, DEPTH = 31, 12  # of a tree, at most
-ITERATIONS, MOST_TREES = 100, 1_000  # trees for each output, and for all, at most
+LEAVES, DEPTH = 31, 12  # most of a tree
+ITERATIONS, MOST_TREES = 100, 1_000  # most trees per output, and in all
 NAME = "trees"
 
 
 def iterations(outputs: int) -> int:
-    """Return how many trees each output has.
+    """Return the number of trees per output.
 
     >>> iterations(1), iterations(50)
     (100, 20)
@@ -27,16 +26,16 @@ def iterations(outputs: int) -> int:
 
 
 class Numbers(NamedTuple):
-    """The trees of all outputs. Those of one output follow each other.
+    """The trees of all outputs.
 
     A node sends a row to its first child if the row's feature is at most the threshold, else to the
-    second one. A leaf is its own child.
+    second. A leaf is its own child.
 
     Attributes:
         features, thresholds: of each node, float32 (outputs, trees, nodes).
         children: float32 (outputs, trees, nodes, 2).
         values: what a leaf adds, float32 (outputs, trees, nodes).
-        first: what each output begins with, float32 (outputs,).
+        first: the initial value of each output, float32 (outputs,).
     """
 
     features: np.ndarray
@@ -47,7 +46,7 @@ class Numbers(NamedTuple):
 
     @classmethod
     def blank(cls, outputs: int) -> "Numbers":
-        """Return trees of one leaf each that add nothing."""
+        """Return trees of a single leaf that add nothing."""
         form = outputs, iterations(outputs), 2 * LEAVES - 1
         return cls(
             features=np.zeros(form, np.float32),
@@ -59,22 +58,22 @@ class Numbers(NamedTuple):
 
     @property
     def weights(self) -> Sequence[np.ndarray]:
-        """Those of the layer."""
+        """The layer's weights."""
         return tuple(self)
 
     @property
     def described(self) -> dict[str, Any]:
-        """How many trees there are."""
+        """The number of trees."""
         return {"trees": int(self.values.any(axis=2).sum())}
 
     def outputs(self, rows: np.ndarray) -> np.ndarray:
-        """Return the sums for rows, float32 (n, features): float32 (n, outputs)."""
+        """Return the sums, float32 (n, outputs), for rows, float32 (n, features)."""
         parts = (rows[start : start + 1024] for start in range(0, len(rows), 1024))
         return np.concatenate([np.asarray(_sums(part, self)) for part in parts])
 
 
 def _sums(rows: Any, numbers: Any) -> Any:
-    """Return the sums of trees, of tensors: (batch, outputs) of (batch, features)."""
+    """Return the sums of trees for tensors: (batch, outputs) from (batch, features)."""
     outputs, trees, nodes = numbers.features.shape
     features, thresholds, values = (
         ops.reshape(each, (-1,)) for each in (numbers.features, numbers.thresholds, numbers.values)
@@ -95,12 +94,12 @@ class Trees(layers.Layer):  # type: ignore[misc]
     """The sum of decision trees for each output. It has no gradient."""
 
     def __init__(self, outputs: int, **options: Any) -> None:
-        # Thresholds would be rounded under another policy.
+        # Another policy would round the thresholds.
         super().__init__(**{"name": NAME, "dtype": "float32", **options})
         self.outputs_number = outputs
 
     def build(self, shape: Any) -> None:
-        """Make the weights, of trees that add nothing."""
+        """Make the weights of trees that add nothing."""
         del shape
         self.numbers = Numbers(
             *(
@@ -110,19 +109,19 @@ class Trees(layers.Layer):  # type: ignore[misc]
         )
 
     def call(self, inputs: Any) -> Any:
-        """Return (batch, outputs) of (batch, features)."""
+        """Return (batch, outputs) from (batch, features)."""
         return _sums(inputs, self.numbers)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the layer."""
+        """Return the layer's arguments."""
         return {**super().get_config(), "outputs": self.outputs_number}
 
 
 def last_layer(logits: Any, fit: str) -> Any:
-    """Return the layer that gives a model's outputs, for which other weights can be found.
+    """Return a model's last layer, whose weights `Config.fit` finds.
 
     Raises:
-        ValueError: if it is no dense layer that could be a linear model.
+        ValueError: if it is not a dense layer that could be a linear model.
     """
     last = logits._keras_history.operation
     linear = isinstance(last, layers.Dense) and last.activation is keras.activations.linear
@@ -130,15 +129,15 @@ def last_layer(logits: Any, fit: str) -> Any:
         not linear or not last.use_bias or len(last.input.shape) != 2
     ):
         raise ValueError(
-            f"fit={fit!r} needs a last layer without anything behind it: the model ends with"
-            f" {type(last).__name__} {last.name!r}; expected a layers.Dense with a bias and without"
-            " an activation, of (batch, features)"
+            f"fit={fit!r} needs a plain last layer: the model ends with {type(last).__name__}"
+            f" {last.name!r}; expected a layers.Dense of (batch, features) with a bias and without"
+            " an activation"
         )
     return last
 
 
 def boosted(logits: Any) -> Any:
-    """Return a model's outputs by trees, of what its last dense layer gets.
+    """Return a model's outputs by trees, which get the input of its last dense layer.
 
     Raises:
         ValueError: as `last_layer`.

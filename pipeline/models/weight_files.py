@@ -1,5 +1,5 @@
-"""Files of weights for a custom network: .weights.h5 of Keras, and .safetensors. Both hold arrays
-and names alone; no pickle is read.
+"""Files of weights for a custom network: Keras' .weights.h5, and .safetensors. Both contain only
+arrays and names; no pickle is read.
 """
 
 import json
@@ -16,15 +16,15 @@ from pipeline.models.layer_tree import descendants
 
 FILES = (".weights.h5", ".safetensors")
 Names = Callable[[str], str]
-# What a .safetensors file calls them: github.com/huggingface/safetensors, read 2026-11-28.
+# By their names in a .safetensors file: github.com/huggingface/safetensors, read 2026-11-28.
 DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 def read_keras(network: Any, path: Path) -> None:
-    """Set all weights of a network from a file of Keras.
+    """Set all weights of a network from a .weights.h5 file.
 
     Raises:
-        ValueError: if the file lacks one, which Keras would leave as it is.
+        ValueError: if the file lacks a weight, which Keras would leave unchanged.
     """
     for one in network.weights:
         if "float" in one.dtype:
@@ -39,12 +39,10 @@ def arrays(network: Any, path: Path, names: Names | None, *, torch: bool) -> lis
     """Return the arrays of a file in the order of a network's weights.
 
     Args:
-        names: the name in a .safetensors file of a weight of the network, as "block1/conv/kernel";
-            None: the same.
-        torch: whether the file has them in PyTorch's order of axes.
+        names, torch: as `pipeline.models.published.begin` takes them.
 
     Raises:
-        ConfigError: if one is missing, or has another shape.
+        ConfigError: if one is missing, or has a different shape.
     """
     try:
         if path.name.endswith(FILES[0]):
@@ -55,9 +53,9 @@ def arrays(network: Any, path: Path, names: Names | None, *, torch: bool) -> lis
     except Exception as error:
         raise ConfigError(
             f"pretrained={str(path)!r} cannot be used: {type(error).__name__}:"
-            f" {str(error)[:500]}.\nExpected the weights of this network: as save_weights writes"
-            " them (….weights.h5), or a .safetensors file, for which begin(network, names=…,"
-            " torch=…) says how each weight is called there (docs/published-networks.md)."
+            f" {str(error)[:500]}.\nExpected the weights of this network, as save_weights writes"
+            " them (….weights.h5) or in a .safetensors file. If names or axes differ there, use"
+            " begin(network, names=…, torch=…) (docs/published-networks.md)."
         ) from error
 
 
@@ -82,16 +80,16 @@ def _of_safetensors(
             axes = {2: (1, 0), 4: (2, 3, 0, 1) if id(one) in depthwise else (2, 3, 1, 0)}
             array = array.transpose(axes.get(array.ndim, range(array.ndim)))
         if array.shape != tuple(one.shape):
-            raise ValueError(f"{there!r} has {array.shape}, and {here!r} has {tuple(one.shape)}")
+            raise ValueError(f"{there!r} has shape {array.shape}, {here!r} {tuple(one.shape)}")
         found.append(array)
     return found
 
 
 def _safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a .safetensors file: after the length of a header in 8 bytes comes that
-    header, JSON with the type, the shape and the place of each array, and then their bytes.
+    """Return the arrays of a .safetensors file: 8 bytes with the length of a header, the header as
+    JSON with the type, shape and place of each array, then their bytes.
     """
-    import jax.numpy as jnp  # here, since inference may have none
+    import jax.numpy as jnp  # inference may lack it
 
     content = np.memmap(path, np.uint8, "r")
     size = int(content[:8].view("<u8")[0])

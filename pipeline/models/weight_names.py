@@ -1,9 +1,9 @@
-"""Keys of a model's weights: the same in every process, Keras and build, however layers are named.
+"""Keys of a model's weights: the same in every process, Keras version and build.
 
-A key is a place and a name: `2.0.1 encoder/conv1/bias`. The place says which weight it is: layer 2
-of those that hold weights, layer 0 inside it, weight 1 of that one. So two towers of one function
-and layers without a name stay apart, and arrays from elsewhere are matched by place alone
-(`matched`). The name is for people, and for a warm start from another architecture.
+A key is a place and a name: `2.0.1 encoder/conv1/bias`. The place identifies the weight: layer 2 of
+those with weights, layer 0 inside it, weight 1 of that layer. So two towers built by one function
+and layers without a name stay apart, and arrays from elsewhere are matched by place (`matched`).
+The name is for people, and for a warm start from a different architecture.
 """
 
 import re
@@ -17,10 +17,10 @@ from pipeline.models.layer_tree import children
 def keys(model: Any) -> dict[int, str]:
     """Return the key of each weight of a model by the id of its variable, in the model's order.
 
-    A layer that is called or reached twice counts where it comes first.
+    A layer that is used twice counts where it comes first.
 
     Raises:
-        ValueError: if a weight lies in no layer of the model.
+        ValueError: if a weight is in none of the model's layers.
     """
     keys: dict[int, str] = {}
     _add_keys(keys, model, "", "")
@@ -34,11 +34,12 @@ def _add_keys(keys: dict[int, str], layer: Any, place: str, path: str) -> None:
     """Add the keys of a layer's weights.
 
     Args:
-        place: of the layer, with a dot at its end; "" of the model.
-        path: its name and those of the layers that hold it, each with a slash; "" of the model.
+        place: of the layer, ending with a dot; "" for the model.
+        path: the names of the layers around it and its own, each ending with a slash; "" for the
+            model.
     """
-    # A layer that a model holds by a second name too has no place of its own there: versions of
-    # Keras differ in whether they count it.
+    # Keras versions differ in whether they count a layer again that a model has under a second
+    # name. Here it has one place.
     inner, theirs = [], set[int]()
     for child in children(layer):
         held = {id(weight) for weight in child.weights}
@@ -55,15 +56,15 @@ def _add_keys(keys: dict[int, str], layer: Any, place: str, path: str) -> None:
 
 
 def _name(named: Any, kind: str) -> str:
-    """Return the name of a weight or layer, without its number if Keras chose it: that of the class
-    (forward_gru_7, too), and a count over the process.
+    """Return the name of a weight or layer. If Keras chose it (class name and a count over the
+    process, as in forward_gru_7), the count is left out.
     """
     name = re.sub(r"_\d+$", "", named.name)
     return name if name.replace("_", "").endswith(kind) else str(named.name)
 
 
 def _distinct(names: Iterable[str]) -> list[str]:
-    """Return the names, of which the second and later equal ones get a number.
+    """Return the names; repeated ones get a number.
 
     >>> _distinct(["dense", "norm", "dense", "dense", "norm_1"])
     ['dense', 'norm', 'dense_1', 'dense_2', 'norm_1']
@@ -76,8 +77,8 @@ def _distinct(names: Iterable[str]) -> list[str]:
 
 
 def numbered(variables: Sequence[Any]) -> list[str]:
-    """Return keys of an optimizer's variables, or of seeds: number and name. Keras counts these
-    through the process (adam_2/…, dense_12_kernel); their order is what stays the same.
+    """Return keys of an optimizer's variables, or of seeds: number and name. Keras numbers their
+    names over the process (adam_2/…, dense_12_kernel); only their order stays the same.
     """
     names = (re.sub(r"_\d+(?=_|$)", "", one.path.split("/")[-1]) for one in variables)
     return [f"{number} {name}" for number, name in enumerate(names)]
@@ -93,7 +94,7 @@ def name(key: str) -> str:
 
 
 def matched(ours: Iterable[str], arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arrays by our keys where a place is the same, else by their own.
+    """Return arrays by our keys where a place is the same, else by their own keys.
 
     >>> matched(["1.0 dense/kernel"], {"1.0 dense_7/kernel": 0, "2.0 dense_7/bias": 1})
     {'1.0 dense/kernel': 0, '2.0 dense_7/bias': 1}

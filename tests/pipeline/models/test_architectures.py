@@ -83,7 +83,7 @@ WIDE = {"model": "wide_resnet", "model_options": {"k": 1, "n": 1, "kernel_size":
         ({"model_options": {"depth": 3}}, "unexpected .*'depth'"),
         ({"model": "wide_resnet", "model_options": {"k": 3}}, "missing 2 required"),
         ({"model": "strided_resnet", "model_options": {"stride": 0}}, "'stride': 0"),
-        ({"model_options": {"width": 0}}, r"\(line \d+\) ended with ValueError"),
+        ({"model_options": {"width": 0}}, "model='small_cnn' cannot be built: ValueError"),
         ({"model_options": {"width": "4"}}, "width': '4'"),
         ({"model_options": {"dropout": "0.1"}}, "dropout': '0.1'"),
         ({**WIDE, "data": TOO_SMALL}, "height"),

@@ -192,7 +192,7 @@ def test_without_the_internet_a_run_says_so_before_it_reads_anything(small, tmp_
     config = starting(small, "imagenet")
     architectures.build(config)
 
-    said = r"(?s)URL fetch failure.*Turn it on for the train notebook.*mount the file"
+    said = r"(?s)URL fetch failure.*Turn it on for the train notebook.*upload the file"
     with pytest.raises(ConfigError, match=said):
         training.train(config, tmp_path / "nothing", tmp_path / "out", show=lambda line: None)
 

@@ -109,7 +109,7 @@ def test_what_a_drawing_layer_adds_to_the_loss_and_keeps_is_not_lost(tiny, monke
 @pytest.mark.parametrize(
     ("layer", "problem"),
     [
-        (lambda: Louder(name="own"), "a call of its own"),
+        (lambda: Louder(name="own"), "a custom call"),
         (lambda: Around(layers.BatchNormalization(), drawing=True), "a layer that draws"),
         pytest.param(
             lambda: layers.BatchNormalization(renorm=True, name="own"),
