@@ -1,6 +1,8 @@
-"""Benchmark: koshian2/TPU-Benchmark (2018) repeated on the devices that are here, with what it left
-out: images that were really trained, compilation apart, and the accuracy that the time bought.
+"""Benchmark: repeats koshian2/TPU-Benchmark (2018) on this machine's devices, and adds what that
+left out: the images that were really trained on, compilation apart, and the accuracy reached.
 
-Comes in: a config and its images. Goes out: a JSON file per training, and one HTML page of any
-runs. All but `page` travels to Kaggle with the bench notebook (`deploy.bundle`).
+In   a config and its images
+Out  a JSON file per training, and one HTML page about any runs
+
+The bench notebook brings all of it but `page` to Kaggle (`deploy.bundle`).
 """

@@ -1,4 +1,4 @@
-"""The benchmark as `python -m workbench bench` and the bench notebook start it."""
+"""Runs a benchmark for `python -m workbench bench` and for the bench notebook."""
 
 import math
 import re
@@ -17,19 +17,20 @@ from workbench.benchmark import grid, images, measurement
 from workbench.benchmark.grid import PATTERNS
 
 SMALL = {"k": 1, "n": 1, "kernel_size": 3}
-HOURS = 9.0  # Kaggle's cap for a TPU, the least of its machines
-COMPLETE = "complete.json"  # in the output of a session that measured the last of its cells
+HOURS = 9.0  # Kaggle's limit for a TPU session, the shortest of its machines
+COMPLETE = "complete.json"  # in the output of the session that measured the last cell
 Show = Callable[[str], None]
 
 
 class Options(NamedTuple):
-    """What the options mean.
+    """The options of a benchmark.
 
     Attributes:
-        batch, pattern: those of the grid.
+        batch: images per step, of the grid.
+        pattern: numbers of `PATTERNS`, of the grid.
         epochs: of each training.
-        images: to train on at most.
-        minutes: after which no other cell begins.
+        images: most images to train on.
+        minutes: after which no further cell starts.
     """
 
     batch: list[int]
@@ -39,39 +40,31 @@ class Options(NamedTuple):
     minutes: float = math.inf
 
 
-class Range(NamedTuple):
-    """What an option may be: from `least` to `most`, or several of these."""
-
-    example: str
-    least: int = 1
-    most: int = 10**7
-    several: bool = False
-
-
+# An example, the smallest and the largest number. An option with a comma takes several.
 RANGES = {
-    "batch": Range("64,128,256", most=2**16, several=True),
-    "pattern": Range("1,3 or 1..8", most=len(PATTERNS), several=True),
-    "epochs": Range("3", least=2),  # the first compiles
-    "images": Range("10000"),
-    "minutes": Range("60"),
+    "batch": ("64,128,256", 1, 2**16),
+    "pattern": ("1,3 or 1..8", 1, len(PATTERNS)),
+    "epochs": ("3", 2, 10**7),  # the first compiles
+    "images": ("10000", 1, 10**7),
+    "minutes": ("60", 1, 10**7),
 }
 
 
 def read(config: Config, given: Mapping[str, str]) -> Options:
-    """Return what the options mean, before anything is measured.
+    """Return the options, before anything is measured.
 
     Args:
-        given: texts by the names of `workbench.options.BENCH`; "", or not there: the default.
+        given: texts by the names of `workbench.options.BENCH`; "" or missing: the default.
 
     Raises:
-        ConfigError: if an option is not a number, or out of its range.
+        ConfigError: if an option is not a number, or out of range.
     """
     sizes = [config.batch // part for part in (4, 2, 1) if config.batch % part == 0]
     asked: dict[str, Any] = {"batch": sizes, "pattern": [*PATTERNS]}
     for name, text in given.items():
         if text:
             found = numbers(name, text)
-            asked[name] = found if RANGES[name].several else found[0]
+            asked[name] = found if "," in RANGES[name][0] else found[0]
     return Options(**asked)
 
 
@@ -81,8 +74,9 @@ def numbers(name: str, text: str) -> list[int]:
     >>> numbers("pattern", "1..3,8")
     [1, 2, 3, 8]
     """
-    example, least, most, several = RANGES[name]
-    expected = "whole numbers, as 2,4 or 2..4, each" if several else "a whole number"
+    example, least, most = RANGES[name]
+    several = "," in example
+    expected = "whole numbers, such as 2,4 or 2..4, each" if several else "a whole number"
     found = set[int]()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,8})(?:\.\.(\d{1,8}))?\s*", part)
@@ -97,17 +91,17 @@ def numbers(name: str, text: str) -> list[int]:
 
 
 def use_cores(options: Options) -> None:
-    """Let JAX split this CPU into devices that divide each batch. Call it before JAX computes."""
+    """Let JAX split this CPU into devices that divide every batch. Call it before JAX computes."""
     backend.use_every_core(math.gcd(*options.batch))
 
 
 def run(
     config: Config, folder: Path | None, output: Path, options: Options, show: Show
 ) -> dict[str, Any]:
-    """Measure a grid, and return its output folder and how many cells are left.
+    """Measure a grid, and return its output folder and how many cells remain.
 
     Args:
-        folder: of a competition; None: as `workbench.benchmark.images.find` says.
+        folder: of a competition; None: see `workbench.benchmark.images.find`.
         output: gets a file per cell.
 
     Raises:
@@ -117,18 +111,18 @@ def run(
     images.require(config)
     if config.model != "wide_resnet":
         text = ", ".join(f"{name}={value}" for name, value in SMALL.items())
-        show(f"{config.name} has {config.model}; a WideResNet ({text}) is trained in its place")
+        show(f"Training a WideResNet ({text}) instead of {config.model}")
         config = replace(config, model="wide_resnet", model_options=SMALL)
     found, here = images.find(config, folder, show), devices.found()
     count = len(found.train.labels)
     found = found.first(options.images, max(len(found.test.labels) * options.images // count, 1))
-    if here.platform != "cpu":  # where fit computes on one device
+    if here.platform != "cpu":  # there fit computes on one device
         found = found.whole(here.count)
     count, largest = len(found.train.labels), max(options.batch)
     if count < largest:
         raise ConfigError(
-            f"--batch {largest}: there are {count} images to train on.\n"
-            "Give smaller batches, or more images."
+            f"--batch {largest}: there are only {count} images to train on.\n"
+            "Use smaller batches, or more images."
         )
     show(f"Images: {count:,} to train on, {len(found.test.labels):,} to validate; {found.source}")
     cells = grid.cells(options.pattern, options.batch)
@@ -139,11 +133,11 @@ def run(
 
 
 def run_on_kaggle(config: Config, options: Options, output: Path, show: Show) -> None:
-    """Measure in a session of Kaggle what those before it have not, as long as it lasts.
+    """Measure in a Kaggle session what earlier sessions have not, until it ends.
 
     Args:
-        output: gets their cells, too, and `COMPLETE` once no cell is left, so that the next push
-            asks for no session in vain.
+        output: also gets the cells of earlier sessions, and `COMPLETE` once no cell remains: the
+            next push then starts no session.
     """
     inputs, copied = mounts.root() / "input", 0
     for place in mounts.OUTPUTS:
@@ -164,7 +158,7 @@ def run_on_kaggle(config: Config, options: Options, output: Path, show: Show) ->
 
 
 def session_minutes(config: Config) -> float:
-    """Return how long cells may begin: until ten minutes, or a quarter, before a session ends.
+    """Return until when cells may start: ten minutes, or a quarter, before the session ends.
 
     >>> from pipeline import config
     >>> digits = config.load("digits")

@@ -1,7 +1,7 @@
 """The grid: which trainings a benchmark times, and in which order.
 
-The eight patterns and the three feeds are those of koshian2/TPU-Benchmark (2018). Each pattern is
-measured with Keras' fit, as it was there, and with the training of this project.
+The eight patterns and three feeds are those of koshian2/TPU-Benchmark (2018). Each pattern is
+measured with Keras' fit, as there, and with this project's training.
 """
 
 from collections.abc import Iterable
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from itertools import product
 
 FIT, OURS = WAYS = "fit", "ours"
-# How fit gets its images: all of them, the last batch ragged; whole batches alone; or batch by
-# batch from ImageDataGenerator, for images // batch steps. Ours has one feed.
+# How fit gets its images: all of them, the last batch being smaller; whole batches only; or batch
+# by batch from ImageDataGenerator, for images // batch steps. Ours has one feed.
 WHOLE, TRUNCATED, GENERATOR = "whole", "truncated", "generator"
 OWN = "own"
-# What a pattern may have: each epoch ends with the test images; images are shifted by up to an
-# eighth and mirrored; they are PNG files, in a folder per class; four threads load them.
+# Parts of a pattern: each epoch validates on the test images; images are shifted by up to an eighth
+# and mirrored; they are PNG files, in a folder per class; four threads load them.
 VALIDATION, AUGMENTATION, FILES = "validation", "augmentation", "PNG files"
 WORKERS = "4 workers"
-EXTRAS = VALIDATION, AUGMENTATION, FILES, WORKERS, TRUNCATED, GENERATOR  # which may cost time
+EXTRAS = VALIDATION, AUGMENTATION, FILES, WORKERS, TRUNCATED, GENERATOR  # that may cost time
 PATTERNS: dict[int, tuple[str, ...]] = {
     1: (),
     2: (VALIDATION,),
@@ -54,7 +54,7 @@ class Cell:
 
 
 def feeds(pattern: int) -> tuple[str, ...]:
-    """Return the feeds that fit can have, that of 2018 first: files and augmentation need a loader.
+    """Return the feeds that fit can use, that of 2018 first: files and augmentation need a loader.
 
     >>> feeds(2), feeds(3)
     (('whole', 'truncated', 'generator'), ('generator',))
@@ -66,9 +66,9 @@ def feeds(pattern: int) -> tuple[str, ...]:
 def cells(patterns: Iterable[int], batches: Iterable[int]) -> list[Cell]:
     """Return every training of a grid, the most informative first.
 
-    The smallest and the largest batch come first, and both ways of a training after each other, so
-    that an interrupted grid compares them. Ours decodes on every core, so it has no patterns with
-    workers.
+    The smallest and the largest batch come first, and both ways of a training one after the other,
+    so that an interrupted grid compares them. Ours decodes on every core, so it skips the patterns
+    with workers.
 
     >>> [str(cell) for cell in cells([3], [64, 128, 256])][:3]
     ['fit-3-generator-64', 'ours-3-own-64', 'fit-3-generator-256']
@@ -81,7 +81,7 @@ def cells(patterns: Iterable[int], batches: Iterable[int]) -> list[Cell]:
             found.append(Cell(OURS, number, OWN, size))
 
     def place(cell: Cell) -> tuple[int, ...]:
-        """Return how late a cell comes: other feeds last, batches in between before them."""
+        """Return a sort key: other feeds last, batches in between before them."""
         other = cell.feed not in (OWN, feeds(cell.pattern)[0])
         between = cell.batch not in (sizes[0], sizes[-1])
         return other, between, ORDER.index(cell.pattern), cell.batch, WAYS.index(cell.way)

@@ -1,5 +1,5 @@
-"""The images of a benchmark: a competition's, CIFAR-100, or noise of that shape from a seed, which
-serves for throughput only.
+"""The images of a benchmark: a competition's, CIFAR-100, or noise from a seed, which only measures
+throughput.
 """
 
 from collections.abc import Callable
@@ -34,13 +34,13 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Images:
-    """What every cell trains on.
+    """The images that every cell trains on.
 
     Attributes:
-        train, test: to train on, and to validate on.
+        train, test: images to train on and to validate on.
         classes: number of labels.
         real: whether a network can learn from them.
-        source: where they come from, in words.
+        source: a description of where they come from.
     """
 
     train: Part
@@ -50,7 +50,7 @@ class Images:
     source: str
 
     def first(self, train: int, test: int) -> "Images":
-        """Return the first of the images, at most that many of each part."""
+        """Return the first images, at most that many of each part."""
         parts = [(self.train, train), (self.test, test)]
         if all(most >= len(part.labels) for part, most in parts):
             return self
@@ -59,21 +59,21 @@ class Images:
         return replace(self, train=cut[0], test=cut[1], source=source)
 
     def whole(self, count: int) -> "Images":
-        """Return the most that split over that many devices, the ragged batches included."""
+        """Return as many images as split evenly over that many devices, also in the last batch."""
         return self.first(*(len(part.labels) // count * count for part in (self.train, self.test)))
 
 
 def mounted(config: Config) -> bool:
-    """Return whether a competition has the images; Keras has CIFAR-100."""
+    """Return whether the images come from a competition; CIFAR-100 comes from Keras."""
     return config.competition != CIFAR100
 
 
 def require(config: Config) -> None:
-    """Raise `ConfigError` if a config has no images in classes."""
+    """Raise `ConfigError` unless a config is for image classification."""
     if config.target != "classes" or not config.data.images or config.data.numbers:
         raise ConfigError(
-            f"{config.name} has no images in classes; a benchmark expects such a config.\n"
-            "Choose another: --config cifar100_wrn"
+            f"{config.name} is not for image classification, which a benchmark needs.\n"
+            "Choose another config: --config cifar100_wrn"
         )
 
 
@@ -81,9 +81,9 @@ def find(config: Config, folder: Path | None, show: Callable[[str], None]) -> Im
     """Return the images to train on.
 
     Args:
-        config: whose images they are like.
+        config: gives their shape and classes.
         folder: of a competition; a part of its labelled images is held out as in a training. None:
-            CIFAR-100, if the config has its shape and Keras can fetch it; else noise.
+            CIFAR-100, if the config has its shape and Keras can download it; else noise.
 
     Raises:
         DataError: if the folder is not what the config describes.
@@ -103,8 +103,8 @@ def find(config: Config, folder: Path | None, show: Callable[[str], None]) -> Im
 
         try:
             parts = keras.datasets.cifar100.load_data()
-        except Exception as error:  # of a network, in a dozen kinds
-            show(f"Keras does not reach CIFAR-100: {str(error).splitlines()[0][:120]}")
+        except Exception as error:  # network errors of many kinds
+            show(f"Keras cannot download CIFAR-100: {str(error).splitlines()[0][:120]}")
         else:
             train, test = (
                 Part(pixels, labels.reshape(-1).astype(np.int32)) for pixels, labels in parts
@@ -114,7 +114,7 @@ def find(config: Config, folder: Path | None, show: Callable[[str], None]) -> Im
 
 
 def made(shape: tuple[int, ...], classes: int) -> Images:
-    """Return images of noise, from a seed."""
+    """Return noise as images, from a seed."""
     draw = np.random.default_rng(SEED)
     train, test = (
         Part(
@@ -123,7 +123,7 @@ def made(shape: tuple[int, ...], classes: int) -> Images:
         )
         for number in MADE
     )
-    source = f"made from seed {SEED}, for throughput only"
+    source = f"noise from seed {SEED}, for throughput only"
     return Images(train, test, classes, False, source)
 
 

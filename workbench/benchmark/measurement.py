@@ -1,7 +1,7 @@
-"""Measurement: a grid of cells trained on the devices that are here, a JSON file per cell.
+"""Measurement: trains a grid of cells on this machine's devices, a JSON file per cell.
 
-The files lie in the output folder, in a folder per config, devices and whatever else the figures
-depend on. A grid that is given again measures what has no file there.
+The files are in the output folder, in one folder per config, devices and whatever else the figures
+depend on. Measuring a grid again only measures cells without a file.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from workbench.benchmark.images import Images, write
 from workbench.budget import shown
 
 FOLDER = "cells"
-ROOM = 1.2  # of what a cell is expected to take, before the end of the time
+MARGIN = 1.2  # times the expected duration of a cell has to be left before it starts
 # Fields of a config that change no cell.
 UNIMPORTANT = {
     *("name", "competition", "epochs", "folds", "views", "keep", "patience", "handoff", "feed"),
@@ -38,17 +38,17 @@ UNIMPORTANT = {
 
 @dataclass(frozen=True)
 class Measured:
-    """A cell, and what it took.
+    """The measurement of a cell.
 
     Attributes:
-        cell: which.
-        about: devices, versions, config, images: what the figures depend on.
-        date: when, in ISO 8601.
+        cell: which cell.
+        about: what the figures depend on: devices, versions, config, images.
+        date: when it was measured, in ISO 8601.
         before: seconds before its first epoch.
-        epochs: of each its `seconds` with validation and compilation, those of `compiling`, the
-            `images` that were really trained on, the `accuracy` on these meanwhile, how many were
-            `validated`, and the `validation_accuracy`. None if it cannot be trained.
-        reason: why not; "" if it was.
+        epochs: for each its `seconds` with validation and compilation, the seconds of `compiling`,
+            the number of `images` really trained on, the `accuracy` on them, the number of images
+            `validated`, and the `validation_accuracy`. Empty if it could not be trained.
+        reason: why not; "" if it was trained.
     """
 
     cell: Cell
@@ -64,12 +64,12 @@ class Measured:
         return self.before + float(sum(epoch["seconds"] for epoch in self.epochs))
 
     def summary(self) -> dict[str, float]:
-        """Return the benchmark's columns, of a cell that was trained.
+        """Return the benchmark's columns for a trained cell.
 
-        In seconds: `before`, `first`, and of later epochs without compilation `mean` and
-        `deviation`; `late`, the compilation after epoch 1, as of a ragged batch that comes only
-        then; `compiling`, all of it. Of later epochs the mean number of `images`, and of those
-        `validated`; the last training `accuracy`.
+        In seconds: `before`; the `first` epoch; `mean` and `deviation` of later epochs without
+        compilation; `late`, the compilation after epoch 1, such as that of a smaller last batch;
+        `compiling`, all compilation. Also the mean number of `images` and of images `validated` in
+        later epochs, and the last training `accuracy`.
         """
         epochs = pd.DataFrame(self.epochs)
         later = epochs[1:]
@@ -88,7 +88,7 @@ class Measured:
 
     def until(self, accuracy: float) -> dict[str, float]:
         """Return the epochs (`reached`) and `seconds` to a training accuracy, with all compilation;
-        nothing if there are too few, or noise, which teaches no accuracy.
+        {} if it was not reached, or the images are noise.
         """
         seconds = self.before
         for number, epoch in enumerate(self.epochs, start=1):
@@ -102,17 +102,11 @@ def read(path: Path) -> Measured:
     """Return the cell of a file.
 
     Raises:
-        ConfigError: if it is corrupt.
+        ConfigError: if it cannot be read.
     """
-    fix = "Remove it, and give the command again."
-    with reading(path, ConfigError, fix):
-        try:
-            found = json.loads(path.read_bytes())
-            return Measured(**{**found, "cell": Cell(**found["cell"])})
-        except (ValueError, LookupError, TypeError, RecursionError) as error:
-            raise ConfigError(
-                f"{path} is no cell of a benchmark: {type(error).__name__}: {error}.\n{fix}"
-            ) from error
+    with reading(path, ConfigError, "Remove it, and run the command again."):
+        found = json.loads(path.read_bytes())
+        return Measured(**{**found, "cell": Cell(**found["cell"])})
 
 
 def run(
@@ -125,14 +119,14 @@ def run(
     until: float,
     show: Callable[[str], None],
 ) -> int:
-    """Measure the cells that the output folder lacks, and return how many it lacks afterwards.
+    """Measure the cells that are missing in the output folder, and return how many still are.
 
-    What could not be trained is tried again.
+    Cells that could not be trained are tried again.
 
     Args:
         epochs: of each cell.
-        until: time (`time.monotonic`) after which no cell begins that would end later, by what
-            others took.
+        until: time (`time.monotonic`) by which the last cell has to end, as far as earlier cells
+            tell.
 
     Raises:
         DiskError: if nothing can be written.
@@ -149,7 +143,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         files = Path(scratch) / "files"
         for number, cell in enumerate(left, start=1):
-            if time.monotonic() + ROOM * _expected(found.values(), cell) > until:
+            if time.monotonic() + MARGIN * _expected(found.values(), cell) > until:
                 break
             if FILES in PATTERNS[cell.pattern] and not files.exists():
                 show("Writing the images as PNG files")
@@ -163,19 +157,19 @@ def run(
             rest = shown(spent / number * (len(left) - number))
             show(f"{len(found)} of {len(cells)}  {_in_words(measured, took)}; about {rest} left")
     if missing := len(cells) - len(found):
-        show(f"The time is up: {missing} of {len(cells)} cells are left; give the command again")
+        show(f"Time is up: {missing} of {len(cells)} cells remain; run the command again")
     return missing
 
 
 def work(config: Config, images: Images) -> str:
-    """Return what an epoch computes, in words; only rows with the same work are compared."""
+    """Return a description of what an epoch computes; only rows with the same work are compared."""
     options = ", ".join(f"{name}={value}" for name, value in sorted(config.model_options.items()))
     count, *form = images.train.pixels.shape
     return f"{config.model}({options}) on {count:,} images of {'x'.join(map(str, form))}"
 
 
 def folder_name(about: dict[str, Any]) -> str:
-    """Return the folder of the cells with the same `about`, of as many CPU cores as may be.
+    """Return the folder of the cells with the same `about`, for any number of CPU cores.
 
     >>> folder_name({"config": "cifar100_wrn", "devices": "8 x TPU v5 lite (tpu)", "epochs": 3})
     'cifar100-wrn-8-x-tpu-v5-lite-tpu-3-epochs-d2729e38'
@@ -213,12 +207,12 @@ def _measure(
 
     here, precision, before = devices.found(), about["precision"], keras.config.dtype_policy()
     train = training.fit if cell.way == FIT else training.ours
-    # On a CPU fit computes as it does by itself: on one device, with every core.
+    # On a CPU fit uses its default: one device with every core.
     count = 1 if cell.way == FIT and here.platform == "cpu" else here.count
     date = datetime.now(UTC).isoformat(timespec="seconds")
     try:
         if cell.batch % count:
-            raise ConfigError(f"a batch of {cell.batch} does not split over {count} devices")
+            raise ConfigError(f"a batch of {cell.batch} does not split evenly over {count} devices")
         split = keras.distribution.DataParallel() if count > 1 else None
         keras.distribution.set_distribution(split)
         keras.config.set_dtype_policy(precision)
@@ -238,20 +232,20 @@ def _measure(
 
 
 def _in_words(measured: Measured, took: float) -> str:
-    """Return a line about a cell."""
+    """Return one line about a cell."""
     if not measured.epochs:
         return f"{measured.cell!s:24}  n/a: {measured.reason}"
     found = measured.summary()
     return (
-        f"{measured.cell!s:24}  {found['mean']:.2f} s an epoch,"
-        f" {found['images'] / found['mean']:,.0f} images/s, {found['images']:,.0f} images an epoch,"
+        f"{measured.cell!s:24}  {found['images'] / found['mean']:,.0f} images/s,"
+        f" {found['mean']:.2f} s and {found['images']:,.0f} images per epoch,"
         f" {found['compiling']:.1f} s compiling; {took:.0f} s"
     )
 
 
 def _expected(found: Iterable[Measured], cell: Cell) -> float:
-    """Return how many seconds a cell may take: as the slowest of its way and batch; else of its
-    way; 0 if there is none.
+    """Return the seconds that a cell may take: those of the slowest cell of its way and batch, or
+    else of its way; 0 if there is none.
     """
     alike = [one for one in found if one.cell.way == cell.way]
     same = [one for one in alike if one.cell.batch == cell.batch]

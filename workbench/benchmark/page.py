@@ -1,4 +1,4 @@
-"""The page of any runs of the benchmark, beside that of 2018: it stays at home."""
+"""The page about any runs of the benchmark, beside the benchmark of 2018."""
 
 import json
 from collections.abc import Callable, Hashable, Sequence
@@ -21,17 +21,16 @@ from workbench.benchmark import measurement
 from workbench.benchmark.grid import EXTRAS, FIT, OWN, PATTERNS, WHOLE, feeds
 from workbench.benchmark.measurement import FOLDER, Measured
 from workbench.pages import html
-from workbench.plan import accelerators
 
 FILE, PATTERN, ACCURACY = "bench.html", 3, 0.5
-# Seconds that koshian2/TPU-Benchmark measured, from its result.md and result_appendix.md: a TPU
-# v2-8 and an unnamed GPU of Colab; in another session pattern 1 with each feed.
+# Seconds from the result.md and result_appendix.md of koshian2/TPU-Benchmark: a TPU v2-8 and an
+# unnamed GPU on Colab; pattern 1 with each feed is from a different session.
 PUBLISHED = Path(__file__).with_name("published.csv")
 WORK = "wide_resnet(k=7, kernel_size=7, n=4) on 50,000 images of 32x32x3"
 IMAGES = 50_000
 TOTAL = 20  # epochs, as in 2018
-EPOCHS = (10, 20, 50, 100, 200, 500, 1000, 2000)  # whose seconds are drawn
-# Titles and forms of the columns of a table; others have their own name, and are ratios.
+EPOCHS = (10, 20, 50, 100, 200, 500, 1000, 2000)  # in the second plot
+# Titles and formats of a table's columns; other columns have their own name, and are ratios.
 COLUMNS = {
     "label": ("device and way", "{}"),
     "precision": ("precision", "{}"),
@@ -49,7 +48,6 @@ COLUMNS = {
     "accuracy": ("accuracy", "{:.3f}"),
     "reached": ("epochs", "{:.0f}"),
     "seconds": ("seconds", "{:,.1f}"),
-    "quota": ("of a week's quota", "{:.2%}"),
 }
 EVERY = ("name", *[*COLUMNS][4:14])
 RATIO = "{:.2f}"
@@ -63,29 +61,29 @@ def write(
     pattern: int = 0,
     accuracy: float = ACCURACY,
 ) -> dict[str, Any]:
-    """Write the page and its picture, and return their paths and what was compared.
+    """Write the page and its picture, and return their paths and the comparison.
 
     Args:
-        folders: with the cells of runs, of any devices; none: the benchmark of 2018 alone.
+        folders: with the cells of runs, on any devices; none: only the benchmark of 2018.
         output: gets bench.html and bench.png.
-        pattern: that is compared; 0: the benchmark's headline, or the first that was measured.
-        accuracy: on the training images, to which the times are compared.
+        pattern: to compare; 0: the benchmark's headline, or the first that was measured.
+        accuracy: training accuracy to which times are compared.
 
     Raises:
-        ConfigError: if a folder has no cells, no run has the pattern, or the accuracy is not a
-            share.
+        ConfigError: if a folder has no cells, no run has the pattern, or the accuracy is not
+            between 0 and 1.
         DiskError: if nothing can be written.
     """
     if not 0 < accuracy < 1:
-        raise ConfigError(f"--accuracy {accuracy:g}: expected a share, as 0.9.\nCorrect it.")
+        raise ConfigError(f"--accuracy {accuracy:g}: expected 0 to 1.\nFor example: --accuracy 0.9")
     measured = read(folders)
     rows = table(measured, accuracy)
     there = sorted({*rows["pattern"][~rows["old"]]})
     chosen = pattern or (PATTERN if PATTERN in there or not there else there[0])
     if there and chosen not in there:
         raise ConfigError(
-            f"--pattern {chosen}: these runs measured {', '.join(map(str, there))} alone.\n"
-            "Give one of them, or leave the option out."
+            f"--pattern {chosen}: these runs measured only {', '.join(map(str, there))}.\n"
+            "Use one of them, or leave the option out."
         )
     work = rows[rows["pattern"] == chosen]["work"].iloc[0]
     alike = rows[rows["work"] == work]
@@ -107,7 +105,7 @@ def write(
         accuracy=f"{accuracy:g}",
         about=dict.fromkeys(_about(one) for one in measured),
         compared=_shown(compared, *compared),
-        reached=_shown(reached, "name", "reached", "seconds", "quota"),
+        reached=_shown(reached, "name", "reached", "seconds"),
         more=_shown(more(rows), "label", *EXTRAS),
         rows=_shown(rows, *EVERY),
     )
@@ -124,17 +122,17 @@ def write(
 
 
 def read(folders: Sequence[Path]) -> list[Measured]:
-    """Return the cells of any runs; of two trainings of one cell the newer one.
+    """Return the cells of any runs; of two measurements of one cell the newer one.
 
     Raises:
-        ConfigError: if a folder has none, or a file is corrupt.
+        ConfigError: if a folder has none.
     """
     found: list[Measured] = []
     for folder in folders:
         paths = sorted((folder / FOLDER).glob("*/*.json"))
         if not paths:
             raise ConfigError(
-                f"{folder} holds no {FOLDER}/DEVICES/*.json; expected the output of a bench.\n"
+                f"{folder} contains no {FOLDER}/DEVICES/*.json; expected the output of bench.\n"
                 "Correct the path, or measure: python -m workbench bench --config C --output DIR"
             )
         found += map(measurement.read, paths)
@@ -147,8 +145,8 @@ def table(measured: Sequence[Measured], accuracy: float) -> pd.DataFrame:
     """Return a row per training of these cells and of 2018.
 
     The columns are those of `about`, `Cell`, `Measured.summary` and `Measured.until`; `image`:
-    seconds per image, from the second epoch on; `quota`: the share of a week's quota that `seconds`
-    take; `old`: of 2018, where images are those that an epoch was meant to have.
+    seconds per image, from the second epoch on; `old`: whether it is of 2018, where images are the
+    number that an epoch was meant to have.
     """
     records = [
         one.about | asdict(one.cell) | one.summary() | one.until(accuracy) | {"old": False}
@@ -165,7 +163,6 @@ def table(measured: Sequence[Measured], accuracy: float) -> pd.DataFrame:
     rows["image"] = rows["mean"] / rows["images"]
     rows["rate"] = 1 / rows["image"]
     rows["total"] = rows[["before", "first", "late"]].sum(axis=1) + rows["mean"] * (TOTAL - 1)
-    rows["quota"] = rows["seconds"] / 3600 / rows["devices"].map(_weekly_hours)
     made = np.where(rows["real"], "", ", made images")
     rows["label"] = rows["devices"] + ", " + rows["config"] + ": " + rows["way"] + made
     feed = np.where(rows["way"] == FIT, ", " + rows["feed"], "")
@@ -178,8 +175,8 @@ def compare(rows: pd.DataFrame, accuracy: float) -> pd.DataFrame:
     """Return how many times as long each device and way takes as the fastest.
 
     Args:
-        rows: of `table`, of one work and pattern with its main feed.
-        accuracy: to which `seconds` lead.
+        rows: rows of `table` with the same work and pattern, and its main feed.
+        accuracy: that `seconds` reach.
     """
     best = rows.sort_values("image").groupby("label", sort=False).head(1).set_index("label")
     columns = {"image at best batch": best["image"]}
@@ -194,7 +191,7 @@ def compare(rows: pd.DataFrame, accuracy: float) -> pd.DataFrame:
 
 
 def more(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return how many times as long an image takes with each of `EXTRAS` as without: the median
+    """Return how many times as long an image takes with each of `EXTRAS` as without it: the median
     over batches and patterns, a row per device and way.
     """
     found = []
@@ -208,7 +205,7 @@ def more(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _extras(row: dict[Hashable, Any]) -> set[str]:
-    """Return which of `EXTRAS` a row has: those of its pattern, and a feed that is not usual."""
+    """Return which of `EXTRAS` a row has: those of its pattern, and an unusual feed."""
     return {*PATTERNS[row["pattern"]], row["feed"]} - {feeds(row["pattern"])[0], OWN}
 
 
@@ -216,14 +213,8 @@ def _named(pattern: int) -> str:
     return ", ".join(PATTERNS[pattern]) or "training alone"
 
 
-def _weekly_hours(device: str) -> float:
-    """Return the hours of a week's quota of Kaggle for such devices; NaN where there is none."""
-    runtime = accelerators.RUNTIMES.get(accelerators.named(device))
-    return (runtime and runtime.weekly_hours) or np.nan
-
-
 def _shown(rows: pd.DataFrame, *columns: str) -> dict[str, Any]:
-    """Return the head and the cells of a table."""
+    """Return head and cells of a table."""
     forms = {name: COLUMNS.get(name, (name, RATIO)) for name in columns}
     cells = [
         ["—" if pd.isna(row[name]) else forms[name][1].format(row[name]) for name in columns]
@@ -233,7 +224,7 @@ def _shown(rows: pd.DataFrame, *columns: str) -> dict[str, Any]:
 
 
 def _draw(rows: pd.DataFrame, path: Path) -> None:
-    """Draw an epoch by batch, and whole trainings."""
+    """Draw the seconds of an epoch by batch, and of whole trainings."""
     figure, (later, totals) = plt.subplots(1, 2, figsize=(10, 5), layout="constrained")
     sizes = sorted({*rows["batch"]})
     for label, series in rows.sort_values("batch").groupby("label"):
@@ -252,7 +243,7 @@ def _draw(rows: pd.DataFrame, path: Path) -> None:
 
 
 def _about(one: Measured) -> str:
-    """Return what the figures of a run depend on, or why a cell was not trained."""
+    """Return what a run's figures depend on, or why a cell was not trained."""
     about = one.about
     if not one.epochs:
         return f"n/a: {one.cell}: {one.reason}"
@@ -267,19 +258,19 @@ def _advice(rows: pd.DataFrame, reached: pd.DataFrame, accuracy: float) -> str:
     """Return which training was the fastest, as far as these rows show it.
 
     Args:
-        rows: that were measured, of the same work.
-        reached: those that reached the accuracy, the fastest first.
+        rows: measured rows with the same work.
+        reached: rows that reached the accuracy, the fastest first.
     """
     if rows.empty:
         return "Nothing was measured; these are the figures of 2018."
     if reached.empty:
         row = rows.nsmallest(1, "image").iloc[0]
         return (
-            f"The most images per second were those of {row['name']}: {row['rate']:,.0f}. How long"
-            f" a training takes to an accuracy of {accuracy:g} is not known from these runs."
+            f"{row['name']} had the most images per second: {row['rate']:,.0f}. These runs do not"
+            f" show how long a training takes to reach an accuracy of {accuracy:g}."
         )
     row, devices = reached.iloc[0], ", ".join(sorted({*rows["devices"]}))
     return (
-        f"Of {devices}, the fastest to an accuracy of {accuracy:g} was {row['name']}:"
+        f"The fastest to an accuracy of {accuracy:g}, of {devices}, was {row['name']}:"
         f" {row['seconds']:,.1f} s with all compilation, in epoch {row['reached']:.0f}."
     )

@@ -1,9 +1,9 @@
-"""One training, timed by epochs: Keras' fit as in 2018, or the training of this project.
+"""One training, timed by epochs: Keras' fit as in 2018, or this project's training.
 
-Both train the network of the config. Fit has Adam at its default rate, categorical cross-entropy
-and BatchNorm's default momentum, and divides images by 255 on the host. Its `ImageDataGenerator` is
-the one that Keras still has; the four workers are threads, since a process that has JAX cannot be
-forked. Ours takes everything else of the config, and saves nothing.
+Both train the config's network. Fit uses Adam at its default rate, categorical cross-entropy and
+BatchNorm's default momentum, and divides images by 255 on the host. `ImageDataGenerator` is the one
+that TensorFlow still has; the four workers are threads, because a process with JAX cannot fork.
+Ours follows the rest of the config, and saves nothing.
 """
 
 import time
@@ -34,16 +34,16 @@ from workbench.benchmark import grid
 from workbench.benchmark.grid import PATTERNS, Cell
 from workbench.benchmark.images import Images, Part
 
-SHIFT = 4 / 32  # of a side, by the augmentation of 2018
-VALIDATES = 32  # images per batch where its loader validates arrays: the batch was left out
+SHIFT = 4 / 32  # of a side, as in 2018
+VALIDATES = 32  # images per batch when its loader validates arrays: the default, as in 2018
 BATCHNORM_MOMENTUM = 0.99  # Keras' default
-UNIT = "relay_image_to_unit"  # the layer of `architectures` after which images are from 0 to 1
+UNIT = "relay_image_to_unit"  # the layer of `architectures` that scales images to 0 to 1
 COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
-@cache  # JAX keeps a listener for ever, so there is one
+@cache  # JAX never removes a listener, so there is only one
 def compilations() -> list[float]:
-    """Return the list that gets the seconds of each compilation in this process from now on."""
+    """Return a list that gets the seconds of each compilation in this process from now on."""
     found: list[float] = []
 
     def heard(event: str, duration_secs: float, **_: str | int) -> None:
@@ -55,11 +55,11 @@ def compilations() -> list[float]:
 
 
 class Clock:
-    """Times a training from now on.
+    """Times a training, from its creation on.
 
     Attributes:
         before: seconds until the first epoch: to build the network and read the images.
-        epochs: in order, as `Measured` has them.
+        epochs: as in `Measured`.
     """
 
     def __init__(self) -> None:
@@ -67,15 +67,15 @@ class Clock:
         self._began, self._compiled = time.monotonic(), sum(compilations())
 
     def start(self) -> None:
-        """Begin the first epoch."""
+        """Start the first epoch."""
         self.before = self._lap()["seconds"]
 
     def end(self, **counted: float | None) -> None:
-        """End an epoch, in which so much was counted, and begin the next one."""
+        """End an epoch with these counts, and start the next one."""
         self.epochs.append(self._lap() | counted)
 
     def _lap(self) -> dict[str, Any]:
-        """Return the seconds since the last lap, and those of them in which programs compiled."""
+        """Return the seconds since the last lap, and how many of them compiled programs."""
         began, compiled = self._began, self._compiled
         self._began, self._compiled = time.monotonic(), sum(compilations())
         return {"seconds": self._began - began, "compiling": self._compiled - compiled}
@@ -85,7 +85,7 @@ class Clock:
 
 
 class Count(keras.metrics.Sum):  # type: ignore[misc]
-    """How many examples the devices were given."""
+    """The number of examples that the devices got."""
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Count a batch."""
@@ -93,18 +93,18 @@ class Count(keras.metrics.Sum):  # type: ignore[misc]
 
 
 class Endless(keras.utils.PyDataset):  # type: ignore[misc]
-    """A loader's batches, pass after pass, as fit took them in 2018: an epoch of fewer steps begins
+    """A loader's batches, pass after pass, as fit took them in 2018: an epoch of fewer steps starts
     where the last one ended. Keras 3 would end the second epoch with the first pass.
     """
 
-    num_batches = None  # there is no last one
+    num_batches = None  # unlimited
 
     def __init__(self, loader: Any, workers: int) -> None:
         super().__init__(workers=workers)
         self._loader = loader
 
     def __getitem__(self, index: int) -> Any:
-        """Return the next batch, to one thread at a time."""
+        """Return the next batch, for one thread at a time."""
         return next(self._loader)
 
 
@@ -112,7 +112,7 @@ def fit(cell: Cell, images: Images, files: Path, config: Config, epochs: int) ->
     """Train the config's network with Keras' fit.
 
     Args:
-        files: a folder with the images as PNG files, for a pattern that has these.
+        files: a folder with the images as PNG files, for a pattern that reads files.
     """
     clock = Clock()
     keras.utils.set_random_seed(config.seed)
@@ -164,7 +164,7 @@ def _loaded(cell: Cell, images: Images, files: Path) -> dict[str, Any]:
         if grid.FILES not in pattern:
             labels = keras.utils.to_categorical(part.labels, images.classes)
             return loader.flow(part.pixels, labels, batch_size=batch)
-        with redirect_stdout(StringIO()):  # it prints how many it found, for each cell
+        with redirect_stdout(StringIO()):  # it prints how many files it found, for each cell
             return loader.flow_from_directory(
                 str(files / name),
                 target_size=(height, width),
@@ -180,7 +180,7 @@ def _loaded(cell: Cell, images: Images, files: Path) -> dict[str, Any]:
         "steps_per_epoch": len(images.train.labels) // batch,
     }
     if grid.VALIDATION in pattern:
-        # As many steps as there are of the training's batch, whatever the size of its own.
+        # As many steps as with the training's batch, whatever its own batch.
         test = load("test", images.test, batch if grid.FILES in pattern else min(VALIDATES, batch))
         steps = max(len(images.test.labels) // batch, 1)
         test.workers = workers
@@ -192,10 +192,10 @@ def _loaded(cell: Cell, images: Images, files: Path) -> dict[str, Any]:
 
 
 def ours(cell: Cell, images: Images, files: Path, config: Config, epochs: int) -> Clock:
-    """Train the config as a cell has it.
+    """Train the config with the settings of a cell.
 
-    An epoch ends with the step that reaches the last of its images; every batch is whole, so the
-    next epoch begins with the next one's images.
+    An epoch ends with the step that reaches its last image. Every batch is whole, so that step also
+    has images of the next epoch.
 
     Args:
         files: as `fit` takes it.
@@ -240,9 +240,7 @@ def ours(cell: Cell, images: Images, files: Path, config: Config, epochs: int) -
 
 
 def of_cell(config: Config, cell: Cell, epochs: int) -> Config:
-    """Return the config that a cell trains: its network and optimizer, with the cell's batch and
-    augmentation.
-    """
+    """Return the config with the batch, augmentation and epochs of a cell."""
     plain: dict[str, Any] = {one.name: one.default for one in fields(Data)}
     change = {name: plain[name] for name in AUGMENTATIONS}
     if grid.AUGMENTATION in PATTERNS[cell.pattern]:
@@ -274,7 +272,7 @@ def _validated(step: TrainStep, state: TrainState, part: Part) -> float:
     params, buffers = step.layout.for_inference(state)
     size, right = step.micro_batch * step.replicas, list[Any]()
     for number, (pixels, real) in enumerate(padded(part.pixels, size)):
-        labels = np.resize(part.labels[number * size :], size)  # those of padding do not count
+        labels = np.resize(part.labels[number * size :], size)  # padding does not count
         placed = replicas.put(step.mesh, pixels, labels)
         right.append(step.evaluate(params, buffers, *placed, real)[1])
         if len(right) > EVALUATIONS:
