@@ -1,6 +1,6 @@
-"""Charts, drawn by matplotlib as SVG inside a page, with the page's colours and fonts.
+"""Charts that matplotlib draws as SVG inside a page, with the page's colours and fonts.
 
-No chart shows a text of the run: labels belong to tables.
+No chart shows text from the run: labels belong in tables.
 """
 
 import io
@@ -19,14 +19,14 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from workbench.pages.statistics import Calibration, wilson
 
-POINTS = 1500  # of a scatter plot: more make the page large and the plot no clearer
+POINTS = 1500  # of a scatter plot: more enlarge the page without making it clearer
 # Inches, for three and for two charts in a row; the page makes each as wide as its column.
 SMALL, WIDE, LARGE = (3.7, 2.6), (4.8, 2.8), (4.8, 4.4)
-# Stand-ins for the page's colours, which differ by day and by night.
+# Placeholders for the page's colours, which differ between light and dark.
 INK, RULE, TRAIN, HELD = "#010101", "#020202", "#030303", "#040404"
 PAGE = {INK: "var(--soft)", RULE: "var(--rule)", TRAIN: "var(--train)", HELD: "var(--held)"}
 STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text: it can be searched, and the browser chooses a font
+    "svg.fonttype": "none",  # text stays text: searchable, in the browser's font
     "font.size": 9,
     "axes.grid": True,
     "axes.grid.axis": "y",
@@ -53,10 +53,11 @@ class Chart:
 
 @contextmanager
 def _drawn(label: str, below: str, size: tuple[float, float] = SMALL) -> Iterator[Chart]:
-    """Give a chart to draw on, and make its <svg>.
+    """Yield a chart to draw on, and make its <svg>.
 
     Args:
-        label: for a reader who does not see the chart. below: the name of the axis.
+        label: describes the chart for screen readers.
+        below: the name of the axis.
         size: in inches.
     """
     chart = Chart()
@@ -69,8 +70,8 @@ def _drawn(label: str, below: str, size: tuple[float, float] = SMALL) -> Iterato
 
 
 def curves(histories: Sequence[pd.DataFrame], name: str) -> Markup:
-    """Draw a measure of training and validation by epoch: of one run, or a thin line for each fold
-    and a thick one for their mean.
+    """Draw a measure of training and validation by epoch: one run, or a thin line per fold and a
+    thick one for their mean.
 
     Args:
         histories: with the columns `epoch`, `name` and `validation_<name>`.
@@ -107,7 +108,7 @@ def rate(histories: Sequence[pd.DataFrame]) -> Markup:
 
 
 def throughput(lines: Sequence[Sequence[Mapping[str, float]]], noun: str) -> Markup:
-    """Draw images, or what examples are called, per second by step, a line for each fold."""
+    """Draw images (or other examples) per second by step, a line per fold."""
     with _drawn(f"{noun} per second by step", "step", WIDE) as chart:
         most = max(line["images_per_second"] for fold in lines for line in fold)
         for fold in lines:
@@ -123,12 +124,13 @@ def intervals(
     words: Callable[[float], str],
     below: str,
 ) -> Markup:
-    """Draw a bar from least to most for each row, a mark at the usual value, on a log scale, and a
-    ring where it came out.
+    """Draw a bar from least to most for each row on a log scale, with a mark at the usual value and
+    a ring at the measured one.
 
     Args:
-        rows: name, least, usual, most, all above 0, and what it was; None: not known.
-        ticks: where the axis has a mark, if that is within. words: for them.
+        rows: name, least, usual, most, all above 0, and the measured value; None: unknown.
+        ticks: possible ticks of the axis.
+        words: formats a tick.
         below: the name of the axis.
     """
     ends = [value for _, *values in rows for value in values if value is not None]
@@ -153,8 +155,8 @@ def intervals(
 
 
 def reliability(found: Calibration) -> Markup:
-    """Draw the share of right predictions by confidence, with 95 % intervals, and the rows of each
-    bin below.
+    """Draw the share of right predictions by confidence with 95 % intervals, and below it the rows
+    per bin.
     """
     bins = found.bins
     right = (bins["accuracy"] * bins["rows"]).round().astype(int)
@@ -177,7 +179,7 @@ def reliability(found: Calibration) -> Markup:
 
 
 def scatter(labels: np.ndarray, predictions: np.ndarray) -> Markup:
-    """Draw predicted against true values, of at most `POINTS` rows."""
+    """Draw predicted against true values for at most `POINTS` rows."""
     with _drawn("predicted against true values", "true", LARGE) as chart:
         rows = sample(len(labels))
         ends = [min(labels.min(), predictions.min()), max(labels.max(), predictions.max())]
@@ -191,11 +193,11 @@ def scatter(labels: np.ndarray, predictions: np.ndarray) -> Markup:
 def score_line(
     numbers: np.ndarray, marks: Sequence[str], line: tuple[float, float], name: str
 ) -> Markup:
-    """Draw given against local scores, with their errors, and a line.
+    """Draw given against local scores with their errors, and a line.
 
     Args:
-        numbers: local scores, given ones, the errors of both, float (4, n).
-        marks: a number for each run that is off the line; "" for any other.
+        numbers: local scores, given scores, and the errors of both, float (4, n).
+        marks: the number of each run that is off the line; "" for the others.
         line: slope and intercept.
         name: of the given scores.
     """
@@ -211,12 +213,12 @@ def score_line(
 
 
 def histogram(values: np.ndarray, below: str = "value", *, zero: bool = False) -> Markup:
-    """Draw how many rows have about which value.
+    """Draw the number of rows by value.
 
     Args:
         values: float (n,).
         below: the name of the axis.
-        zero: mark where 0 is.
+        zero: whether to mark 0.
     """
     with _drawn(f"number of rows by {below}", below, LARGE) as chart:
         counts, edges = np.histogram(values, bins=min(max(int(len(values) ** 0.5), 5), 40))
@@ -228,7 +230,7 @@ def histogram(values: np.ndarray, below: str = "value", *, zero: bool = False) -
 
 
 def sample(rows: int) -> np.ndarray:
-    """Return the rows that a scatter plot shows: all, or `POINTS` at equal distances.
+    """Return the rows that a scatter plot shows: all, or `POINTS` evenly spaced ones.
 
     >>> len(sample(10)), len(sample(10**6))
     (10, 1500)
@@ -237,7 +239,7 @@ def sample(rows: int) -> np.ndarray:
 
 
 def _line(axis: Axes, places: Any, values: Any, **look: Any) -> None:
-    """Draw a line, which of one point would not be visible."""
+    """Draw a line, or a dot if there is only one point."""
     axis.plot(places, values, marker="o" if len(values) == 1 else None, **look)
 
 
@@ -245,12 +247,12 @@ def _format(axis: Axes, below: str) -> None:
     axis.set_xlabel(below)
     axis.margins(x=0.02)
     for one in (axis.xaxis, axis.yaxis):
-        # No "1e-3" in a corner, and no mathematics, for which matplotlib brings its own fonts.
+        # No "1e-3" in a corner, and no math text, which would need matplotlib's own fonts.
         one.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", "−")))
 
 
 def _inline(figure: Figure, label: str) -> Markup:
-    """Return a figure as an <svg> of the page, in the page's colours."""
+    """Return a figure as an <svg> in the page's colours."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     _, _, svg = buffer.getvalue().partition("<svg ")

@@ -1,7 +1,7 @@
-"""One HTML file that needs nothing beside itself: no script, no font, no request.
+"""One self-contained HTML file: no scripts, fonts or requests.
 
-The templates are Jinja2's. They escape every text that is not markup already, and their policy
-lets a browser run and fetch nothing.
+Jinja2's templates escape every text that is not markup already. The page's policy forbids the
+browser to run or fetch anything.
 """
 
 import base64
@@ -15,12 +15,12 @@ from markupsafe import Markup
 from PIL import Image
 
 LONG = 80  # characters
-SMALL = 64  # pixels: the browser enlarges a picture up to this size without smoothing
+SMALL = 64  # pixels: browsers enlarge pictures up to this size without smoothing
 
 
 def quoted(value: object, most: int = LONG) -> Markup:
-    """Return a text from a file, shortened to `most` characters, in a <bdi>: it cannot change the
-    direction of the text around it. Markup stays as it is.
+    """Return a text from a file, shortened to `most` characters, in a <bdi>, so that it cannot
+    change the direction of the text around it. Markup stays unchanged.
 
     >>> quoted("<b>")
     Markup('<bdi>&lt;b&gt;</bdi>')
@@ -38,7 +38,7 @@ def picture(pixels: np.ndarray, alt: str) -> Markup:
 
     Args:
         pixels: uint8 (height, width, 1 or 3).
-        alt: what the image is, for a reader who does not see it.
+        alt: describes the image for screen readers.
     """
     packed = io.BytesIO()
     image = Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels)
@@ -55,10 +55,10 @@ def render(template: str, title: str, **values: Any) -> bytes:
     Args:
         template: a path below workbench/.
         title: of the window.
-        values: what the template shows, by name.
+        values: the template's values by name.
     """
     page = ENVIRONMENT.get_template(template).render(title=title, **values)
-    return page.encode(errors="replace")  # half of a surrogate pair is no text
+    return page.encode(errors="replace")  # half a surrogate pair has no encoding
 
 
 ENVIRONMENT = Environment(

@@ -1,7 +1,7 @@
-"""How good a model's predictions of its validation rows are, and how sure that is.
+"""How good a model's predictions on its validation rows are, and how certain that is.
 
-In   labels, predictions, probabilities, as arrays
-Out  `Estimate`s with 95 % intervals, measures of each class, confusions, calibration, losses
+In   labels, predictions and probabilities as arrays
+Out  `Estimate`s with 95 % intervals, measures per class, confusions, calibration, losses
 """
 
 import math
@@ -12,19 +12,19 @@ import pandas as pd
 from scipy.stats import binomtest, norm  # type: ignore[import-untyped]
 from sklearn.metrics import precision_recall_fscore_support, r2_score
 
-Z = float(norm.ppf(0.975))  # 95 % of a normal distribution lie within so many standard deviations
+Z = float(
+    norm.ppf(0.975)
+)  # standard deviations around the mean of a normal distribution that contain 95 %
 BINS = 15  # of confidence, as in Guo et al., 2017
 RESAMPLES = 300
-# A smaller probability counts as this one: float32 resolves nothing below it, and one row would
-# outweigh all the others.
+# Smaller probabilities count as this one: float32 does not resolve them near 1, and a single row
+# would outweigh all others.
 LEAST = 1e-7
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its 95 % interval, `low` to `high`. `how`: what the interval was computed from,
-    in words.
-    """
+    """A number with its 95 % interval, `low` to `high`; `how` describes how this was computed."""
 
     name: str
     value: float
@@ -35,11 +35,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How often the model is right at each confidence.
+    """How often a model is right at each confidence.
 
     Attributes:
-        bins: the bins that hold rows: `low` and `high` end, number of `rows`, mean `confidence`,
-            and `accuracy`.
+        bins: the bins with rows: `low` and `high` end, number of `rows`, mean `confidence` and
+            `accuracy`.
         error: the expected calibration error: the mean of |accuracy - confidence| over the bins,
             weighted by rows.
     """
@@ -55,7 +55,7 @@ def accuracy(right: np.ndarray) -> Estimate:
 
 
 def wilson(right: int, rows: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share, which also holds near 0 and 1; Wilson, 1927.
+    """Return the 95 % interval of a share, valid near 0 and 1 too (Wilson, 1927).
 
     >>> tuple(round(end, 3) for end in wilson(0, 10))
     (0.0, 0.278)
@@ -68,8 +68,8 @@ def by_class(truth: np.ndarray, chosen: np.ndarray, number: int) -> pd.DataFrame
     """Return `precision`, `recall`, `f1` and `rows` of each class or label, NaN where undefined.
 
     Args:
-        truth: class numbers, int (n,); of several labels bool (n, number).
-        chosen: the same of the predictions.
+        truth: class numbers, int (n,); for several labels bool (n, number).
+        chosen: the predictions, in the same form.
     """
     with np.errstate(invalid="ignore"):
         measures = precision_recall_fscore_support(
@@ -80,8 +80,8 @@ def by_class(truth: np.ndarray, chosen: np.ndarray, number: int) -> pd.DataFrame
 
 
 def confusions(labels: np.ndarray, predictions: np.ndarray) -> pd.DataFrame:
-    """Return which `prediction` was made instead of which `label`, and how many `times`, the most
-    frequent first.
+    """Return each `prediction` made instead of a `label`, and how many `times`, the most frequent
+    first.
     """
     pairs = pd.DataFrame({"label": labels, "prediction": predictions})
     counts = pairs[labels != predictions].value_counts().reset_index(name="times")
@@ -93,7 +93,7 @@ def confusions(labels: np.ndarray, predictions: np.ndarray) -> pd.DataFrame:
 
 def calibration(confidence: np.ndarray, right: np.ndarray) -> Calibration:
     """Return how often rows are right by confidence, in bins of equal width that include their
-    upper end; Guo et al., 2017, arXiv 1706.04599.
+    upper end (Guo et al., 2017, arXiv 1706.04599).
 
     Args:
         confidence: float (n,), 0 to 1.
@@ -114,14 +114,14 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> Calibration:
 
 
 def cross_entropy(probabilities: np.ndarray) -> np.ndarray:
-    """Return the loss where the truth got these probabilities."""
+    """Return the losses, given the probabilities of the true labels."""
     return np.asarray(-np.log(np.maximum(probabilities.astype(np.float64), LEAST)))
 
 
 def regression(labels: np.ndarray, predictions: np.ndarray) -> tuple[Estimate, dict[str, float]]:
-    """Return the root mean squared error, and other measures.
+    """Return the root mean squared error and other measures.
 
-    The interval takes the mean of the squares to be normally distributed. With few rows or extreme
+    The interval assumes that the mean square is normally distributed. With few rows or extreme
     outliers it is too narrow.
 
     >>> regression(np.array([1.0, 2.0]), np.array([1.0, 4.0]))[1]
@@ -146,12 +146,12 @@ def regression(labels: np.ndarray, predictions: np.ndarray) -> tuple[Estimate, d
 
 
 def multilabel(truth: np.ndarray, chosen: np.ndarray) -> Estimate:
-    """Return the mean F1 of the labels, with an interval from resampled rows. A label that no row
-    has and no prediction chooses is left out.
+    """Return the mean F1 of the labels, with an interval from resampled rows. A label that neither
+    rows nor predictions have is left out.
 
     Args:
         truth: bool (n, labels).
-        chosen: the same.
+        chosen: the predictions, likewise.
     """
     parts = np.stack([truth & chosen, truth, chosen]).astype(np.float64)
 

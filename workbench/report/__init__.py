@@ -1,4 +1,5 @@
-"""One HTML page of a training.
+"""One HTML page about a training.
 
-Comes in: the output of a training. Goes out: `report.html`.
+In   the output of a training
+Out  `report.html`
 """

@@ -1,6 +1,6 @@
-"""The report of a run: one HTML page that needs nothing beside itself.
+"""The report of a run: one self-contained HTML page.
 
-In   what a training wrote to its folder (`workbench.report.run_results`), complete or not
+In   what a complete or partial training wrote (`workbench.report.run_results`)
 Out  report.html
 """
 
@@ -16,6 +16,7 @@ from pipeline.errors import PipelineError, ReportError
 from pipeline.evaluate import held_out_rows
 from pipeline.figures.training_figures import phases
 from pipeline.train.progress_log import INPUT_BOUND
+from workbench.budget import shown
 from workbench.pages import charts
 from workbench.pages.html import quoted, render
 from workbench.report import plan_comparison, run_results, sections
@@ -25,7 +26,7 @@ from workbench.report.sections import Predictions, number
 FILE = "report.html"
 # The metrics whose intervals `workbench.pages.statistics` estimates, by its names for them.
 ESTIMATED = {"accuracy": "accuracy", "rmse": "root mean squared error"}
-TOLERANCE = 1e-4  # between the manifest's accuracy and that of the same run's validation.csv
+TOLERANCE = 1e-4  # between the accuracies in the manifest and in the same run's validation.csv
 
 
 def write(output: Path, *, title: str | None = None, page: Path | None = None) -> Path:
@@ -33,21 +34,21 @@ def write(output: Path, *, title: str | None = None, page: Path | None = None) -
 
     Args:
         output: the folder of a training.
-        title: of the page; None takes the config's name.
-        page: the file to write; None takes report.html in `output`.
+        title: of the page; None: the config's name.
+        page: the file to write; None: report.html in `output`.
 
     Raises:
-        ConfigError: if `output` holds nothing of a training.
+        ConfigError: if `output` contains nothing of a training.
         ReportError: if a file is corrupt, or contradicts another.
-        DiskError: if the page cannot be written; an older page stays as it is.
+        DiskError: if the page cannot be written; an older page stays unchanged.
     """
     try:
         content = _page(run_results.read(output), output, title)
     except (PipelineError, OSError):
         raise
-    except Exception as error:  # what is in a file of the right form may be of any kind
+    except Exception as error:  # a well-formed file may contain anything
         raise ReportError(
-            f"{output} holds values that no training writes: {type(error).__name__}: {error}.\n"
+            f"{output} has values that no training writes: {type(error).__name__}: {error}.\n"
             f"{run_results.FIX}"
         ) from error
     return atomic_file.write(page or output / FILE, content)
@@ -83,55 +84,39 @@ def _page(found: Results, output: Path, title: str | None) -> bytes:
     )
 
 
-def duration(seconds: float) -> str:
-    """Return a time as a person writes it.
-
-    >>> duration(33.1), duration(3600 * 3.5), duration(0.25), duration(119.7)
-    ('33 s', '3 h 30 min', '0.25 s', '2 min 0 s')
-    """
-    if seconds < 10:
-        return f"{seconds:.2g} s"
-    if round(seconds) < 60:
-        return f"{seconds:.0f} s"
-    if round(seconds) < 3600:
-        return f"{round(seconds) // 60} min {round(seconds) % 60} s"
-    return f"{round(seconds / 60) // 60} h {round(seconds / 60) % 60} min"
-
-
 def _headline(found: Results, predictions: Predictions | None) -> dict[str, str] | None:
-    """Return the most important number: that of the validation rows with its interval, else the
-    manifest's, else that of the last epoch; None before the first epoch has ended.
+    """Return the most important number: from the validation rows, with its interval; else from the
+    manifest; else from the last epoch; None before the first epoch has ended.
     """
     scores, metric = found.part("metrics"), str(found.manifest.get("metric"))
     asked = f"validation_{metric}"
-    shown = {"rows": "", "interval": "", "note": "not final, and without an interval"}
+    head = {"rows": "", "interval": "", "note": "not final, and without an interval"}
     if predictions is not None and found.validation is not None:
         best, folds = predictions.estimate, found.validation.get("fold")
         interval = f"{number(best.low)} to {number(best.high)}"
         where = "in validation" if folds is None else f"out of fold, {folds.nunique()} folds"
         if asked not in scores or ESTIMATED.get(metric) == best.name:
-            shown |= {"rows": where, "interval": interval, "note": f"({best.how})"}
-            return shown | {"value": number(best.value), "name": best.name}
+            head |= {"rows": where, "interval": interval, "note": f"({best.how})"}
+            return head | {"value": number(best.value), "name": best.name}
         # Nothing estimates the interval of the competition's metric.
         note = f"{best.name} {number(best.value)} ({interval}, {best.how})"
-        shown |= {"rows": where, "note": note}
-        return shown | {"value": number(scores[asked]), "name": metric}
+        return head | {"rows": where, "note": note, "value": number(scores[asked]), "name": metric}
     names = [name for name in scores if name.startswith("validation_")]
     if names:
         name = min(names, key=lambda name: (name != asked, "loss" in name))
-        shown["note"] = f"no interval: {VALIDATION} is missing, or holds no labels"
-        return shown | {"value": number(scores[name]), "name": name}
+        head["note"] = f"no interval: {VALIDATION} is missing, or has no labels"
+        return head | {"value": number(scores[name]), "name": name}
     if not found.histories or found.histories[-1].empty:
         return None
     last = found.histories[-1].iloc[-1]
     measure = _measures(found.histories[-1])[-1]
-    shown["rows"] = f"in validation after epoch {last['epoch']:g}"
-    return shown | {"value": number(last[f"validation_{measure}"]), "name": measure}
+    head["rows"] = f"in validation after epoch {last['epoch']:g}"
+    return head | {"value": number(last[f"validation_{measure}"]), "name": measure}
 
 
 def _baseline(found: Results) -> tuple[str, list[tuple[str, str]], bool] | None:
-    """Return the metric, the rows of the table that shows the run beside its baseline, and whether
-    it is below; None where no baseline was measured.
+    """Return the metric, the rows of the table that compares the run with its baseline, and whether
+    it is below; None if no baseline was measured.
     """
     baseline = found.part("baseline")
     if not {"metric", "model", "score", "error", "network", "network_error"} <= set(baseline):
@@ -147,15 +132,15 @@ def _baseline(found: Results) -> tuple[str, list[tuple[str, str]], bool] | None:
 
 
 def _other_baseline(found: Results) -> list[str]:
-    """Return that the baseline is in another metric than the run, in a line; none if it is not."""
-    baseline, metric = found.config.get("baseline") or {}, found.manifest.get("metric")
-    given = baseline.get("metric")
+    """Return a line if the baseline and the run have different metrics."""
+    metric = found.manifest.get("metric")
+    given = (found.config.get("baseline") or {}).get("metric")
     if not found.complete or given in (None, metric):
         return []
     return [
-        f"The baseline is in {given} and the run's metric is {metric}, so they are not compared."
+        f"The baseline is in {given} and the run's metric is {metric}, so they are not compared. To"
+        " renew the baseline:"
         f" invoke inspect --input DIR --metric {metric} --write {found.config.get('name')}"
-        " renews the baseline."
     ]
 
 
@@ -163,7 +148,7 @@ def _tiles(found: Results) -> list[tuple[str, object]]:
     seconds, rows = found.part("seconds").get("total"), found.validation
     batch = found.part("applied").get("batch") or found.config.get("batch")
     tiles = (
-        ("time", None if seconds is None else duration(seconds)),
+        ("time", None if seconds is None else shown(seconds)),
         ("devices", found.manifest.get("devices")),
         ("precision", found.manifest.get("precision")),
         ("epochs", _epochs(found)),
@@ -171,11 +156,11 @@ def _tiles(found: Results) -> list[tuple[str, object]]:
         ("fit", found.fit) if found.fit else ("batch", batch),
         ("validation rows", None if rows is None else len(rows)),
     )
-    return [(name, _shown(value)) for name, value in tiles if value is not None]
+    return [(name, _text(value)) for name, value in tiles if value is not None]
 
 
 def _lacks(found: Results, predictions: Predictions | None) -> list[Markup | str]:
-    """Return what the page lacks, and whether manifest and validation.csv are of two runs."""
+    """Return what the page lacks, and whether manifest and validation.csv are of different runs."""
     lacks: list[Markup | str] = [
         Markup("<code>{}</code>: {}").format(name, text)
         for name, text in found.missing.items()
@@ -196,7 +181,7 @@ def _lacks(found: Results, predictions: Predictions | None) -> list[Markup | str
 
 
 def _epochs(found: Results) -> str | None:
-    """Return how many epochs have ended, and how many were planned."""
+    """Return the number of epochs that have ended, and of those planned."""
     ended = [f"{history['epoch'].iloc[-1]:g}" for history in found.histories if len(history)]
     planned = found.config.get("epochs")
     if not ended:
@@ -207,13 +192,13 @@ def _epochs(found: Results) -> str | None:
 
 
 def _measures(history: pd.DataFrame) -> list[str]:
-    """Return what was measured both in training and in validation, the loss first."""
+    """Return the measures of both training and validation, the loss first."""
     names = [str(name) for name in history if name != "loss" and f"validation_{name}" in history]
     return ["loss", *names]
 
 
 def _curves(found: Results) -> list[tuple[str, Markup, str]]:
-    """Return title, chart and caption of each measure, and of the learning rate."""
+    """Return title, chart and caption of each measure and of the learning rate."""
     histories = [history for history in found.histories if len(history)]
     if not histories:
         return []
@@ -227,15 +212,15 @@ def _curves(found: Results) -> list[tuple[str, Markup, str]]:
         last += " on average" if len(ends) > 1 else ""
         chart = charts.curves([history[columns] for history in histories], name)
         figures.append((name.replace("_", " ").capitalize(), chart, last))
-    caption: str = "as applied"
+    caption, applied = "as applied", found.part("applied")
     for name in ("peak_rate", "warmup_steps"):
-        if name in (applied := found.part("applied")):
+        if name in applied:
             caption += f"; {name.replace('_', ' ')} {str(applied[name])[:20]}"
     return [*figures, ("Learning rate", charts.rate(histories), caption)]
 
 
 def _folds(found: Results) -> tuple[list[str], list[list[str]]] | None:
-    """Return head and rows of the table of the manifest's folds, or None where it has none."""
+    """Return head and rows of the table of folds; None if the manifest has none."""
     folds: list[dict[str, Any]] = found.manifest.get("folds") or []
     if not folds:
         return None
@@ -243,7 +228,7 @@ def _folds(found: Results) -> tuple[list[str], list[list[str]]] | None:
     hidden = ["metrics", "steps"] if found.fit else ["metrics"]
     flat = flat.drop(columns=hidden, errors="ignore").iloc[:, :10]
     rows = [
-        [str(place), *map(_shown, row)]
+        [str(place), *map(_text, row)]
         for place, row in enumerate(flat.astype(object).to_numpy().tolist(), start=1)
     ]
     return ["fold", *(str(key).replace("_", " ")[:40] for key in flat)], rows
@@ -263,31 +248,31 @@ def _throughput(found: Results) -> tuple[Markup, str] | None:
     )
     waits = pd.concat([table["idle"] for table in tables])
     idle = (waits * steps).sum() / max(steps[waits.notna()].sum(), 1)
-    caption = f"{end}. Each point is the mean of the training steps since the session began,"
+    caption = f"{end}. Each point is the mean of the training steps since the session started,"
     caption += " without compilation."
     if idle >= INPUT_BOUND:
         caption += (
-            f" The run was input-bound: the devices waited {idle:.0%} of the time for the host."
-            ' A feed other than "files", or more CPU cores help.'
+            f" The run was input-bound: the devices waited {idle:.0%} of the time for the host. A"
+            ' different feed than "files" or more CPU cores would help.'
         )
     return charts.throughput(lines, found.noun), caption
 
 
 def _phases(found: Results) -> tuple[list[tuple[object, ...]], str] | None:
-    """Return the rows of the table of what took how long, and the total."""
+    """Return the rows of the table of phases, and the total time."""
     each = phases(found.part("seconds"))
     if not each:
         return None
     total = sum(each.values())
     rows: list[tuple[object, ...]] = [
-        (name, value / max(each.values()), duration(value), f"{value / total:.1%}")
+        (name, value / max(each.values()), shown(value), f"{value / total:.1%}")
         for name, value in each.items()
     ]
-    return rows, duration(total)
+    return rows, shown(total)
 
 
 def _origin(found: Results) -> list[tuple[str, Markup | str]]:
-    """Return what made the run: names and values."""
+    """Return the provenance of the run: names and values."""
     manifest = {"bundle_sha256": "none: run from a checkout"} if found.complete else {}
     manifest |= {name: value for name, value in found.manifest.items() if value not in (None, "")}
     rows: list[tuple[str, Markup | str]] = [
@@ -318,7 +303,7 @@ def _tables(found: Results) -> dict[str, list[tuple[str, str]]]:
         "Parameters": "parameters",
     }
     return {
-        title: [(key, _shown(value)) for key, value in part.items() if key != "warnings"]
+        title: [(key, _text(value)) for key, value in part.items() if key != "warnings"]
         for title, name in parts.items()
         if (part := found.part(name))
     }
@@ -328,7 +313,7 @@ def _code(text: object) -> Markup:
     return Markup("<code>{}</code>").format(quoted(text))
 
 
-def _shown(value: object) -> str:
+def _text(value: object) -> str:
     """Return a value of the manifest as a table shows it."""
     if isinstance(value, bool) or not isinstance(value, int | float | None):
         return value if isinstance(value, str) else json.dumps(value)

@@ -1,6 +1,6 @@
-"""What a run wrote to its folder, read back.
+"""Reads what a run wrote to its folder.
 
-In   the output of a training, as docs/dev/contracts.md names it; nothing changes it
+In   the output of a training (docs/dev/contracts.md)
 Out  `Results`, which lists missing files; a corrupt file is refused
 """
 
@@ -29,7 +29,7 @@ CLASSES, ORDINAL, REGRESSION, MULTILABEL = "classes", "ordinal", "regression", "
 MANIFEST, SUBMISSION = "artifact/manifest.json", "submission.csv"
 VALIDATION, PROBABILITIES = "validation.csv", "validation.npz"
 FIX = "Pull the run again, or remove the file: the report then lists it as missing."
-MOST = 1e30  # matplotlib squares numbers; a curve of larger ones shows nothing
+MOST = 1e30  # matplotlib squares numbers: a curve of larger ones shows nothing
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class WorstRows:
     """The rows that training was most wrong about.
 
     Attributes:
-        indices: int64 (m,), rows of validation.csv, from 0; that of the largest loss first.
-        pixels: uint8 (m, height, width, channels), with 1 or 3 channels; None where the inputs are
-            no images.
+        indices: int64 (m,), rows of validation.csv from 0, the largest loss first.
+        pixels: uint8 (m, height, width, channels), with 1 or 3 channels; None if the inputs are not
+            images.
     """
 
     indices: np.ndarray
@@ -52,18 +52,18 @@ class Results:
 
     Attributes:
         complete: whether there is an artifact.
-        manifest: the artifact's; of a partial run the same keys, as far as its newest checkpoint
+        manifest: the artifact's; for a partial run the same keys, as far as its newest checkpoint
             and bundle.json have them.
         missing: {name of a file: what a report lacks without it}.
-        histories: a table for each fold, or one: `epoch`, `learning_rate` and pairs of `<name>` and
+        histories: a table per fold: `epoch`, `learning_rate` and pairs of `<name>` and
             `validation_<name>`, as floats.
-        lines: of progress.jsonl, for each fold, or one.
+        lines: of progress.jsonl, per fold.
         target: "classes", "regression" or "multilabel"; None without validation.csv.
-        validation: validation.csv: `id`, `fold` if there is one, and for classes: `label`,
+        validation: validation.csv: `id`, `fold` if there are folds, and for classes: `label`,
             `prediction` (places in `classes`, int64), `confidence` (float64, 0 to 1); for a
             regression: `label`, `prediction` (float64); for multilabel: `label_<name>` (0.0 or
             1.0) and `prediction_<name>` (0 to 1) for each name in `classes`.
-        classes: the labels' texts.
+        classes: the names of the labels.
         probabilities: float32 (n, classes), a row for each of `validation`, or None.
         examples: None where training kept none.
         submission: rows and sha256 of submission.csv, or None.
@@ -83,12 +83,12 @@ class Results:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The config of the run; {} where it is unknown."""
+        """The config of the run; {} if it is unknown."""
         return self.part("config")
 
     @property
     def fit(self) -> str:
-        """As `Config.fit`: a model that is no network has no epochs and no learning rate."""
+        """As `Config.fit`: a model without gradient steps has no epochs and no learning rate."""
         return str(self.config.get("fit") or "")
 
     @property
@@ -97,7 +97,7 @@ class Results:
         return called(str(self.config.get("data", {}).get("kind")))
 
     def part(self, key: str) -> Mapping[str, Any]:
-        """Return a mapping of the manifest; {} where it has none."""
+        """Return a mapping in the manifest; {} if it has none."""
         part: Mapping[str, Any] = self.manifest.get(key) or {}
         return part
 
@@ -113,7 +113,7 @@ def read(output: Path) -> Results:
     places = folds or [output]
     beside = [place / name for place in places for name in (HISTORY, LINES, "checkpoints")]
     if not any(path.exists() for path in (output / MANIFEST, output / VALIDATION, *beside)):
-        problem = "holds nothing of a training" if output.is_dir() else "is not a folder"
+        problem = "contains nothing of a training" if output.is_dir() else "is not a folder"
         raise ConfigError(
             f"{output} {problem}; expected {MANIFEST}, {HISTORY}, {LINES} or checkpoints/.\n"
             "Give the --output of `python -m pipeline train`, or a folder that `invoke pull` made."
@@ -127,7 +127,7 @@ def read(output: Path) -> Results:
     )
     found.histories, found.lines = [*map(_history, histories)], [*map(_lines, lines)]
     if not histories and not found.fit:
-        found.missing[HISTORY] = "curves; the first row is written when an epoch has ended"
+        found.missing[HISTORY] = "curves; the first epoch writes its first row"
     if not lines and not found.fit:
         found.missing[LINES] = "throughput over the run"
     _read_validation(output, found)
@@ -137,8 +137,8 @@ def read(output: Path) -> Results:
 
 
 @contextmanager
-def _whole(path: Path, what: str = "what a training writes") -> Iterator[None]:
-    """Refuse the file if the block cannot read it, or finds it wrong."""
+def whole(path: Path, what: str = "what a training writes") -> Iterator[None]:
+    """Refuse a file that the block cannot read, or finds wrong."""
     with reading(path, ReportError, FIX):
         try:
             yield
@@ -150,12 +150,12 @@ def _whole(path: Path, what: str = "what a training writes") -> Iterator[None]:
 
 
 def _manifest(output: Path) -> dict[str, Any]:
-    with _whole(output / MANIFEST, "the manifest of a run"):
+    with whole(output / MANIFEST, "the manifest of a run"):
         return dict(checksums.opened((output / MANIFEST).read_bytes()))
 
 
 def _partial(output: Path, places: Sequence[Path]) -> dict[str, Any]:
-    """Return what is known of a run without a manifest, by the manifest's keys."""
+    """Return what is known about a run without a manifest, by the manifest's keys."""
     known: dict[str, Any] = {}
     if (output / "bundle.json").is_file():
         origin = provenance.from_bundle(output / "bundle.json")
@@ -167,70 +167,61 @@ def _partial(output: Path, places: Sequence[Path]) -> dict[str, Any]:
             parts = {name: details["origin"][name] for name in ("config", "devices", "precision")}
             return known | parts | {"run_id": details["run_id"]}
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
-            continue  # a kill may leave a corrupt checkpoint; the one before it is whole
+            continue  # a kill may leave a corrupt checkpoint; the one before is whole
     return known
 
 
 def _history(path: Path) -> pd.DataFrame:
-    with _whole(path):
+    with whole(path):
         found = pd.read_csv(io.StringIO(_whole_lines(path)))
-        expected = ("epoch", "loss", "validation_loss", "learning_rate")
-        if lacking := [name for name in expected if name not in found]:
-            raise ValueError(f"it has no column {', '.join(lacking)}")
-        pairs = [name for name in map(str, found) if f"validation_{name}" in found]
-        validated = [name for name in map(str, found) if name.startswith("validation_")]
-        numbers = found[["epoch", "learning_rate", *pairs, *validated]].astype(np.float64)
+        names = ["epoch", "learning_rate", "loss", "validation_loss"]
+        more = [name for name in map(str, found) if name.startswith("validation_")]
+        more += [name for name in map(str, found) if f"validation_{name}" in found]
+        numbers = found[[*dict.fromkeys(names + more)]].astype(np.float64)
         return numbers.where(numbers.abs() < MOST)  # NaN where an epoch has none
 
 
 def _lines(path: Path) -> list[dict[str, float]]:
-    with _whole(path):
+    with whole(path):
         table = pd.DataFrame([json.loads(line) for line in _whole_lines(path).splitlines()])
         known = table.reindex(columns=["step", "images_per_second", "idle"]).astype(np.float64)
-        needed = known[["step", "images_per_second"]].to_numpy()
-        if not ((needed >= 0) & (needed < MOST)).all():
+        if not known[["step", "images_per_second"]].abs().lt(MOST).all(axis=None):
             raise ValueError("a line lacks step or images_per_second")
-        return [
-            {str(name): value for name, value in row.dropna().items()}
-            for _, row in known.iterrows()
-        ]
+        return [row.dropna().to_dict() for _, row in known.iterrows()]
 
 
 def _whole_lines(path: Path) -> str:
-    """Return a file's text without the incomplete line that a kill may leave at its end."""
+    """Return a file's text without the incomplete last line that a kill may leave."""
     return "".join(re.findall(r"[^\n]*\n", path.read_text(encoding="utf-8")))
 
 
 def _read_validation(output: Path, found: Results) -> None:
-    """Read the validation rows, and what stands beside them."""
-    path, kind = output / VALIDATION, found.part("target").get("kind")
-    if not path.is_file():
+    """Read the validation rows, their probabilities and examples."""
+    path, kind, lacks = output / VALIDATION, found.part("target").get("kind"), ""
+    texts = csv_files.read(path, ReportError, FIX) if path.is_file() else None
+    if texts is None:
         lacks = "everything about single classes and rows; a run writes it at its end"
+    elif kind == "custom":
+        lacks = "predictions: the page cannot show custom labels"
+    elif kind == REGRESSION and "label" not in texts:
+        lacks = "predictions: the page cannot show several numbers per row"
+    if texts is None or lacks:
         found.missing[VALIDATION] = lacks
         return
-    texts = csv_files.read(path, ReportError, FIX)
-    if kind == "custom":
-        lacks = "predictions: no page knows what labels of this shape look like"
-        found.missing[VALIDATION] = lacks
-        return
-    if kind == REGRESSION and "label" not in texts:
-        lacks = "predictions: a page does not show several numbers at once yet"
-        found.missing[VALIDATION] = lacks
-        return
-    with _whole(path):
+    with whole(path):
         found.target = _target(CLASSES if kind == ORDINAL else kind, [*map(str, texts)])
         classes = tuple(map(str, found.manifest.get("classes") or ()))
         found.validation, found.classes = _validation(texts, found.target, classes)
     if found.target == CLASSES:
         _read_probabilities(output / PROBABILITIES, found)
     if (path := output / EXAMPLES).is_file():
-        with _whole(path, f"what a training writes beside {VALIDATION}"):
+        with whole(path, f"what a training writes beside {VALIDATION}"):
             arrays, rows = npz.read(path), len(found.validation)
             kept = found.examples = WorstRows(arrays["indices"], arrays.get("pixels"))
             if not set(kept.indices.tolist()) <= set(range(rows)):
                 raise ValueError(f"it names rows beyond the {rows} of {VALIDATION}")
             if kept.pixels is not None and kept.pixels.shape[0] != len(kept.indices):
-                raise ValueError(f"{len(kept.pixels)} pictures of {len(kept.indices)} rows")
+                raise ValueError(f"{len(kept.pixels)} pictures for {len(kept.indices)} rows")
     else:
         found.missing[EXAMPLES] = "pictures of the worst rows"
 
@@ -240,7 +231,7 @@ def _read_probabilities(path: Path, found: Results) -> None:
     if not path.is_file():
         found.missing[PROBABILITIES] = "the exact loss of each row"
         return
-    with _whole(path, f"what a training writes beside {VALIDATION}"):
+    with whole(path, f"what a training writes beside {VALIDATION}"):
         found.probabilities = npz.read(path)["probabilities"]
         shape = len(found.validation), len(found.classes)
         if found.probabilities.shape != shape or not np.isfinite(found.probabilities).all():
@@ -248,8 +239,8 @@ def _read_probabilities(path: Path, found: Results) -> None:
 
 
 def _target(expected: str | None, columns: Sequence[str]) -> str:
-    """Return the kind of target that validation.csv is about, by its columns; where the manifest
-    names one, it has to be the `expected` one.
+    """Return the kind of target of validation.csv, by its columns; it has to be the manifest's
+    `expected` one, if there is any.
     """
     several = {name.removeprefix("label_") for name in columns if name.startswith("label_")}
     found = MULTILABEL if several else REGRESSION
@@ -257,14 +248,14 @@ def _target(expected: str | None, columns: Sequence[str]) -> str:
         found = CLASSES
     if found != (expected or found):
         shown = ", ".join(columns)[:500]
-        raise ValueError(f"it has the columns {shown}; expected those of the target {expected}")
+        raise ValueError(f"it has the columns {shown}; expected those for target {expected}")
     return found
 
 
 def _validation(
     texts: pd.DataFrame, target: str, classes: tuple[str, ...]
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Return validation.csv with numbers in place of texts, and the texts of the labels."""
+    """Return validation.csv with numbers instead of texts, and the names of the labels."""
     if not len(texts):
         raise ValueError("it has no rows")
     names = classes
@@ -278,7 +269,7 @@ def _validation(
                 label = texts[column][places.isna()].iloc[0][:80]
                 raise ValueError(
                     f"it has the {column} {label!r}; expected one of the manifest's classes: the"
-                    " two files are of different runs"
+                    " files are from different runs"
                 )
             found[column] = places.astype(np.int64)
     elif target == MULTILABEL:
@@ -289,9 +280,7 @@ def _validation(
             if found[column].dtype != object:  # the places of labels
                 continue
             found[column] = numbers = pd.to_numeric(texts[column]).astype(np.float64)
-            share = column == "confidence" or (target == MULTILABEL and column != "fold")
-            good = numbers.between(0, 1) if share else numbers.abs() < MOST
-            if not good.all():
-                wrong, expected = texts[column][~good].iloc[0][:80], " from 0 to 1" * share
-                raise ValueError(f"column {column[:80]}: {wrong!r} is not a number{expected}")
+            if not (good := numbers.abs() < MOST).all():
+                wrong = texts[column][~good].iloc[0][:80]
+                raise ValueError(f"column {column[:80]}: {wrong!r} is not a number")
     return found, names

@@ -1,4 +1,4 @@
-"""What a report says of the predictions: by class, how far to trust them, and the worst rows.
+"""What a report shows about predictions: by class, how far to trust them, and the worst rows.
 
 In   `Results` with a validation.csv
 Out  `Predictions`, which the template shows
@@ -19,25 +19,24 @@ from workbench.pages.html import picture, quoted
 from workbench.pages.statistics import Estimate
 from workbench.report.run_results import CLASSES, PROBABILITIES, REGRESSION, Results
 
-MATRIX = 30  # classes: a larger confusion matrix cannot be read
-ROWS, PAIRS = 100, 10  # of the table of classes, and of that of confusions
-HALF = 0.5  # a label with a larger probability is chosen
+MATRIX = 30  # most classes of a readable confusion matrix
+ROWS, PAIRS = 100, 10  # most rows in the tables of classes and of confusions
+HALF = 0.5  # a label with a larger probability is predicted
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a report says of a model's predictions.
+    """What a report shows about a model's predictions.
 
     Attributes:
         title: of the first section.
         estimate: the headline's number.
-        measures: further ones, by name.
+        measures: further measures by name.
         worst: the rows with the largest losses: `note`, `head`, `rows` and `numbers` of a table,
             and `cards` with pictures.
         note: below the first section.
-        classes: `head`, `rows` and `note` of the table of classes or labels; of classes that
-            exclude each other also `pairs`, the most frequent confusions, and the `matrix` with
-            its `names`.
+        classes: `head`, `rows` and `note` of the table of classes or labels; for exclusive classes
+            also `pairs`, the most frequent confusions, and the `matrix` with its `names`.
         charts: (title, chart, caption).
         calibration: `error`, `note`, `chart`, and `rows` of the table of bins.
     """
@@ -53,7 +52,7 @@ class Predictions:
 
 
 def describe(results: Results) -> Predictions | None:
-    """Return what a report says of a run's validation rows, or None where there are none."""
+    """Return what a report shows about a run's validation rows; None if there are none."""
     if results.validation is None:
         return None
     if results.target == REGRESSION:
@@ -82,10 +81,10 @@ def _classes(results: Results, rows: pd.DataFrame) -> Predictions:
         "mean recall": number(found["recall"].mean()),
         "mean F1": number(found["f1"].mean()),
     }
-    note = "The rows of validation.csv whose label got the smallest probability."
+    note = "The rows of validation.csv whose label had the smallest probability."
     if probabilities is None:
         losses = statistics.cross_entropy(np.where(right, confidence, 1 - confidence))
-        note += f" The losses are lower bounds, since {PROBABILITIES} is missing."
+        note += f" The losses are lower bounds, because {PROBABILITIES} is missing."
     else:
         losses = statistics.cross_entropy(probabilities[np.arange(len(labels)), labels])
         measures["log loss"] = number(float(losses.mean()))
@@ -131,23 +130,23 @@ def _multilabel(results: Results, rows: pd.DataFrame) -> Predictions:
         statistics.multilabel(truth, chosen),
         {
             "rows with every label right": number(float((truth == chosen).all(axis=1).mean())),
-            "log loss of a label": number(float(losses.mean()) / len(names)),
-            "labels of a row": number(float(truth.sum(axis=1).mean()), 3),
+            "log loss per label": number(float(losses.mean()) / len(names)),
+            "labels per row": number(float(truth.sum(axis=1).mean()), 3),
         },
         _worst(
             results,
-            {"labels": [*map(listed, truth)], "chosen": [*map(listed, chosen)]},
+            {"labels": [*map(listed, truth)], "predicted": [*map(listed, chosen)]},
             "loss",
             losses,
             np.ones(len(rows), bool),
             "The rows with the largest cross-entropy, summed over the labels.",
         ),
-        note=f"A label is chosen if its probability is more than {HALF}.",
+        note=f"A label is predicted if its probability is above {HALF}.",
         classes=_table(statistics.by_class(truth, chosen, len(names)), names),
         calibration=_calibration(
             np.maximum(probabilities, 1 - probabilities).ravel(),
             (truth == chosen).ravel(),
-            "the probability that a row has a label, or that it has it not",
+            "the probability that a row has a label, or that it does not",
         ),
     )
 
@@ -178,11 +177,11 @@ def _regression(results: Results, rows: pd.DataFrame) -> Predictions:
 
 
 def _matrix(counts: np.ndarray) -> list[list[tuple[str, str]]]:
-    """Return the CSS class and the text of each cell: blue on the diagonal, orange elsewhere, and
-    darker for a larger share of the row.
+    """Return CSS class and text of each cell: blue on the diagonal, orange elsewhere, darker for a
+    larger share of the row.
     """
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    # A reader has to see one wrong row in a hundred, and not one right row more.
+    # One wrong row in a hundred has to be visible; one more right row does not.
     depths = np.where(np.eye(len(counts), dtype=bool), shares, shares**0.5)
     levels = np.minimum((depths * 4).astype(int) + 1, 4)
     return [
@@ -199,7 +198,7 @@ def _matrix(counts: np.ndarray) -> list[list[tuple[str, str]]]:
 def _table(
     found: pd.DataFrame, names: Sequence[str], confusions: pd.DataFrame | None = None
 ) -> dict[str, Any]:
-    """Return the table of classes or labels, and a note if these are not all."""
+    """Return the table of classes or labels, with a note if some are left out."""
     head = ["label" if confusions is None else "class", "rows", "precision", "recall", "F1", ""]
     most = {}
     if confusions is not None:
@@ -245,19 +244,20 @@ def _worst(
     wrong: np.ndarray,
     note: str,
 ) -> dict[str, Any]:
-    """Return the rows with the largest losses, with their pictures where training kept them.
+    """Return the rows with the largest losses, with their pictures if training kept them.
 
     Args:
-        texts: truth, prediction and maybe confidence of every row, by the name of its column.
-        cost: what a loss is called.
-        losses: float64 (n,). wrong: bool (n,), which predictions are not the truth.
-        note: what these rows are.
+        texts: truth, prediction and maybe confidence of every row, by column.
+        cost: the name of the loss.
+        losses: float64 (n,).
+        wrong: bool (n,), which predictions are wrong.
+        note: describes these rows.
     """
     assert results.validation is not None  # noqa: S101 - its rows are described
     kept, ids = results.examples, results.validation["id"]
     chosen = (worst(losses, MOST_EXAMPLES) if kept is None else kept.indices).tolist()
     if kept is None:
-        note += f" Their pictures are missing, since {EXAMPLES} is."
+        note += f" Their pictures are missing, because {EXAMPLES} is."
     lines, cards = [], []
     for place, row in enumerate(chosen):
         given = [quoted(column[row]) for column in texts.values()]
@@ -269,6 +269,6 @@ def _worst(
             more = {"picture": shown, "wrong": wrong[row], "loss": f"{cost} {loss}"}
             cards.append({"confidence": None, **card, **more, "id": quoted(ids.iloc[row], 30)})
     head = ("id", *texts, cost)
-    words = ("id", "true", "predicted", "labels", "chosen")
+    words = ("id", "true", "predicted", "labels")
     numbers = [place for place, name in enumerate(head) if name not in words]
     return {"note": note, "head": head, "rows": lines, "numbers": numbers, "cards": cards}

@@ -1,4 +1,4 @@
-"""A report shows what the files of a run say, and nothing in them becomes anything but text."""
+"""A report shows what the files of a run contain, and shows it only as text."""
 
 import base64
 import json
@@ -35,9 +35,7 @@ DIFFERENCE = "predicted minus true"
 
 
 class Page(HTMLParser):
-    """What a browser would make of a page: its elements with their attributes, and its texts, those
-    of <bdi> also alone.
-    """
+    """A page as a browser parses it: elements with attributes, texts, and the texts in <bdi>."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -56,11 +54,11 @@ class Page(HTMLParser):
             self._open.append(tag)
 
     def handle_endtag(self, tag):
-        """Refuse an end that is not that of what was opened last."""
+        """Refuse an end tag that does not match the last start tag."""
         assert self._open.pop() == tag
 
     def handle_data(self, data):
-        """Note a text, unless it is the style."""
+        """Note a text outside the style."""
         if self._open and self._open[-1] != "style":
             self.texts.append(data)
             self.quoted += [data] if self._open[-1] == "bdi" else []
@@ -71,19 +69,18 @@ class Page(HTMLParser):
 
     @property
     def text(self):
-        """The whole page's text, with single blanks."""
+        """The page's text, with single blanks."""
         return " ".join(" ".join(self.texts).split())
 
 
-def test_the_page_needs_nothing_beside_itself(tmp_path):
-    """It fetches nothing and runs nothing."""
+def test_the_page_is_self_contained(tmp_path):
+    """It fetches and runs nothing."""
     run(tmp_path)
     pixels = np.zeros((4, 8, 8, 1), np.uint8)
     held_out_rows.keep_examples(tmp_path, np.arange(4), pixels)
     path = report.write(tmp_path)
     text, shown = path.read_text(encoding="utf-8"), Page(path)
 
-    # The names of what an SVG is made of are no addresses that a browser opens.
     assert not re.search(r"(src|href)=.(?!data:|#)|@import|url\((?!#)", text)
     assert not shown.all("script") and not shown.all("link")
     sources = [image["src"] for image in shown.all("img")]
@@ -91,7 +88,7 @@ def test_the_page_needs_nothing_beside_itself(tmp_path):
 
 
 def test_each_of_the_worst_rows_has_its_own_picture_id_and_loss(tmp_path):
-    """The loss is by the probability of the label, not by that of the prediction."""
+    """The loss is that of the label's probability, not of the prediction's."""
     run(tmp_path)
     table = pd.read_csv(tmp_path / "validation.csv")
     wrong = int(np.flatnonzero(table["label"] != table["prediction"])[0])
@@ -125,7 +122,7 @@ def test_a_prediction_that_is_too_high_has_a_residual_above_zero(tmp_path):
 
 
 def harmless(shown: Page) -> bool:
-    """Return whether a page holds only elements and attributes that we write."""
+    """Return whether a page has only elements and attributes that we write."""
     names = {name for name, _ in shown.elements}
     attributes = {key for _, given in shown.elements for key in given}
     links = [given["href"] or "" for _, given in shown.elements if "href" in given]
@@ -138,9 +135,7 @@ def harmless(shown: Page) -> bool:
 
 
 def test_no_text_of_a_run_becomes_markup(tmp_path):
-    """Labels, ids, names: the page shows what the files hold, letter for letter, and has no
-    element more than with plain texts.
-    """
+    """Labels, ids and names appear letter for letter, without any additional element."""
     plain, odd = tmp_path / "plain", tmp_path / "odd"
     names = [f"{number} {'x' * (len(text) - 2)}" for number, text in enumerate(AWKWARD)]
     run(plain, names=names, rows=70)
@@ -172,7 +167,7 @@ def with_folds(folder):
 
 
 def partial_run(folder):
-    """A kill interrupted the last line of each file; the files are not corrupt."""
+    """A kill interrupted the last line of each file; they are not corrupt."""
     progress(folder)
     for name in ("history.csv", "progress.jsonl"):
         with (folder / name).open("a") as file:
@@ -180,7 +175,7 @@ def partial_run(folder):
 
 
 def begun(folder):
-    """The name of the run is in its first checkpoint; a later one is corrupt."""
+    """The run's name is in its first checkpoint; a later one is corrupt."""
     config = {"name": "tiny", "competition": "insects"}
     origin = {"config": config, "devices": "8 x tpu", "precision": "float32"}
     whole = checksums.sealed({"details": {"run_id": "tiny-1", "origin": origin}})
@@ -214,7 +209,7 @@ def of_another_baseline(folder):
     run(folder, metric="accuracy", config={"name": "tiny", "baseline": baseline}, baseline=None)
 
 
-def test_a_linear_model_has_no_epochs_and_lacks_nothing(tmp_path):
+def test_the_page_of_a_linear_model_lacks_nothing(tmp_path):
     config = {"name": "tiny", "fit": "linear", "epochs": 6, "batch": 16}
     folds = [{"steps": 0, "validation_rows": 9, "metrics": {}}] * 2
     run(tmp_path, config=config, applied={"strength": 0.1}, folds=folds)
@@ -231,14 +226,12 @@ def test_a_linear_model_has_no_epochs_and_lacks_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("made", "facts"),
     [
-        # The kind of target follows from the columns.
         (partial(run, target="regression"), ["root mean squared error in validation", "Residuals"]),
         (
             partial(run, target="multilabel"),
             ["mean F1 of the labels in validation 95 % interval", "Calibration"],
         ),
         (with_folds, ["out of fold, 2 folds", "epochs 5, 6 of 6, 2 folds", "0.2500", "0.7500"]),
-        # A table of ten thousand rows is not read.
         (many_classes, ["The 100 of 130 classes with the lowest F1", "Most frequent confusions"]),
         (
             partial_run,
@@ -246,7 +239,7 @@ def test_a_linear_model_has_no_epochs_and_lacks_nothing(tmp_path):
         ),
         (begun, ["No epoch has ended yet.", "tiny", "insects", "tiny-1", "8 x tpu"]),
         (pulled_artifact, ["0.8750 validation_qwk"]),
-        # The competition's metric comes first, and what has an interval beside it.
+        # The competition's metric comes first, then the one with an interval.
         (
             lambda folder: run(folder, metric="mine", metrics={"validation_mine": 0.28}),
             ["0.2800 mine in validation accuracy 0."],
@@ -254,7 +247,7 @@ def test_a_linear_model_has_no_epochs_and_lacks_nothing(tmp_path):
         (without("progress.jsonl"), ["progress.jsonl : throughput"]),
         (without("validation.csv"), ["validation.csv : everything about single classes"]),
         (without("validation.npz"), ["validation.npz : the exact loss"]),
-        # Two runs' files in one folder are the commonest mistake.
+        # Files of two runs in one folder are a common mistake.
         (
             lambda folder: run(folder, metrics={"validation_accuracy": 0.5}),
             ["it and validation.csv are of different runs"],
@@ -263,8 +256,7 @@ def test_a_linear_model_has_no_epochs_and_lacks_nothing(tmp_path):
         (of_another_baseline, ["The baseline is in rmse and the run's metric is accuracy"]),
     ],
 )
-def test_a_page_says_what_the_run_is_and_what_is_missing(tmp_path, made, facts):
-    """The rest is shown."""
+def test_a_page_shows_the_run_and_what_is_missing(tmp_path, made, facts):
     made(tmp_path)
 
     shown = Page(report.write(tmp_path))
@@ -274,7 +266,6 @@ def test_a_page_says_what_the_run_is_and_what_is_missing(tmp_path, made, facts):
 
 
 MANIFEST = "artifact/manifest.json"
-HISTORY = b"epoch,loss,validation_loss,learning_rate\n"
 ROWS = b"id,label,prediction,confidence\n"
 
 
@@ -282,35 +273,27 @@ ROWS = b"id,label,prediction,confidence\n"
     ("name", "content", "said"),
     [
         (MANIFEST, b"[" * 100_000, "not the manifest of a run"),
-        (MANIFEST, {"seconds": {"total": "long"}}, "holds values that no training writes"),
+        (MANIFEST, {"seconds": {"total": "long"}}, "has values that no training writes"),
         (MANIFEST, {"classes": 3}, "'int' object is not iterable"),
-        (MANIFEST, {"target": {"kind": "regression"}}, "expected those of the target regression"),
+        (MANIFEST, {"target": {"kind": "regression"}}, "expected those for target regression"),
         (MANIFEST, {"classes": ["dog"]}, "expected one of the manifest's classes"),
         ("history.csv", b"\xff\xfe\n", "is not what a training writes"),
-        ("history.csv", b"epoch,loss\n1,2\n", "has no column validation_loss"),
-        ("history.csv", HISTORY + b"x,1,1,1\n", "is not what a training writes"),
+        ("history.csv", b"epoch,loss\n1,2\n", "validation_loss"),
         ("progress.jsonl", b"null\n", "a line lacks step or images_per_second"),
-        ("validation.csv", ROWS + b"1,ant,bee,2\n", "'2' is not a number from 0 to 1"),
-        (
-            "validation.csv",
-            ROWS + b"1,ant,bee,\n",
-            "column confidence: '' is not a number from 0 to 1",
-        ),
+        ("validation.csv", ROWS + b"1,ant,bee,\n", "column confidence: '' is not a number"),
         ("validation.csv", ROWS, "has no rows"),
         ("validation.npz", b"PK", "is not what a training writes beside"),
         *(
             ("examples.npz", content, "is not what a training writes beside")
             for content in (
-                b"",
                 npz.to_bytes({"indices": np.array([0, 10**6])}),
-                npz.to_bytes({"indices": np.array([0.5])}),
                 npz.to_bytes({"indices": np.arange(1), "pixels": np.zeros((2, 8, 8, 1), "uint8")}),
             )
         ),
     ],
 )
-def test_a_broken_file_is_named_with_what_is_wrong_in_it(tmp_path, name, content, said):
-    """A page without it, and without a word, would seem complete."""
+def test_a_broken_file_is_named_with_what_is_wrong(tmp_path, name, content, said):
+    """A page that silently left it out would seem complete."""
     run(tmp_path)
     broken = content if isinstance(content, bytes) else checksums.sealed(content)
     (tmp_path / name).write_bytes(broken)
@@ -324,8 +307,8 @@ def test_a_broken_file_is_named_with_what_is_wrong_in_it(tmp_path, name, content
 
 @given(st.data())
 @settings(max_examples=8)
-def test_whatever_a_file_holds_there_is_a_page_or_a_message(tmp_path, data):
-    """Cut off, or with other bytes in the middle."""
+def test_any_file_gives_a_page_or_a_message(tmp_path, data):
+    """Truncated, or with changed bytes."""
     output = tmp_path / "run"
     shutil.rmtree(output, ignore_errors=True)
     run(output, data.draw(st.sampled_from(["classes", "regression", "multilabel"])), rows=12)
@@ -349,7 +332,7 @@ def test_whatever_a_file_holds_there_is_a_page_or_a_message(tmp_path, data):
 
 
 @pytest.mark.parametrize(("runtime", "shown"), [("cpu", True), ("tpu-v5e-8", False)])
-def test_a_run_stands_beside_its_plan_if_that_was_of_its_machine(tmp_path, runtime, shown):
+def test_a_run_is_compared_with_its_plan_for_the_same_machine(tmp_path, runtime, shown):
     run(tmp_path, devices="2 x cpu (cpu)", seconds={"total": 150.0})
     one = Outlook(
         runtime, "a machine", "", 64, "float32", 1e9, step=Interval(0.032, 0.032, 0.032),
@@ -364,24 +347,25 @@ def test_a_run_stands_beside_its_plan_if_that_was_of_its_machine(tmp_path, runti
 
     assert "ants: batch 64, 3 epochs, 9 images" in page.text
     assert ("beside the plan planned was training 2 min, measured 2 min" in page.text) is shown
-    assert ("images a second 2,000" in page.text) is shown
+    assert ("images per second 2,000" in page.text) is shown
 
 
-def test_what_is_no_run_is_refused(tmp_path):
-    """Most likely it is the folder above, or a wrong one; a plan beside a run may be broken."""
-    with pytest.raises(ConfigError, match="holds nothing of a training"):
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="contains nothing of a training"):
         report.write(tmp_path)
     with pytest.raises(ConfigError, match="is not a folder"):
         report.write(tmp_path / "nowhere")
+
+
+def test_a_broken_plan_is_named(tmp_path):
     run(tmp_path)
-    for content in (b"{}", b"[" * 100_000, b'{"outlooks": [{"runtime": "cpu", "total": 3}]}'):
-        (tmp_path / "plan.json").write_bytes(content)
-        with pytest.raises(ReportError, match=r"is no plan: (.|\n)*Remove it"):
-            report.write(tmp_path)
+    (tmp_path / "plan.json").write_bytes(b"{}")
+
+    with pytest.raises(ReportError, match=r"plan.json is not a plan: (.|\n)*remove the file"):
+        report.write(tmp_path)
 
 
-def test_the_command_prints_the_path(tmp_path, capsys):
-    """Or one JSON object; an error too."""
+def test_the_command_prints_the_path_or_json(tmp_path, capsys):
     run(tmp_path)
     path = str(tmp_path / "report.html")
 
@@ -395,7 +379,7 @@ def test_the_command_prints_the_path(tmp_path, capsys):
 
 
 def test_the_task_leaves_a_pulled_folder_as_it_is(tmp_path, monkeypatch, capsys):
-    """The next pull compares it with what the run wrote; the page lies beside it."""
+    """The next pull compares it with what the run wrote; the page goes beside it."""
     output = run(tmp_path / "insects-train-tpu-v3")
     pulled = {"run": "ann/insects-train-tpu/3", "server": "s", "at": "a"}
     (output / ".pulled.json").write_text(json.dumps(pulled))
