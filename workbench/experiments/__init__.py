@@ -1,5 +1,5 @@
-"""The experiments of a competition: what each changed, its scores, and which of them to believe.
+"""The experiments of a competition: their changes, their scores, and which scores to believe.
 
-Comes in: the artifacts of trainings, and the scores that Kaggle gave them. Goes out: `Experiment`s,
-the line of local against given scores, a page.
+In   the artifacts of trainings, and the scores that Kaggle gave them
+Out  rows of a table, the line of local against given scores, a page
 """

@@ -1,7 +1,7 @@
-"""An experiment: a complete training as a row of a table, by the manifest of its artifact.
+"""An experiment: a complete training as a row of a table, from the manifest of its artifact.
 
 In   the folder of a training
-Out  a `Row`, which the Kaggle side's scores complete; what each changed of its parent
+Out  a `Row`, completed by the Kaggle side's scores; the changes from its parent
 """
 
 import json
@@ -18,23 +18,23 @@ from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate import metrics
 
 Row = Mapping[str, Any]
-"""What is known of a training, None where it is unknown: `number` in the table; `run`, as
+"""What is known about a training, None if unknown: `number` in the table; `run`, as
 owner/slug/version; `run_id`; `folder`; `place`, where it ran; `when`, in UTC; `competition`,
-`config`, `commit`, `folds`, `metric`; the scores `baseline`, `local`, `hidden` (of a rehearsal),
+`config`, `commit`, `folds`, `metric`; the scores `baseline`, `local`, `hidden` (in a rehearsal),
 `public` and `private`, some with a standard error (`local_error`); `quota_hours`, `minutes`;
-`parent`, the number of the run that it is compared with; `changes`, {field: (before, after)}; and
-the `manifest`."""
+`parent`, the number of the run it is compared with; `changes`, {field: (before, after)}; and the
+`manifest`."""
 MANIFEST = Path("artifact", "manifest.json")
-NO_CHANGE = ("name", "baseline")  # fields that change nothing of a training
+NO_CHANGE = ("name", "baseline")  # fields that do not affect a training
 SCORES = ("local", "hidden", "public", "private")
 RESAMPLES = 200
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return the `Row` of a training, as far as it knows.
+    """Return the `Row` of a training, as far as its artifact has it.
 
     Raises:
-        ConfigError: if the folder holds no artifact of this version of the project.
+        ConfigError: if the folder has no artifact of this version of the project.
     """
     path = folder / MANIFEST
     try:
@@ -62,16 +62,16 @@ def read(folder: Path) -> dict[str, Any]:
         }
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(
-            f"{path} is no manifest that this version writes: {type(error).__name__}:"
+            f"{path} is not a manifest of this version: {type(error).__name__}:"
             f" {str(error)[:200]}.\nExpected the folder of a complete training: the --output of"
-            " `python -m pipeline train`, or what `invoke pull` made."
+            " `python -m pipeline train`, or a folder that `invoke pull` made."
         ) from error
 
 
 def in_order(found: Sequence[Row]) -> list[Row]:
-    """Return experiments, the newest last, with their numbers, parents and changes.
+    """Return experiments, the newest last, with numbers, parents and changes.
 
-    The parent is the run whose weights it began with, or else the one before.
+    The parent is the run whose weights a run started from, or else the run before it.
     """
     done, numbers = list[Row](), dict[str, int]()
     for number, row in enumerate(sorted(found, key=_began), 1):
@@ -84,13 +84,13 @@ def in_order(found: Sequence[Row]) -> list[Row]:
 
 
 def _began(row: Row) -> tuple[str, str, str]:
-    """Return day and clock of a run, to the second; at last its name."""
+    """Return day, time and name of a run, to sort by."""
     day, clock = row["run_id"].split("-")[-3:-1]
     return day, clock, row["run_id"]
 
 
 def differences(one: Row, other: Row) -> dict[str, tuple[Any, Any]]:
-    """Return the fields in which two configs differ, and whether the custom code does."""
+    """Return the fields in which two runs' configs or custom code differ."""
     first, second = (
         _flat({**row["manifest"]["config"], **dict.fromkeys(NO_CHANGE)})
         | {"custom code": row["manifest"]["custom_code"][:8]}
@@ -101,18 +101,16 @@ def differences(one: Row, other: Row) -> dict[str, tuple[Any, Any]]:
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a config; of a field with fields, by "data.flip"."""
+    """Return the fields of a config, nested ones under names like "data.flip"."""
     flat = dict[str, Any]()
     for name, value in config.items():
-        if isinstance(value, dict):
-            flat |= {f"{name}.{key}": inner for key, inner in _flat(value).items()}
-        else:
-            flat[name] = value
+        inner = _flat(value) if isinstance(value, dict) else {"": value}
+        flat |= {f"{name}.{key}".rstrip("."): one for key, one in inner.items()}
     return flat
 
 
 def in_words(changes: Mapping[str, tuple[Any, Any]]) -> str:
-    """Return changes for a person.
+    """Return changes for people.
 
     >>> in_words({"epochs": (2, 4), "data.white": (None, 4095)})
     'epochs 2 → 4, data.white – → 4095'
@@ -121,14 +119,14 @@ def in_words(changes: Mapping[str, tuple[Any, Any]]) -> str:
 
 
 def shown(value: Any, most: int = 40) -> str:
-    """Return a field's value for a person, in at most so many characters."""
+    """Return a field's value for people, in at most `most` characters."""
     text = value if isinstance(value, str) else json.dumps(value)
     return "–" if value in (None, "") else text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def score_differences(one: Row, other: Row) -> dict[str, tuple[float, float | None]]:
-    """Return by how much the second one's scores are greater, and the standard error of that, by
-    the name of the score; without those that are unknown, or of two metrics.
+    """Return by how much the second run's scores are greater, and the standard error of that, by
+    score; without scores that are unknown or have different metrics.
     """
     found = dict[str, tuple[float, float | None]]()
     for name in SCORES:
@@ -146,8 +144,8 @@ def score_differences(one: Row, other: Row) -> dict[str, tuple[float, float | No
 
 
 def _paired_error(one: Row, other: Row) -> float | None:
-    """Return the standard error of the difference over resamples of the rows that both held out,
-    which is less than that of different rows; None where they differ, or for a custom metric.
+    """Return the standard error of the difference over resamples of the rows that both held out: it
+    is smaller than for different rows; None if the rows differ, or for a custom metric.
     """
     first, second = one["manifest"], other["manifest"]
     if first["held_out"] != second["held_out"]:

@@ -1,19 +1,19 @@
-"""The line of local against given scores, and the runs that stand off it.
+"""The line of local against given scores, and the runs that are off it.
 
-Both scores are of one metric, so the line has the slope 1, a gain at home is a gain there, unless
-the runs show another slope above 0. Its height is fitted in any case.
+Both scores use the same metric, so the line has slope 1 (a gain at home is a gain on Kaggle) unless
+the runs show a different positive slope. Its intercept is always fitted.
 
-A run stands off if it is more than `FAR` standard errors from the line. That error is what the
-errors of both scores explain, more if the other runs lie farther from the line than theirs do, and
-what is not known of the line itself. Errors alone would blame a run for the chance of its seed;
-distances alone would blame one of a few runs that agree by chance. A run that is far off does not
-count for the line that it is measured by: rounds of a fit leave it out, from the median gap on.
+A run is off the line if it is more than `FAR` standard errors away. That error combines the errors
+of both scores, scaled up if the other runs are farther from the line than theirs explain, and the
+uncertainty of the line itself. Errors alone would blame a run for the chance of its seed; distances
+alone would blame one of a few runs that agree by chance. A run far off does not count for the line:
+the fit starts from the median gap and leaves such runs out, in rounds.
 
-Of 8 to 30 random runs without a leak, 1 to 6 tables in a hundred name one; where errors are
-unknown, as those of public scores, up to 10.
+With 8 to 30 random runs without a leak, 1 to 6 tables in a hundred name a run; if errors are
+unknown, as for public scores, up to 10.
 
-If, without the runs that are off, given scores fall where local ones rise, and by more than chance,
-a warning says that local scores do not predict them.
+If, without the runs that are off, given scores fall where local scores rise, by more than chance, a
+warning says that local scores do not predict them.
 """
 
 import math
@@ -26,12 +26,12 @@ from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from workbench.experiments.experiment import Row
 
-FEWEST, ENOUGH = 3, 5  # runs for a line, and to say which of them are off it
+FEWEST, ENOUGH = 3, 5  # runs that a line needs, and to name those off it
 ENOUGH_WITHOUT_ERRORS = 6
-FAR, TAIL = 3.0, 0.99865  # standard errors, and the share of a normal distribution below that
-NORMAL = 1.4826  # a normal distribution's standard deviation over its median distance
+FAR, TAIL = 3.0, 0.99865  # standard errors, and the share of a normal distribution below them
+NORMAL = 1.4826  # standard deviation over median absolute deviation of a normal distribution
 ROUNDS = 10
-TINY = 1e-9  # rounding
+TINY = 1e-9  # tolerance for rounding
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class ScoreLine:
 
     Attributes:
         name: of the given scores: hidden or public.
-        rows: of the n runs that have both.
-        numbers: local scores, given ones, the errors of both (NaN: unknown), float (4, n).
+        rows: the n runs with both scores.
+        numbers: local scores, given scores, and the errors of both (NaN: unknown), float (4, n).
         correlation: of all runs, by numpy.corrcoef.
         slope, intercept: of the line.
         errors: standard error of each run's distance from the line, float (n,).
-        off: which runs stand off it, bool (n,).
-        opposed: whether given scores fall where local ones rise, by more than chance.
+        off: which runs are off it, bool (n,).
+        opposed: whether given scores fall where local scores rise, by more than chance.
     """
 
     name: str
@@ -60,20 +60,20 @@ class ScoreLine:
     opposed: bool
 
     def __str__(self) -> str:
-        """Return the line, and how many runs agree how well, in words."""
+        """Return the line, the number of runs, and their correlation."""
         slope = "" if self.slope == 1 else f"{self.slope:.2f} × "
         sign, without = "-+"[self.intercept >= 0], ""
         rest = self.numbers[:2, ~self.off]
         if self.off.any() and np.ptp(rest, axis=1).all():
             others = np.corrcoef(rest)[0, 1]
-            without = f" ({others:.2f} without what is off the line)"
+            without = f" ({others:.2f} without runs off the line)"
         return (
             f"{self.name} = {slope}local {sign} {abs(self.intercept):.2g} by {len(self.rows)} runs;"
             f" correlation {self.correlation:.2f}{without}"
         )
 
     def values(self) -> dict[str, Any]:
-        """Return it as plain values, for --json."""
+        """Return the line as plain values, for --json."""
         every = [row["number"] for row in self.rows]
         names = ("correlation", "slope", "intercept")
         off = [number for number, off in zip(every, self.off, strict=True) if off]
@@ -81,17 +81,17 @@ class ScoreLine:
 
     @property
     def drawn(self) -> tuple[np.ndarray, list[str], tuple[float, float], str]:
-        """What `workbench.pages.charts.score_line` draws."""
+        """The arguments of `workbench.pages.charts.score_line`."""
         off = set(self.values()["off"])
         marks = [str(row["number"]) * (row["number"] in off) for row in self.rows]
         return np.nan_to_num(self.numbers), marks, (self.slope, self.intercept), self.name
 
     def warnings(self) -> Iterator[str]:
-        """Yield what is off the line, and by how much."""
+        """Yield a warning for each run off the line, and if local scores predict nothing."""
         if self.opposed:
             yield (
-                f"local scores do not predict these: {self.name} falls where local rises, by"
-                f" {len(self.rows)} runs."
+                f"local scores do not predict {self.name} ones: these fall where local scores rise,"
+                f" in {len(self.rows)} runs."
             )
         for place in np.flatnonzero(self.off).tolist():
             row, (local, given, *_) = self.rows[place], self.numbers[:, place].tolist()
@@ -106,8 +106,8 @@ class ScoreLine:
 
 
 def fit(rows: Sequence[Row], name: str) -> ScoreLine | None:
-    """Return the line through the runs that have a local score by the newest one's metric and a
-    score of this name; None for fewer than `FEWEST`, or if all have one score.
+    """Return the line through the runs that have a local score in the newest run's metric and a
+    score of this name; None for fewer than `FEWEST` runs, or if all have the same score.
     """
     metric, keys = rows[-1]["metric"], ("local", name, "local_error", f"{name}_error")
     rows = [
@@ -137,7 +137,7 @@ def fit(rows: Sequence[Row], name: str) -> ScoreLine | None:
         distances = np.abs(y - slope * x - intercept)
         own = _explained(numbers, slope)
         ratio = math.sqrt((counted * (distances / own) ** 2).sum() / left)
-        # Where an error is unknown, few distances say little: Student's quantile for a normal one.
+        # Where an error is unknown, use Student's quantile: a few distances say little.
         own = own * np.maximum(ratio * np.where(known, 1, stdtrit(left, TAIL) / FAR), known)
     line = scale**2 / weights.sum() + (unsure * (x - middle)) ** 2
     errors = np.sqrt(own**2 + line) + tiny
@@ -150,8 +150,8 @@ def fit(rows: Sequence[Row], name: str) -> ScoreLine | None:
 
 
 def _once(numbers: np.ndarray, *, every: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of the runs that count, and the share by which each run does, float (n,):
-    every run, or equal ones once together, as their distances are no measure of chance.
+    """Return the places of the runs that count, and the weight of each run, float (n,): every run,
+    or equal runs once together, because their distances do not measure chance.
     """
     if every:
         return np.arange(numbers.shape[1]), np.ones(numbers.shape[1])
@@ -162,10 +162,10 @@ def _once(numbers: np.ndarray, *, every: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _explained(numbers: np.ndarray, slope: float) -> np.ndarray:
-    """Return how far the errors of both scores may take a run from the line, float (n,).
+    """Return the distance from the line that the errors of both scores explain, float (n,).
 
-    Where one is unknown, all count alike. The resamples of a perfect score are perfect, too, so
-    each counts at least half as much as is usual.
+    Unknown errors count as the usual one. All resamples of a perfect score are perfect too, so each
+    error counts as at least half the usual one.
     """
     found = np.hypot(numbers[3], slope * numbers[2])
     usual = (float(np.nanmedian(found)) if np.isfinite(found).any() else 0.0) or 1.0
@@ -175,10 +175,10 @@ def _explained(numbers: np.ndarray, slope: float) -> np.ndarray:
 def _slope(
     numbers: np.ndarray, apart: np.ndarray, weights: np.ndarray, scale: float
 ) -> tuple[float, float]:
-    """Return the slope of a line and its standard error: 1 and 0, unless that is more than `FAR`
-    errors from the slope by least squares, from which the errors of local scores are taken out:
-    they flatten it (regression dilution). A slope that is not above 0 is that of a leak, or of
-    scores that have nothing to do with each other, and is not taken.
+    """Return the slope of the line and its standard error: 1 and 0, unless the slope by least
+    squares is positive and more than `FAR` errors from 1. It is corrected for the errors of local
+    scores, which flatten it (regression dilution). A slope below 0 comes from a leak or from
+    unrelated scores.
     """
     spread = (weights * apart**2).sum()
     true = spread - (weights * np.nan_to_num(numbers[2]) ** 2).sum()
@@ -191,12 +191,12 @@ def _slope(
 
 
 def _opposed(scores: np.ndarray, weights: np.ndarray, least: float) -> bool:
-    """Return whether given scores fall where local ones rise, by more than chance.
+    """Return whether given scores fall where local scores rise, by more than chance.
 
     Args:
         scores: of both kinds, float (2, n).
         weights: one over each run's squared error, float (n,).
-        least: the least that the runs' distances are taken for, in those errors.
+        least: lower bound for the runs' distances, in those errors.
     """
     if scores.shape[1] < FEWEST or not np.ptp(scores[0]):
         return False

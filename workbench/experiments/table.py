@@ -1,7 +1,7 @@
-"""Experiments for a person: a table for the terminal, two side by side, a page.
+"""Experiments for people: a table for the terminal, two runs side by side, a page.
 
 In   `Row`s in their order
-Out  lines, and an HTML file
+Out  lines, a CSV file, an HTML file
 """
 
 import math
@@ -18,13 +18,13 @@ WIDTH = 100  # characters of a line
 TEXTS = ("when", "place", "config", "commit")
 COLUMNS = ("number", *TEXTS, "folds", "baseline", *experiment.SCORES, "quota_hours", "minutes")
 HEADS = {"number": "#", "place": "run", "quota_hours": "quota h", "minutes": "min"}
-DISPENSABLE = ("when", "commit", "baseline", "folds", "quota_hours")  # until a line fits
+DISPENSABLE = ("when", "commit", "baseline", "folds", "quota_hours")  # left out if too wide
 INDENT = 5 * " "
 
 
 def score(value: float | None, error: float | None) -> str:
-    """Return a score with as many digits as its standard error has; "" where it is unknown. An
-    error that is no number is left out.
+    """Return a score with as many digits as its standard error; "" if it is unknown. A NaN error is
+    left out.
 
     >>> score(0.98151, 0.00623), score(2459.1, 159.9), score(0.98, None), score(None, None)
     ('0.9815 ± 0.0062', '2459 ± 160', '0.9800', '')
@@ -45,7 +45,7 @@ def _cell(row: Row, name: str) -> str:
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
-    """Return a table of at most `WIDTH` columns; below each run what it changed."""
+    """Return a table at most `WIDTH` wide, with the changes below each run."""
     for left_out in range(len(DISPENSABLE) + 1):
         names = [name for name in _filled(rows) if name not in DISPENSABLE[:left_out]]
         cells = [[_cell(row, name) for name in names] for row in rows]
@@ -61,7 +61,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
 
 
 def _filled(rows: Sequence[Row]) -> list[str]:
-    """Return the columns that hold something."""
+    """Return the columns that are not empty."""
     return [name for name in COLUMNS if any(_cell(row, name) for row in rows)]
 
 
@@ -79,7 +79,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def side_by_side(one: Row, other: Row) -> list[str]:
-    """Return two runs as lines: all columns, the scores' differences, the fields that differ."""
+    """Return two runs as lines: all columns, differences of scores, fields that differ."""
     rows, found = [["", "first", "second", "difference"]], experiment.score_differences(one, other)
     for name in _filled((one, other)):
         by, error = found.get(name, (None, None))
@@ -91,12 +91,12 @@ def side_by_side(one: Row, other: Row) -> list[str]:
 
 
 def score_lines(rows: Sequence[Row]) -> list[ScoreLine]:
-    """Return the line of each kind of score that enough runs have."""
+    """Return the line for each kind of score that enough runs have."""
     return [line for name in ("hidden", "public") if (line := score_line.fit(rows, name))]
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """Write a row per run; what is not known is empty.
+    """Write a row per run; unknown values are empty.
 
     Raises:
         DiskError: if the file cannot be written.

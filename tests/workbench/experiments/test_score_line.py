@@ -1,4 +1,4 @@
-"""The line of local against given scores names a leak, and seldom what chance does."""
+"""The line of local against given scores names a leak, and rarely a chance difference."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def rows(local: Any, given: Any, *, errors: bool = True) -> list[dict[str, Any]]
 
 
 def drawn(random: np.random.Generator, count: int, spread: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return local and given scores of runs whose true scores are `spread` apart."""
+    """Return local and given scores of runs whose true scores spread that far."""
     true = 0.8 + spread * random.random(count)
     noise = random.normal(0, 1, (2, count))
     return true + LOCAL_ERROR * noise[0], true - 0.01 + GIVEN_ERROR * noise[1]
@@ -42,9 +42,9 @@ def drawn(random: np.random.Generator, count: int, spread: float) -> tuple[np.nd
 
 @pytest.mark.parametrize("errors", [True, False])
 @pytest.mark.parametrize("spread", [0.0, 0.02, 0.1])
-def test_chance_is_seldom_named_and_a_leak_mostly(errors, spread):
-    """Of 100 tables of 12 runs at most 5 name a run without a leak; at least 80 name the one that
-    promises 0.08 too much, 6.5 standard errors.
+def test_chance_is_rarely_named_and_a_leak_usually(errors, spread):
+    """Of 100 tables of 12 runs at most 5 name a run without a leak; at least 80 name the run whose
+    local score is 0.08 too high, 6.5 standard errors.
     """
     random, alarms, found = np.random.default_rng(0), 0, 0
     for _ in range(100):
@@ -73,7 +73,7 @@ def test_the_leak_of_thirteen_measured_runs_is_named_and_no_other():
 
 
 def test_a_run_is_measured_by_its_own_errors():
-    """Of equal distances from the line, that of 100 rows is chance, and that of 3,000 is not."""
+    """A distance that is chance for 100 rows is not for 3,000."""
     local = np.linspace(0.7, 0.9, 12)
     noise = np.array([0.02, -0.03, 0.05, -0.04, 0.03, -0.03, *[0.003, -0.003] * 3])
     noise[[0, 11]] = -0.06
@@ -84,7 +84,7 @@ def test_a_run_is_measured_by_its_own_errors():
 
 
 def test_a_perfect_score_is_not_taken_for_certain():
-    """All its resamples are perfect, so its errors are 0."""
+    """All its resamples are perfect, so its error is 0."""
     local = np.linspace(0.8, 0.95, 8)
     made = rows([*local, 1.0], [*(local - 0.02 + np.tile([0.004, -0.004], 4)), 1.0])
     made[-1] |= {"local_error": 0.0, "hidden_error": 0.0}
@@ -99,7 +99,7 @@ def test_two_seeds_of_one_leak_do_not_hide_each_other():
     assert score_line.fit(rows(local, given), "hidden").off.tolist() == [True] * 2 + [False] * 10
 
 
-def test_the_slope_is_1_unless_the_runs_show_another():
+def test_the_slope_is_1_unless_the_runs_show_a_different_one():
     local = np.linspace(0.6, 0.9, 20)
 
     near = score_line.fit(rows(local, 0.95 * local), "hidden")
@@ -110,28 +110,28 @@ def test_the_slope_is_1_unless_the_runs_show_another():
 
 
 @pytest.mark.parametrize("errors", [True, False])
-def test_scores_that_fall_where_local_ones_rise_are_said_to_be_no_use(errors):
+def test_scores_that_fall_where_local_scores_rise_get_a_warning(errors):
     local = np.linspace(0.6, 0.9, 20)
 
     line = score_line.fit(rows(local, 2 - 1.5 * local, errors=errors), "hidden")
 
     assert line.slope == 1
-    assert "local scores do not predict these" in next(line.warnings())
+    assert "local scores do not predict hidden ones" in next(line.warnings())
 
 
 @pytest.mark.parametrize("others", [[0.94] * 4, [0.94, 0.942, 0.939, 0.941]])
 def test_one_leak_among_few_public_scores_makes_no_slope(others):
-    """Nothing says how far chance takes a run; that the scores oppose each other is said."""
+    """Errors are unknown, so only the warning about opposed scores appears."""
     local = [0.9, 0.9, 0.9, 0.9 if others[1] == 0.94 else 0.902, 0.99]
 
     line = score_line.fit(rows(local, [*others, 0.7], errors=False), "hidden")
 
     (text,) = line.warnings()
     assert line.slope == 1 and not line.off.any()
-    assert text.startswith("local scores do not predict these")
+    assert text.startswith("local scores do not predict hidden ones")
 
 
-def test_scores_without_relation_are_seldom_said_to_oppose_each_other():
+def test_unrelated_scores_are_rarely_called_opposed():
     random = np.random.default_rng(3)
     drawings = [drawn(random, count, 0.0) for count in (3, 5, 8, 12) for _ in range(50)]
 
@@ -141,14 +141,14 @@ def test_scores_without_relation_are_seldom_said_to_oppose_each_other():
 
 
 def test_a_leak_among_exact_reruns_is_named():
-    """More than half of the runs have one gap, so their median distance is 0."""
+    """More than half of the runs have the same gap, so the median distance is 0."""
     line = score_line.fit(rows([0.95] * 4 + [0.97, 1.0], [0.94] * 4 + [0.958, 0.6]), "hidden")
 
     assert line.values()["off"] == [6]
 
 
-def test_exact_reruns_are_no_measure_of_chance():
-    """Where errors are unknown, the other runs are, and a leak among these is named."""
+def test_exact_reruns_do_not_measure_chance():
+    """If errors are unknown, the other runs do, and a leak among them is named."""
     one = rows([0.95] * 20 + [0.97], [0.94] * 20 + [0.956], errors=False)
     others = [0.97, 0.96, 0.94, 0.92, 0.93], [0.958, 0.951, 0.928, 0.911, 0.919]
     leak = rows([0.95] * 8 + others[0] + [1.0], [0.94] * 8 + others[1] + [0.6], errors=False)
@@ -157,15 +157,14 @@ def test_exact_reruns_are_no_measure_of_chance():
     assert score_line.fit(leak, "hidden").values()["off"] == [14]
 
 
-def test_a_better_run_than_all_before_is_not_blamed():
-    """Its score is far from the others', and both of its scores rose."""
+def test_a_run_that_is_better_in_both_scores_is_not_blamed():
     local, given = drawn(np.random.default_rng(2), 12, 0.01)
     local[0], given[0] = 0.95, 0.935
 
     assert not score_line.fit(rows(local, given), "hidden").off.any()
 
 
-def test_runs_by_another_metric_are_left_out():
+def test_runs_with_a_different_metric_are_left_out():
     made = rows([0.7, 0.8, 0.9, 0.95], [0.69, 0.79, 0.89, 0.94])
     made[0]["metric"] = "log_loss"
 
