@@ -1,9 +1,9 @@
-"""Whether both of Kaggle's images build a model alike: what one's library builds, the other's may
-not, and infer-gpu would find out after the TPU's hours are gone.
+"""Whether both of Kaggle's images build the same model: their library versions may differ, and
+infer-gpu would only find out once the TPU hours are spent.
 
-The model is built in an environment of each image (`workbench.image_environments`), and the two
-blueprints are compared (`pipeline.blueprint`). Without environments the table of
-`pipeline.models.families` answers for the networks that it has.
+The model is built in an environment per image (`workbench.image_environments`), and the two
+blueprints are compared (`pipeline.blueprint`). Without environments the table in
+`pipeline.models.families` answers for the networks it has.
 """
 
 import json
@@ -22,20 +22,20 @@ from pipeline.errors import ConfigError, PipelineError
 from pipeline.models.families import FAMILIES, ONE_IMAGE_HAS
 from workbench.image_environments import GPU, ROOT, TPU, Image, NotMade, Show, make
 
-# A custom function that names one of them builds on a library whose versions differ.
+# Custom code with one of these names uses a library whose versions differ.
 LIBRARY = re.compile(r"\b(keras_hub|keras_nlp|applications)\b")
-WITH_BOTH = "Take a network that both images have, such as ViT, DINOv3, SigLIP or EfficientNetV2"
+WITH_BOTH = "Use a network that both images have, such as ViT, DINOv3, SigLIP or EfficientNetV2"
 PAGE = "docs/published-networks.md"
 BY_HAND = "python -m workbench images --config"
 
 
 class Unknown(PipelineError):
-    """A build says nothing of the image that its environment stands for."""
+    """A model could not be built, for a reason that says nothing about the image."""
 
 
 def concerns(config: Config) -> bool:
-    """Return whether the images could build a config's model differently: layers of Keras alone
-    are alike in both, and so are the networks of keras.applications in `BACKBONES` (docs/facts.md).
+    """Return whether the images could build a config's model differently. Keras' own layers are the
+    same in both, and so are the networks of keras.applications in `BACKBONES` (docs/facts.md).
     """
     return bool(config.presets or LIBRARY.search(_own_code(config)))
 
@@ -48,10 +48,10 @@ def _own_code(config: Config) -> str:
 
 
 def by_table(config: Config) -> str:
-    """Return in a line what the table says of a config's networks.
+    """Return a line about a config's networks, by the table.
 
     Raises:
-        ConfigError: if one of them is in one image alone, or is not here.
+        ConfigError: if only one image has one of them, or a preset is not here.
     """
     from pipeline.models import presets  # which imports Keras
 
@@ -62,13 +62,13 @@ def by_table(config: Config) -> str:
         has, lacks = (TPU, GPU) if ONE_IMAGE_HAS[only[0]] == "tpu" else (GPU, TPU)
         versions = (f"{one.versions['keras-hub']} of the {one.name}" for one in (has, lacks))
         raise ConfigError(
-            f"{config.name}: {only[0]} is in KerasHub {' and not in '.join(versions)}, so infer-gpu"
-            f" could not compute what train-tpu trains.\n{WITH_BOTH} ({PAGE})."
+            f"{config.name}: {only[0]} is in KerasHub {' but not in '.join(versions)}, so infer-gpu"
+            f" could not run what train-tpu trains.\n{WITH_BOTH} ({PAGE})."
         )
     if unlisted := kinds - FAMILIES.keys() or (not kinds and {"its network"}):
         return (
-            f"Warning: whether both of Kaggle's images build {', '.join(sorted(unlisted))} alike is"
-            f" not known. To see: {BY_HAND} {config.name}"
+            f"Warning: it is unknown whether both of Kaggle's images build the same"
+            f" {', '.join(sorted(unlisted))}. To check: {BY_HAND} {config.name}"
         )
     return (
         f"both have {', '.join(sorted(kinds))}, by the table in pipeline/models/families.py;"
@@ -77,15 +77,15 @@ def by_table(config: Config) -> str:
 
 
 def check(config: Config, name: str, show: Show) -> tuple[str, bool]:
-    """Return in a line how the model is built under both images, and whether that was seen: where
-    it could not be, the line has the reason and the table's answer.
+    """Return a line on how both images build the model, and whether they built it: if not, the line
+    has the table's answer and the reason.
 
     Args:
         name: of the config, or its path.
         show: takes a line for each step.
 
     Raises:
-        ConfigError: if the images build different models, or one of them none.
+        ConfigError: if the images build different models, or one cannot build it.
     """
     known = by_table(config)
     try:
@@ -100,8 +100,8 @@ def check(config: Config, name: str, show: Show) -> tuple[str, bool]:
 
 
 def _blueprint(image: Image, name: str, scratch: Path, show: Show) -> dict[str, Any]:
-    """Return the blueprint of a config's model by an image's versions. That of the GPU image takes
-    the networks of the other one, as it would from the artifact.
+    """Return the blueprint of a config's model with an image's versions. The GPU image gets the
+    networks of the TPU image's blueprint, as it would from the artifact.
     """
     show(f"Building {Path(name).stem} with the versions of the {image.in_words}")
     given, path = scratch / f"{TPU.backend}.json", scratch / f"{image.backend}.json"
@@ -126,7 +126,7 @@ def _blueprint(image: Image, name: str, scratch: Path, show: Show) -> dict[str, 
     if told.get("exit_code") != ConfigError.exit_code or "No module named" in why:
         raise Unknown(f"{name} could not be built in the environment of the {image.name}: {why}")
     edit = f"{WITH_BOTH} ({PAGE}), or change the model's function."
-    if image is TPU:  # the model is wrong by itself
+    if image is TPU:  # the model itself is wrong
         edit = told["error"].partition("\n")[2]
     raise ConfigError(
         f"{Path(name).stem}: the {image.in_words} cannot build the model: {why}\n{edit}"
@@ -134,8 +134,8 @@ def _blueprint(image: Image, name: str, scratch: Path, show: Show) -> dict[str, 
 
 
 def compared(config: str, trained: Mapping[str, Any], inferred: Mapping[str, Any]) -> str:
-    """Return in a line how the blueprints of the TPU image and of the GPU image compare: names may
-    differ, since artifacts hand over weights by their place.
+    """Return a line on how the blueprints of the TPU image and the GPU image compare. Names may
+    differ, because an artifact's weights are assigned by place.
 
     Raises:
         ConfigError: if places, shapes or outputs differ.
@@ -149,7 +149,7 @@ def compared(config: str, trained: Mapping[str, Any], inferred: Mapping[str, Any
             raise ConfigError(
                 f"{config}: the images build different models. The first weight that differs is"
                 f" {_in_words(pair[0])} on the {TPU.name} and {_in_words(pair[1])} on the"
-                f" {GPU.name}; the weights of train-tpu would not fit.\n{WITH_BOTH} ({PAGE})."
+                f" {GPU.name}, so train-tpu's weights would not fit.\n{WITH_BOTH} ({PAGE})."
             )
     renamed = {place for place in ours if ours[place]["path"] != theirs[place]["path"]}
     outputs, others = (np.array(each["outputs"], float) for each in (trained, inferred))
@@ -162,18 +162,18 @@ def compared(config: str, trained: Mapping[str, Any], inferred: Mapping[str, Any
         moved = before & after
         which = f": {', '.join(sorted(moved))}" if moved else ", or one computes differently"
         raise ConfigError(
-            f"{config}: with the same weights the images compute outputs that are {apart:.2g} of"
-            f" the largest apart; expected at most {TOLERANCE[FULL]:g}. Layers of equal shape"
-            f" have changed places{which}.\n{WITH_BOTH} ({PAGE})."
+            f"{config}: with the same weights the images' outputs differ by {apart:.2g} of the"
+            f" largest; expected at most {TOLERANCE[FULL]:g}. Layers of equal shape have changed"
+            f" places{which}.\n{WITH_BOTH} ({PAGE})."
         )
-    named = f"; {len(renamed)} are named differently, which does no harm" if renamed else ""
+    named = f"; {len(renamed)} have different names, which is harmless" if renamed else ""
     if not finite:
         return (
-            f"Warning: both have the same {len(ours)} weights in the same places{named}; with"
-            " made-up ones they have outputs not finite, so not compared: layers of equal shape"
-            " could have changed places"
+            f"Warning: both have the same {len(ours)} weights in the same places{named}; their"
+            " outputs with made-up weights are not finite and cannot be compared, so layers of"
+            " equal shape could have changed places"
         )
-    return f"both build it alike: {len(ours)} weights, outputs {apart:.0e} apart{named}"
+    return f"both build the same model: {len(ours)} weights, outputs {apart:.0e} apart{named}"
 
 
 def _form(weight: Mapping[str, Any] | None) -> Any:

@@ -1,8 +1,8 @@
 """Environments with the library versions of Kaggle's two images, each made once from its pins.
 
-They lie in ~/.cache/kaggle-relay/images, or in the folder that RELAY_IMAGES names. The check that
-both images build a model alike runs in them (`workbench.image_check`), and so does a rehearsal:
-`invoke dry-run --tpu-python … --gpu-python …`.
+They are in ~/.cache/kaggle-relay/images, or in the folder RELAY_IMAGES. `workbench.image_check`
+uses them to check that both images build the same model, and so can a rehearsal: `invoke dry-run
+--tpu-python … --gpu-python …`.
 """
 
 import fcntl
@@ -25,11 +25,11 @@ from formats.errors import writing
 from pipeline.errors import PipelineError
 
 ROOT = Path(__file__).resolve().parents[1]
-# What a model is built of. An interpreter that has these needs no environment.
+# The packages that build a model. A Python with these versions needs no environment.
 DECIDING = {"keras": "Keras", "keras-hub": "KerasHub", "jax": "JAX"}
-# What KerasHub imports. It would bring TensorFlow's build for GPUs, too: 2 GB.
+# Dependencies of KerasHub. pip would also install TensorFlow's GPU build: 2 GB.
 HUB, NEEDS = "keras-hub", ("kagglehub", "regex", "sentencepiece", "tokenizers")
-GIGABYTES = 2.3  # on the disk, each; measured 2026-11-28
+GIGABYTES = 2.3  # of disk per environment; measured 2026-11-28
 
 Show = Callable[[str], None]
 
@@ -39,9 +39,9 @@ class Image:
     """One of Kaggle's images.
 
     Attributes:
-        name: as messages have it.
+        name: for messages.
         backend: Keras' backend in its notebook.
-        constraints: the file in constraints/ with its pins.
+        constraints: the file with its pins in constraints/.
     """
 
     name: str
@@ -50,24 +50,24 @@ class Image:
 
     @cached_property
     def pins(self) -> str:
-        """What its file says."""
+        """The content of its file."""
         return (ROOT / "constraints" / self.constraints).read_text(encoding="utf-8")
 
     @cached_property
     def versions(self) -> dict[str, str]:
-        """The pinned versions of what a model is built of, by package."""
+        """The pinned versions of the packages that build a model."""
         pinned = dict(re.findall(r"^([\w-]+)==([\w.]+)", self.pins, re.MULTILINE))
         return {package: pinned[package] for package in DECIDING}
 
     @property
     def in_words(self) -> str:
-        """Its name, and the versions that a model is built of."""
+        """Its name and the versions that build a model."""
         told = (f"{DECIDING[package]} {version}" for package, version in self.versions.items())
         return f"{self.name} ({', '.join(told)})"
 
     @property
     def folder(self) -> Path:
-        """Where its environment lies, or would lie: named by all that it is made from."""
+        """The path of its environment, named by everything it is made from."""
         cache = os.environ.get("RELAY_IMAGES") or "~/.cache/kaggle-relay/images"
         parts = [self.pins, *_dependencies(), *NEEDS, *map(str, sys.version_info[:2])]
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
@@ -75,7 +75,7 @@ class Image:
 
     @property
     def python(self) -> Path | None:
-        """The interpreter that has its versions; None: there is none yet."""
+        """The Python with its versions; None: not made yet."""
         if all(_installed(package) == version for package, version in self.versions.items()):
             return Path(sys.executable)
         made = self.folder / "bin/python"
@@ -83,7 +83,7 @@ class Image:
 
 
 TPU = Image("TPU image", "jax", "tpu-image.txt")
-# The pins of the older one have no wheels for Python 3.13; what decides is the same in both.
+# Some of the older pins have no wheels for Python 3.13; the deciding versions are the same.
 NEWER = sys.version_info >= (3, 13)
 GPU = Image("GPU image", "tensorflow", f"gpu-image{'-2026-08' * NEWER}.txt")
 IMAGES = (TPU, GPU)
@@ -94,18 +94,18 @@ class NotMade(PipelineError):
 
 
 def missing() -> list[Image]:
-    """Return the images of whose versions there is no interpreter."""
+    """Return the images without a Python."""
     return [image for image in IMAGES if image.python is None]
 
 
 def make(show: Show) -> None:
-    """Make what is missing, all at once.
+    """Make the missing environments, in parallel.
 
     Args:
-        show: takes a line as each begins and ends.
+        show: takes a line as each starts and ends.
 
     Raises:
-        NotMade: if pip fails, as without network.
+        NotMade: if pip fails, for example without a network.
         DiskError: if the folder cannot be written.
     """
     with ThreadPoolExecutor() as pool:
@@ -120,7 +120,7 @@ def _make(image: Image, show: Show) -> None:
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # until another process has made it
+            fcntl.flock(lock, fcntl.LOCK_EX)  # waits while another process makes it
             if image.python is not None:
                 return
             show(f"Making an environment of {GIGABYTES} GB like the {image.in_words} in {folder}")
@@ -142,7 +142,7 @@ def _run(command: list[str], image: Image) -> None:
         why = (said or done.stderr.splitlines() or ["no message"])[-1]
         raise NotMade(
             f"The environment of the {image.name} could not be made: {why[:300]}\nIt needs pip and"
-            " its index. To make it by hand:\npython -m workbench images"
+            " the package index. To make it by hand:\npython -m workbench images"
         )
 
 

@@ -64,7 +64,7 @@ def test_a_verdict_is_kept_for_the_same_code(tmp_path, asked, capfd):
     required(tmp_path, path, asked)
 
     first, seconds = shown.out.splitlines()
-    assert first.startswith("images      both build it alike: 4 weights, outputs ")
+    assert first.startswith("images      both build the same model: 4 weights, outputs ")
     assert seconds.startswith("            compared in ") and not asked
     assert "Building tiny with the versions of the GPU image (Keras" in shown.err
     assert capfd.readouterr().out.startswith(first)

@@ -189,7 +189,7 @@ def test_vit_is_built_alike_under_other_names(tmp_path, monkeypatch):
 
     told, seen = image_check.check(configs.load(str(config)), str(config), lambda line: None)
 
-    assert seen and told.startswith("both build it alike") and "named differently" in told
+    assert seen and told.startswith("both build the same model") and "different names" in told
 
 
 def test_the_table_has_what_one_image_has_alone():

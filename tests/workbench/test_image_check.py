@@ -1,4 +1,4 @@
-"""Whether two images build one model: blueprints by two versions of a library, compared."""
+"""Whether two images build the same model: blueprints by two versions of a library, compared."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from tests.shipped import shipped
 from workbench import image_check, image_environments
 from workbench.image_environments import GPU, IMAGES, TPU
 
-# A library of two towers, whose versions differ in what stands in braces.
+# A library with a model of two towers; its versions differ in what is in braces.
 LIBRARY = """
 import keras
 from keras import layers
@@ -67,7 +67,7 @@ def library(
 
 @pytest.fixture
 def drawn(tmp_path, monkeypatch):
-    """Return what draws the blueprint by a version of the library."""
+    """Return a function that draws the blueprint with a version of the library."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def draw(name, **version):
@@ -78,25 +78,25 @@ def drawn(tmp_path, monkeypatch):
     return draw
 
 
-def test_a_layer_that_is_named_differently_does_no_harm(drawn):
+def test_a_layer_with_a_different_name_is_harmless(drawn):
     told = image_check.compared("ants", drawn("first"), drawn("second", left="port"))
 
     assert told == (
-        "both build it alike: 8 weights, outputs 0e+00 apart; 2 are named differently, which does"
-        " no harm"
+        "both build the same model: 8 weights, outputs 0e+00 apart; 2 have different names, which"
+        " is harmless"
     )
 
 
 def test_two_layers_of_equal_shape_that_changed_places_are_found(drawn):
     with pytest.raises(
-        ConfigError, match=r"changed places: towers/left, towers/right\.\nTake"
+        ConfigError, match=r"changed places: towers/left, towers/right\.\nUse"
     ) as told:
         image_check.compared("ants", drawn("third"), drawn("fourth", exchanged=True))
 
     assert "ants: with the same weights" in str(told.value)
 
 
-def test_another_shape_is_refused_with_the_first_weight_that_differs(drawn):
+def test_a_different_shape_is_refused_with_the_first_weight_that_differs(drawn):
     with pytest.raises(ConfigError, match="towers/left/kernel") as told:
         image_check.compared("ants", drawn("fifth"), drawn("sixth", wide=7))
 
@@ -104,7 +104,7 @@ def test_another_shape_is_refused_with_the_first_weight_that_differs(drawn):
 
 
 @pytest.mark.parametrize(("apart", "found"), [(5e-5, False), (2e-4, True)])
-def test_outputs_may_differ_as_far_as_those_of_the_golden_check(apart, found):
+def test_outputs_may_differ_as_much_as_in_the_golden_check(apart, found):
     weights = [{"place": "0.0", "path": "dense/kernel", "shape": [2], "dtype": "float32"}]
     plan = {"weights": weights, "outputs": [[1.0, 10.0]]}
     other = plan | {"outputs": [[1.0 + 10 * apart, 10.0]]}
@@ -113,16 +113,16 @@ def test_outputs_may_differ_as_far_as_those_of_the_golden_check(apart, found):
         image_check.compared("ants", plan, other)
 
 
-def test_outputs_that_are_not_finite_are_not_called_alike(drawn):
+def test_outputs_that_are_not_finite_are_not_called_the_same(drawn):
     plan = drawn("seventh")
     broken = plan | {"outputs": [[float("nan")] * 4] * 2}
 
-    assert "outputs not finite, so not compared" in image_check.compared("ants", plan, broken)
+    assert "not finite and cannot be compared" in image_check.compared("ants", plan, broken)
 
 
 @pytest.fixture
 def images(tmp_path, monkeypatch):
-    """Return what makes each image's interpreter: this one, with a version of the library."""
+    """Return a function that makes each image's Python: this one, with a version of the library."""
     monkeypatch.setenv("RELAY_IMAGES", str(tmp_path / "images"))
     monkeypatch.setattr(image_environments, "_installed", lambda package: "")
 
@@ -140,7 +140,7 @@ def images(tmp_path, monkeypatch):
 
 
 def test_each_image_builds_by_its_own_interpreter_and_backend(tmp_path, images):
-    """Outputs of TensorFlow, which gets the networks of the other one, beside those of JAX."""
+    """TensorFlow gets the networks of JAX's blueprint, and its outputs are compared with JAX's."""
     images(jax={}, tensorflow={"left": "port"})
     path = write_config(
         tmp_path, MODEL.format(library="towerslib"), model="towers", model_options={}
@@ -151,11 +151,11 @@ def test_each_image_builds_by_its_own_interpreter_and_backend(tmp_path, images):
     trained, inferred = (tmp_path / "log").read_text().splitlines()
     assert trained.startswith("jax -m pipeline blueprint") and "--networks" not in trained
     assert inferred.startswith("tensorflow -m pipeline blueprint") and "--networks" in inferred
-    assert seen and told.startswith("both build it alike: 8 weights, outputs ")
-    assert told.endswith("; 2 are named differently, which does no harm")
+    assert seen and told.startswith("both build the same model: 8 weights, outputs ")
+    assert told.endswith("; 2 have different names, which is harmless")
 
 
-def test_a_class_that_the_other_image_lacks_is_refused_with_its_version(tmp_path, images):
+def test_a_class_that_one_image_lacks_is_refused_with_its_version(tmp_path, images):
     images(jax={}, tensorflow={})
     (tmp_path / "tensorflow" / "towerslib.py").write_text("")
     path = write_config(
@@ -166,10 +166,10 @@ def test_a_class_that_the_other_image_lacks_is_refused_with_its_version(tmp_path
         image_check.check(configs.load(str(path)), str(path), lambda line: None)
 
     assert f"tiny: the GPU image (Keras {GPU.versions['keras']}, KerasHub" in str(told.value)
-    assert "Take a network that both images have" in str(told.value)
+    assert "Use a network that both images have" in str(told.value)
 
 
-def test_where_pip_fails_the_table_answers_and_nothing_half_made_stays(tmp_path, monkeypatch):
+def test_if_pip_fails_the_table_answers_and_no_partial_environment_stays(tmp_path, monkeypatch):
     monkeypatch.setenv("RELAY_IMAGES", str(tmp_path / "images"))
     monkeypatch.setattr(image_environments, "_installed", lambda package: "")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -194,23 +194,23 @@ def published(folder: Path, kind: str) -> configs.Config:
     return replace(shipped("digits"), **network, pretrained=str(folder / "preset"))
 
 
-def test_the_table_refuses_a_network_that_one_image_has(tmp_path):
+def test_the_table_refuses_a_network_that_only_one_image_has(tmp_path):
     config = published(tmp_path, "SwinTransformerBackbone")
 
-    said = r"SwinTransformerBackbone is in KerasHub 0\.29\.1 of the TPU image and not in 0\.26\.0"
+    said = r"SwinTransformerBackbone is in KerasHub 0\.29\.1 of the TPU image but not in 0\.26\.0"
     with pytest.raises(ConfigError, match=said):
         image_check.by_table(config)
 
 
-def test_the_table_warns_of_a_network_that_it_does_not_have(tmp_path):
+def test_the_table_warns_about_a_network_that_it_lacks(tmp_path):
     told = image_check.by_table(published(tmp_path, "NewBackbone"))
 
     assert told.startswith(
-        "Warning: whether both of Kaggle's images build NewBackbone alike is not"
+        "Warning: it is unknown whether both of Kaggle's images build the same New"
     )
 
 
-def test_the_table_is_of_the_versions_in_constraints():
+def test_the_table_is_for_the_versions_in_constraints():
     found = {"tpu": TPU.versions["keras-hub"], "gpu": GPU.versions["keras-hub"]}
 
     assert found == MEASURED
