@@ -1,4 +1,5 @@
-"""What stays at home: inspection of a folder, plans, rehearsals, reports and checks of a training.
+"""What stays at home: inspection of a folder, plans, rehearsals, reports, checks of a training.
 
-It imports `pipeline`, never the other way, and knows no Kaggle. The bench notebook carries it.
+This package imports `pipeline`, never the other way round, and does not know Kaggle. The bench
+notebook carries it.
 """

@@ -1,5 +1,5 @@
-"""python -m workbench inspect|plan|images|report|scale-check|bench|bench-report: what stays at
-home.
+"""python -m workbench inspect|plan|images|report|scale-check|bench|bench-report: commands that only
+run at home.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from workbench.inspect import command as inspect_command
 from workbench.options import BASE, BENCH, INSPECT, LARGEST, PLAN, SWEEP, TITLE
 from workbench.plan import plan_command
 
-IMAGES = "a competition's folder; default: CIFAR-100 where Keras reaches it, else made images"
+IMAGES = "a competition's folder; default: CIFAR-100 if Keras can download it, else noise"
 EXAMPLES = """  python -m workbench inspect data/leaves --write leaves --page leaves.html
   python -m workbench plan --config cifar100_wrn --for tpu-v5e-8,gpu-t4x2
   python -m workbench images --config leaves
@@ -38,10 +38,10 @@ def main(arguments: list[str] | None = None) -> int:
     planned.add_argument("--largest", action="store_true", help=LARGEST)
     images = commands.add("images", _images)
     images.add_argument("--config", action=Once, help=f"{CONFIG}; default: print the environments")
-    images.add_argument("--table", action="store_true", help="answer by the table; build nothing")
+    images.add_argument("--table", action="store_true", help="look it up; build nothing")
     report = commands.add("report", _report)
     report.add_argument(
-        "--output", required=True, type=Path, help="of the training; gets report.html"
+        "--output", required=True, type=Path, help="output of the training; gets report.html"
     )
     report.add_argument("--title", help=TITLE)
     run = ("--config", "--input", "--output")
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _scale_check(options: argparse.Namespace) -> dict[str, Any]:
-    """Check the scaled rate in nine runs (exit 1: it does not hold), or sweep five rates."""
+    """Check the scaled rate in nine runs (exit 1 if it does not hold), or sweep five rates."""
     where = options.input, options.output
     return scale_check(options.config, *where, options.batch, sweep=options.sweep)
 
@@ -77,12 +77,12 @@ def scale_check(
     *,
     sweep: bool = False,
 ) -> dict[str, Any]:
-    """Check a config's learning rate (`workbench.scale_check`), or sweep five; draw the result, and
-    return it with its exit code.
+    """Check a config's learning rate (`workbench.scale_check`) or sweep five rates, draw the
+    result, and return it with its exit code.
     """
     if sweep and batch is not None:
         raise ConfigError(
-            f"--sweep --batch {batch}: a sweep takes the config's own batch.\nLeave --batch out."
+            f"--sweep --batch {batch}: a sweep uses the config's batch.\nLeave --batch out."
         )
     backend.choose("jax")
     config = config_module.load(name)
@@ -107,11 +107,11 @@ def scale_check(
 
 
 def _images(options: argparse.Namespace) -> dict[str, Any]:
-    """Make an environment like each of Kaggle's images, and compare a config's models in them."""
+    """Make an environment for each of Kaggle's images, and compare a config's models in them."""
     from workbench import image_environments
 
     def said(line: str) -> None:
-        sys.stderr.write(f"{line}\n")  # at once, since two threads say something
+        sys.stderr.write(f"{line}\n")  # in one call, because two threads write
 
     if options.config:
         backend.choose("jax")
@@ -136,7 +136,7 @@ def _images(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _report(options: argparse.Namespace) -> dict[str, Any]:
-    """Write one page of a training, complete or not."""
+    """Write one page about a training, complete or not."""
     from workbench.report import report
 
     path = report.write(options.output, title=options.title)
@@ -146,13 +146,13 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _inspect(options: argparse.Namespace) -> dict[str, Any]:
-    """Describe a competition folder that has no config yet, and propose a config."""
+    """Describe a competition's folder, and propose a config."""
     refuse_missing_input(options.input)
     return inspect_command.run(options.input, _given(options, INSPECT), print)
 
 
 def _bench(options: argparse.Namespace) -> dict[str, Any]:
-    """Time trainings on these devices, beside Keras' fit."""
+    """Time trainings on this machine's devices, beside Keras' fit."""
     if options.input is not None:
         refuse_missing_input(options.input)
     backend.choose("jax")
@@ -165,7 +165,7 @@ def _bench(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _bench_report(options: argparse.Namespace) -> dict[str, Any]:
-    """Write one page of what any runs of bench measured, beside the benchmark of 2018."""
+    """Write one page about any runs of bench, beside the benchmark of 2018."""
     backend.choose("jax")
     from workbench.benchmark import page
 
@@ -175,9 +175,9 @@ def _bench_report(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _plan(options: argparse.Namespace) -> dict[str, Any]:
-    """Say what a training takes on each runtime."""
+    """Show what a training takes on each runtime."""
     backend.choose("jax")
-    # A compiler runs for minutes and never looks whether Python was interrupted.
+    # A compiler runs for minutes and never checks whether Python was interrupted.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     said = print if not options.json else lambda line: print(line, file=sys.stderr)
     config, given = config_module.load(options.config), _given(options, PLAN)
@@ -185,7 +185,7 @@ def _plan(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, str]:
-    """Return what was given of some options; "": the default."""
+    """Return the values of these options; "": the default."""
     return {name: getattr(options, name) for name in names}
 
 

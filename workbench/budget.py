@@ -1,4 +1,4 @@
-"""How long something may take, as a person says it: 2h, 8m or 90s."""
+"""Durations as people write them: 2h, 8m or 90s."""
 
 import re
 
@@ -9,10 +9,10 @@ LEAST, MOST = 30, 240 * 3600  # seconds
 
 
 def seconds(text: str) -> float:
-    """Return the seconds that --budget means.
+    """Return the seconds of --budget.
 
     Raises:
-        ConfigError: if it is no time.
+        ConfigError: if it is not a duration.
 
     >>> seconds("1.5h"), seconds("90s")
     (5400.0, 90.0)
@@ -21,14 +21,14 @@ def seconds(text: str) -> float:
     found = float(given[1]) * UNITS[given[2]] if given else 0.0
     if not LEAST <= found <= MOST:
         raise ConfigError(
-            f"--budget {text[:40]}: expected a time from {LEAST}s to {MOST // 3600}h, as 2h, 8m or"
-            " 90s.\nCorrect it."
+            f"--budget {text[:40]}: expected a duration from {LEAST}s to {MOST // 3600}h.\n"
+            "For example: --budget 8m"
         )
     return found
 
 
 def shown(seconds: float) -> str:
-    """Return a time as a person says it.
+    """Return a duration for people.
 
     >>> shown(0.52), shown(45.2), shown(480), shown(7200), shown(4000 * 3600)
     ('0.5 s', '45 s', '8 min', '2 h', '4,000 h')

@@ -1,25 +1,24 @@
-"""Scale check: whether the scaled learning rate of `learning_rate` holds on this data, and which
-rate to take.
+"""Scale check: whether the learning rate that `learning_rate` scales holds on this data, or which
+rate to use.
 
-`check` trains three variants of the same epochs, with the same three seeds each:
+`check` trains three variants for the same epochs, with the same three seeds each:
 
     base      `batch` images per step, by default the config's base_batch
-    scaled    TIMES x batch, with the learning rate and averages that `learning_rate` gives for it
-    unscaled  TIMES x batch, with the numbers of the base variant: what scaling is there to fix
+    scaled    TIMES x batch, with the rate and averages that `learning_rate` scales for it
+    unscaled  TIMES x batch, with the numbers of the base variant: the problem that scaling solves
 
-TIMES is what the config does, its batch / base_batch in whole numbers; 8 for one that scales
-nothing.
+TIMES is the config's own factor, batch / base_batch in whole numbers; 8 if it scales nothing.
 
 The check passes if the scaled variant holds (`workbench.loss_curves`) and the unscaled one does
-not; if both hold, it shows nothing. It is no proof of equality: the gap is in units of the noise
-between seeds, so noisy runs make it weak. Nor is it mild: where this noise is independent from
-epoch to epoch, one in five checks of two equal variants finds more than 2 s.d. (three seeds, 17
-epochs). Another `seed` in the config then tells.
+not; if both hold, it shows nothing. It does not prove equality: the gap is in units of the noise
+between seeds, so noisy runs make it weak. Nor is it lenient: where noise is independent from epoch
+to epoch, one in five checks of two equal variants finds more than 2 s.d. (three seeds, 17 epochs).
+Repeat it with a different `seed` in the config.
 
-`sweep` trains the config's own batch at five rates, from a quarter to four times the one that it
-has there, with one seed and a tenth of the epochs, and says which `base_rate` to write.
+`sweep` trains the config's own batch at five rates, from a quarter to four times its own, with one
+seed and a tenth of the epochs, and prints the `base_rate` to use.
 
-The same call again trains what is not complete yet.
+Running either again only trains what is not complete yet.
 """
 
 import json
@@ -56,7 +55,7 @@ Show = Callable[[str], None]
 def check(
     config: Config, folder: Path, output: Path, *, batch: int | None = None, show: Show = print
 ) -> dict[str, Any]:
-    """Train the nine runs, or those that are not complete yet, and return what `judged` says.
+    """Train those of the nine runs that are not complete yet, and return the result of `judged`.
 
     Args:
         config: the run; its `folds` are not used.
@@ -67,7 +66,7 @@ def check(
 
     Raises:
         ConfigError: if there are fewer than TIMES x batch images, or no epoch after the warm-up.
-        DataError, CheckpointError, DiskError: as they say.
+        DataError, CheckpointError, DiskError: as in a training.
     """
     examples = dataset.read_training(folder, config)
     batch = config.optimizer.base_batch if batch is None else batch
@@ -103,10 +102,10 @@ def check(
 
 
 def judged(config: Config, batch: int, scaled: Compared, unscaled: Compared) -> dict[str, Any]:
-    """Return the outcome of a check, for JSON; infinite numbers are None.
+    """Return the outcome of a check for JSON, with None for infinite numbers.
 
-    `passed`: scaling holds, and the check could have failed. `scaled`, `unscaled`: beside the base
-    variant (`Compared`), and whether each holds. `advice`: a sentence for a person.
+    `passed`: scaling holds, and the check could have failed. `scaled`, `unscaled`: compared with
+    the base variant (`Compared`), and whether each holds. `advice`: a sentence for the user.
     """
     both = {"scaled": scaled, "unscaled": unscaled}
     return {
@@ -117,15 +116,15 @@ def judged(config: Config, batch: int, scaled: Compared, unscaled: Compared) -> 
 
 
 def sweep(config: Config, folder: Path, output: Path, show: Show = print) -> pd.DataFrame:
-    """Train the five rates, or those that are not complete yet.
+    """Train those of the five rates that are not complete yet.
 
     Args:
         config, folder, show: as `check` takes them.
         output: gets a folder per rate, and rates.json.
 
     Returns:
-        A row per rate: `base_rate`, which the config has; `rate`, which follows at its batch;
-        `loss` and `validation_loss` of the last epoch, NaN after the run diverged.
+        A row per rate: `base_rate`; `rate`, scaled for the config's batch; `loss` and
+        `validation_loss` of the last epoch, NaN if the run diverged.
     """
     examples = dataset.read_training(folder, config)
     epochs = max(math.ceil(config.epochs / SHORTER), LEAST_EPOCHS)
@@ -143,13 +142,13 @@ def sweep(config: Config, folder: Path, output: Path, show: Show = print) -> pd.
 
 
 def rate_to_take(tried: pd.DataFrame) -> float | None:
-    """Return the base_rate with the least validation loss; None: all diverged."""
+    """Return the base_rate with the lowest validation loss; None if all diverged."""
     losses = tried["validation_loss"].to_numpy()
     return float(tried["base_rate"][np.nanargmin(losses)]) if np.isfinite(losses).any() else None
 
 
 def rate_lines(tried: pd.DataFrame, batch: int) -> list[str]:
-    """Return a sweep as text: a table with a line per rate, and the one to take."""
+    """Return a sweep as text: a table with a line per rate, and the rate to use."""
     table = tried.rename(columns={"rate": f"at batch {batch}"})
     text = table.to_string(index=False, na_rep="diverged", float_format="{:.4g}".format)
     rate, rates = rate_to_take(tried), tried["base_rate"].tolist()
@@ -157,12 +156,12 @@ def rate_lines(tried: pd.DataFrame, batch: int) -> list[str]:
     if rate in (None, rates[0], rates[-1]):
         there = rates[0] / SHORTER if rate is None else rate
         which = "All rates diverged" if rate is None else "The best rate is at the end of the sweep"
-        advice = f"{which}. Write base_rate={there:.3g} and sweep again, with another --output."
+        advice = f"{which}. Write base_rate={there:.3g} and sweep again, with a new --output."
     return [*text.splitlines(), advice]
 
 
 def times(config: Config) -> int:
-    """Return by how much a config scales its base batch, or `FACTOR` if by nothing."""
+    """Return the factor by which a config scales its base batch, or `FACTOR` if it does not."""
     factor = config.batch // config.optimizer.base_batch
     return factor if factor > 1 else FACTOR
 
@@ -175,7 +174,7 @@ def variants(config: Config, batch: int, num_images: int) -> dict[str, Config]:
     same = ("beta_1", "beta_2", "epsilon", "weight_decay", "ema_momentum")
     kept = replace(
         config.optimizer,
-        base_batch=factor * batch,  # so that nothing is scaled
+        base_batch=factor * batch,  # scales nothing
         base_rate=given.peak_rate,
         **{name: getattr(given, name) for name in same},
     )
@@ -195,13 +194,11 @@ def _plain_run(config: Config) -> Config:
     """Return a config that trains once, to its end, and saves little.
 
     Raises:
-        ConfigError: if it takes no steps.
+        ConfigError: if it has no learning rate.
     """
     if config.fit:
         raise ConfigError(
-            f"fit={config.fit!r} has no learning rate to check; expected a config that takes"
-            " steps.\n"
-            "Leave fit out of the config."
+            f"fit={config.fit!r} has no learning rate to check.\nRemove fit from the config."
         )
     return replace(
         config, folds=None, patience=None, keep="last", session_hours=None, micro_batch=None,
@@ -210,29 +207,28 @@ def _plain_run(config: Config) -> Config:
 
 
 def _refuse(config: Config, batch: int, rows: int) -> None:
-    """Raise `ConfigError` before the first of nine runs, where one cannot work."""
+    """Raise `ConfigError` before the first of nine runs if one cannot work."""
     factor = times(config)
     most = rows // factor // jax.device_count() * jax.device_count()
     if batch > most or batch % jax.device_count():
         raise ConfigError(
-            f"A batch of {batch} cannot be checked: an epoch has {rows} {config.data.noun}, and"
-            f" needs {factor} x {batch}, on {jax.device_count()} replicas.\n"
-            f"Give --batch {min(batch, most) // jax.device_count() * jax.device_count()} or less."
+            f"A batch of {batch} cannot be checked: an epoch has {rows} {config.data.noun}, but the"
+            f" check needs {factor} x {batch}, on {jax.device_count()} replicas.\n"
+            f"Use --batch {min(batch, most) // jax.device_count() * jax.device_count()} or less."
         )
     if config.warmup_epochs > config.epochs - 1:
         raise ConfigError(
-            f"warmup_epochs={config.warmup_epochs:g} of epochs={config.epochs} leave no epoch to"
-            " compare; expected one after the warm-up.\n"
-            "Raise epochs, or lower warmup_epochs in the config."
+            f"warmup_epochs={config.warmup_epochs:g} with epochs={config.epochs} leave no epoch to"
+            " compare after the warm-up.\nRaise epochs, or lower warmup_epochs, in the config."
         )
 
 
 def _trained(
     config: Config, folder: Path, output: Path, examples: dataset.Examples, show: Show
 ) -> pd.DataFrame:
-    """Return `loss` and `validation_loss` of each epoch; NaN after the run diverged.
+    """Return `loss` and `validation_loss` of each epoch, NaN after the run diverged.
 
-    They are kept in losses.json, and the run's checkpoints and artifact are removed.
+    They are kept in losses.json; the run's checkpoints and artifact are removed.
     """
     path, names = output / "losses.json", ["loss", "validation_loss"]
     origin = [config.to_json(), examples.fingerprint, custom_code.digest(config)]
@@ -245,17 +241,17 @@ def _trained(
             same = False
         if not same:
             raise ConfigError(
-                f"{path} is of another check, with another config or other data, or corrupt.\n"
+                f"{path} is from a check with a different config or different data, or corrupt.\n"
                 "Choose another --output, or remove that folder."
             )
         return losses
-    # What is compiled serves all runs: `training` keeps a folder that is set.
+    # All runs share compiled programs: `training` keeps a cache that is set.
     backend.keep_compiled(output.parent)
     os.environ.setdefault(backend.CACHE, str(output.parent / backend.COMPILED))
     try:
         run = training.train(config, folder, output, examples=examples, show=lambda line: None)
         if run.status != "complete":
-            raise KeyboardInterrupt  # it was asked to stop (SIGTERM): its last epochs are missing
+            raise KeyboardInterrupt  # it was stopped (SIGTERM), so its last epochs are missing
     except DivergedError as error:
         show(f"{output.name}: {str(error).splitlines()[0]}")
     losses = pd.DataFrame(index=range(1, config.epochs + 1), columns=names, dtype=float)
@@ -273,7 +269,7 @@ def _write(path: Path, result: dict[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value for JSON: arrays as lists, and None for what is not finite."""
+    """Return a value for JSON: arrays become lists, infinite and missing numbers None."""
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, np.ndarray | list):
@@ -290,15 +286,15 @@ def _advice(config: Config, batch: int, scaled: Compared, unscaled: Compared) ->
         return f"Passed: the {rule} rule can {carries}."
     if scaled.holds:
         return (
-            "Not passed: the unscaled variant holds as well, so this check shows nothing about the"
-            f" {rule} rule. Give fewer epochs, or a smaller --batch."
+            "Not passed: the unscaled variant holds too, so this check shows nothing about the"
+            f" {rule} rule. Use fewer epochs, or a smaller --batch."
         )
     if scaled.gap < 0 and scaled.ratio <= MOST_RATIO and scaled.spread <= MOST_SPREAD:
         return (
-            f"Not passed: the scaled variant is ahead by {-scaled.gap:.1f} s.d. Nothing is lost by"
-            f" batch {large}. Another `seed` in the config tells whether that is noise."
+            f"Not passed: the scaled variant is ahead by {-scaled.gap:.1f} s.d., so batch {large}"
+            " loses nothing. Try a different `seed` in the config to see whether that is noise."
         )
     return (
-        f"Not passed: the {rule} rule does not {carries}. --sweep finds a rate for batch"
-        f" {config.batch}; --batch {max(batch // 2, 1)} checks half of this one."
+        f"Not passed: the {rule} rule does not {carries}. To find a rate for batch {config.batch},"
+        f" use --sweep; to check half this batch, --batch {max(batch // 2, 1)}."
     )

@@ -1,4 +1,4 @@
-"""What the check of the rate counts, and that it can fail."""
+"""The check of the learning rate, and that it can fail."""
 
 import json
 import math
@@ -23,9 +23,7 @@ EPOCHS = 20
 def curves(
     *, late: float = 0.0, noise: float = 0.01, seed: int = 0, times: float = 1.0
 ) -> np.ndarray:
-    """Return losses (3, 20) that fall as exp(-epoch / 5), some epochs late or stretched, with noise
-    between seeds.
-    """
+    """Return losses (3, 20) that fall as exp(-epoch / 5), late or stretched, with seed noise."""
     epochs = np.arange(1, EPOCHS + 1)
     return (
         np.exp(-(epochs / times - late) / 5)
@@ -33,9 +31,9 @@ def curves(
     )
 
 
-def test_arms_that_differ_by_noise_alone_mostly_hold():
-    """The means of three seeds differ by 0.8 s.d.; over 17 independent epochs the largest is below
-    2 s.d. in four checks of five.
+def test_variants_that_differ_only_by_noise_mostly_hold():
+    """The means of three seeds differ by 0.8 s.d.; over 17 independent epochs the largest gap is
+    below 2 s.d. in four of five checks.
     """
     holds = [
         loss_curves.compare(curves(seed=seed), curves(seed=seed + 1000), 3).holds
@@ -54,13 +52,13 @@ DIVERGED = np.where(LATER_IN_ONE, math.nan, curves(seed=1))
     [curves(late=2.0, seed=1), curves(late=-2.0, seed=1), curves(times=8.0, seed=1), DIVERGED],
     ids=["late", "early", "slow", "diverged"],
 )
-def test_an_arm_that_goes_another_way_does_not_hold(other):
+def test_a_different_curve_does_not_hold(other):
     assert not loss_curves.compare(curves(), other, 3).holds
     assert not loss_curves.compare(other, curves(), 3).holds
 
 
 def test_the_gap_is_in_pooled_deviations_and_keeps_its_sign_and_epoch():
-    """Two seeds at ±d: their s.d. is d sqrt(2) at every epoch."""
+    """Two seeds at ±d have an s.d. of d sqrt(2) at every epoch."""
     fall = np.linspace(2, 1, 10)
     base = np.array([fall - 0.1, fall + 0.1])
     other = base.copy()
@@ -81,12 +79,12 @@ GOOD, BAD = Compared(0.5, 9, 1.0, 1.0), Compared(40.0, 9, math.inf, 1.0)
     [
         (GOOD, BAD, "Passed: the linear rule can carry the learning rate from batch 32 to 256"),
         (GOOD, GOOD, "shows nothing"),
-        (BAD, BAD, "--batch 16 checks half"),
+        (BAD, BAD, "to check half this batch, --batch 16"),
         (replace(GOOD, gap=-2.5), BAD, "ahead by 2.5 s.d."),
         (replace(GOOD, gap=-2.5, spread=4.0), BAD, "does not carry the learning rate"),
     ],
 )
-def test_a_check_passes_only_if_it_could_have_failed_and_says_what_follows(scaled, unscaled, said):
+def test_a_check_passes_only_if_it_could_have_failed(scaled, unscaled, said):
     digits = shipped("digits")
     optimizer = replace(digits.optimizer, name="sgd", base_batch=32)
     config = replace(digits, batch=256, optimizer=optimizer)
@@ -100,14 +98,14 @@ def test_a_check_passes_only_if_it_could_have_failed_and_says_what_follows(scale
 
 
 def test_a_config_is_checked_at_the_batch_that_it_scales_to():
-    """One that scales nothing at 8 times."""
+    """Or at 8 times the batch if it scales nothing."""
     sgd = shipped("digits_sgd")  # tuned at 8
 
     assert [scale_check.times(replace(sgd, batch=batch)) for batch in (32, 20, 8)] == [4, 2, 8]
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
-def test_the_unscaled_arm_has_the_numbers_of_the_base_arm_at_the_large_batch(name):
+def test_the_unscaled_variant_has_the_base_numbers_at_the_large_batch(name):
     digits = shipped("digits")
     more = {"name": name, "base_batch": 32, "ema_momentum": 0.99, "weight_decay": 1e-3}
     config = replace(digits, optimizer=replace(digits.optimizer, **more), folds=5, micro_batch=8)
@@ -131,10 +129,8 @@ IMAGES = Examples(
 )
 
 
-def test_a_run_that_was_asked_to_stop_is_not_taken_for_one_that_diverged(
-    tiny, tmp_path, monkeypatch
-):
-    """Its missing epochs would count as infinite losses, for good."""
+def test_a_stopped_run_does_not_count_as_diverged(tiny, tmp_path, monkeypatch):
+    """Its missing epochs would stay infinite losses."""
     stopped = training.Trained("partial", None)
     monkeypatch.setattr(training, "train", lambda *given, **more: stopped)
 
@@ -144,18 +140,18 @@ def test_a_run_that_was_asked_to_stop_is_not_taken_for_one_that_diverged(
     assert not (tmp_path / "losses.json").exists()
 
 
-@pytest.mark.parametrize("text", ['{"origin": {', "{}", "[" * 100_000])
-def test_losses_of_a_check_that_a_kill_cut_off_are_refused_by_name(tiny, tmp_path, text):
-    """What was left of them once ended every later check in a traceback."""
+@pytest.mark.parametrize("text", ['{"origin": {', "{}"])
+def test_corrupt_losses_are_refused_by_name(tiny, tmp_path, text):
+    """They once ended every later check in a traceback."""
     (tmp_path / "losses.json").write_text(text)
 
-    with pytest.raises(ConfigError, match=r"(?s)losses\.json is of another check.*remove"):
+    with pytest.raises(ConfigError, match=r"(?s)losses\.json is from a check.*remove"):
         scale_check._trained(tiny, tmp_path, tmp_path, IMAGES, str)
 
 
 @pytest.fixture
 def swept(trained, tiny, written_config, tmp_path, capsys):
-    """Return a function that sweeps, and returns its exit code and what it printed."""
+    """Return a function that sweeps and returns exit code and output."""
 
     def sweep(base_rate: float):
         optimizer = replace(tiny.optimizer, name="sgd", base_rate=base_rate)
@@ -169,7 +165,7 @@ def swept(trained, tiny, written_config, tmp_path, capsys):
     return sweep
 
 
-def test_a_sweep_takes_the_best_of_five_rates_and_trains_each_once(swept, tmp_path, monkeypatch):
+def test_a_sweep_finds_the_best_of_five_rates_and_trains_each_once(swept, tmp_path, monkeypatch):
     """The smallest hardly learns, the largest diverges."""
     monkeypatch.setattr(scale_check, "RATES", (1e-6, 1e-4, 1.0, 100.0, 1900.0))
 
@@ -184,7 +180,7 @@ def test_a_sweep_takes_the_best_of_five_rates_and_trains_each_once(swept, tmp_pa
     assert losses[-1] is None and "diverged" in first.out
     assert losses[0] > losses[2] < losses[1]
     assert (tmp_path / "sweep" / "rates.png").is_file()
-    again_code, again = swept(0.05)  # as after an interruption: what is complete is kept
+    again_code, again = swept(0.05)  # complete runs are not trained again
     assert again_code == 0 and "in the last epoch" not in again.out
     assert "in the last epoch" in first.out
     assert json.loads(again.out.splitlines()[-1]) == told
@@ -202,7 +198,7 @@ def test_a_sweep_takes_the_best_of_five_rates_and_trains_each_once(swept, tmp_pa
         ([math.nan] * 3, "All rates diverged. Write base_rate=0.01 and sweep again"),
     ],
 )
-def test_a_sweep_says_which_rate_to_write_or_where_to_sweep_again(losses, said):
+def test_a_sweep_prints_the_rate_to_write_or_where_to_sweep_again(losses, said):
     rates = [0.1, 0.2, 0.4]
     tried = pd.DataFrame(
         {"base_rate": rates, "rate": rates, "loss": losses, "validation_loss": losses}
@@ -212,12 +208,12 @@ def test_a_sweep_says_which_rate_to_write_or_where_to_sweep_again(losses, said):
 
 
 @pytest.mark.slow
-def test_the_command_writes_curves_and_says_what_came_out(
+def test_the_command_writes_curves_and_prints_the_result(
     trained, tiny, written_config, tmp_path, capsys, monkeypatch
 ):
-    """The same command again trains nothing; another config is not mixed with the first."""
+    """Running it again trains nothing; a different config is refused."""
     monkeypatch.setattr(scale_check, "SEEDS", 2)
-    # One layer, which compiles soon.
+    # One layer, which compiles quickly.
     short = replace(tiny, epochs=2, model="mlp", model_options={"width": 8, "depth": 1})
 
     def run(config):
@@ -238,19 +234,18 @@ def test_the_command_writes_curves_and_says_what_came_out(
     assert (tmp_path / "out" / "scaling.png").is_file()
     assert "in the last epoch" in first.out and "in the last epoch" not in again.out
     assert json.loads(again.out.splitlines()[-1]) == told
-    assert other_code == 2 and "another check" in other.err
+    assert other_code == 2 and "a different config" in other.err
 
 
 @pytest.mark.parametrize(
     ("batch", "epochs", "said"),
     [
-        ("64", 8, "Give --batch 40 or less"),
-        ("0", 8, "batch=0"),
-        ("9", 8, "Give --batch 8"),
-        ("8", 1, "warmup_epochs=1 of epochs=1 leave no epoch"),
+        ("64", 8, "Use --batch 40 or less"),
+        ("9", 8, "Use --batch 8"),
+        ("8", 1, "warmup_epochs=1 with epochs=1 leave no epoch"),
     ],
 )
-def test_what_cannot_be_checked_is_refused_before_nine_runs(
+def test_an_impossible_check_is_refused_before_nine_runs(
     trained, tiny, written_config, tmp_path, capsys, batch, epochs, said
 ):
     config = written_config(replace(tiny, epochs=epochs))
