@@ -17,7 +17,6 @@ OWN = "own"
 # and mirrored; they are PNG files, in a folder per class; four threads load them.
 VALIDATION, AUGMENTATION, FILES = "validation", "augmentation", "PNG files"
 WORKERS = "4 workers"
-EXTRAS = VALIDATION, AUGMENTATION, FILES, WORKERS, TRUNCATED, GENERATOR  # that may cost time
 PATTERNS: dict[int, tuple[str, ...]] = {
     1: (),
     2: (VALIDATION,),

@@ -1,10 +1,9 @@
 """The page about any runs of the benchmark, beside the benchmark of 2018."""
 
 import json
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from formats.errors import writing
 from pipeline.errors import ConfigError
 from pipeline.figures import drawing
 from workbench.benchmark import measurement
-from workbench.benchmark.grid import EXTRAS, FIT, OWN, PATTERNS, WHOLE, feeds
+from workbench.benchmark.grid import FIT, OWN, PATTERNS, WHOLE, feeds
 from workbench.benchmark.measurement import FOLDER, Measured
 from workbench.pages import html
 
@@ -106,7 +105,6 @@ def write(
         about=dict.fromkeys(_about(one) for one in measured),
         compared=_shown(compared, *compared),
         reached=_shown(reached, "name", "reached", "seconds"),
-        more=_shown(more(rows), "label", *EXTRAS),
         rows=_shown(rows, *EVERY),
     )
     path = atomic_file.write(output / FILE, page)
@@ -188,25 +186,6 @@ def compare(rows: pd.DataFrame, accuracy: float) -> pd.DataFrame:
     found = found.dropna(axis="columns", thresh=min(2, len(found)))
     ratios = found / found.min()
     return pd.concat([best[["batch", "precision"]], ratios], axis="columns").reset_index()
-
-
-def more(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return how many times as long an image takes with each of `EXTRAS` as without it: the median
-    over batches and patterns, a row per device and way.
-    """
-    found = []
-    for (label, *_), alike in rows.groupby(["label", "work", "batch"]):
-        for one, other in permutations(alike.to_dict("records"), 2):
-            extra = _extras(one) - _extras(other)
-            if len(extra) == 1 and _extras(other) < _extras(one):
-                found.append((label, *extra, one["image"] / other["image"]))
-    ratios = pd.DataFrame(found, columns=["label", "extra", "times"])
-    return ratios.pivot_table("times", "label", "extra", aggfunc="median").reset_index()
-
-
-def _extras(row: dict[Hashable, Any]) -> set[str]:
-    """Return which of `EXTRAS` a row has: those of its pattern, and an unusual feed."""
-    return {*PATTERNS[row["pattern"]], row["feed"]} - {feeds(row["pattern"])[0], OWN}
 
 
 def _named(pattern: int) -> str:

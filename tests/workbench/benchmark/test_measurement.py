@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from pipeline.errors import ConfigError
 from tests.shipped import shipped
 from workbench.benchmark import command, grid, images, measurement, training
-from workbench.benchmark.grid import FIT, GENERATOR, OURS, OWN, PATTERNS, Cell
+from workbench.benchmark.grid import FIT, GENERATOR, OURS, PATTERNS, Cell
 
 COUNT, TEST, BATCH, EPOCHS = 50, 10, 16, 3
 CELLS = (
@@ -143,22 +143,6 @@ def test_a_cell_with_different_settings_or_versions_does_not_count(bench, small)
     about = bench[1][CELLS[0]].about
     updated = {**about, "versions": {**about["versions"], "jax": "0.1"}}
     assert measurement.folder_name(updated) != measurement.folder_name(about)
-
-
-def test_a_cell_is_expected_to_take_as_long_as_the_slowest_of_its_batch():
-    """Or else as the slowest of its way."""
-
-    def took(way, pattern, batch, seconds):
-        cell = Cell(way, pattern, OWN, batch)
-        return measurement.Measured(cell, {}, "", 1.0, [{"seconds": seconds}])
-
-    found = [took(OURS, 1, 64, 9.0), took(OURS, 3, 64, 19.0), took(OURS, 1, 256, 4.0)]
-    expected = [
-        measurement._expected(found, Cell(way, 6, OWN, batch))
-        for way, batch in ((OURS, 256), (OURS, 64), (OURS, 128), (FIT, 64))
-    ]
-
-    assert expected == [5.0, 20.0, 20.0, 0.0]
 
 
 @trains_a_grid

@@ -154,16 +154,6 @@ def test_ways_are_compared_to_the_same_accuracy():
     assert made["to accuracy 0.5"] != made["to accuracy 0.5"]
 
 
-def test_what_costs_time_is_a_ratio_with_and_without_it():
-    """Augmentation is pattern 3 over 2; in 2018 validation took 1.05 times as long per image."""
-    rows = page.table([cell("ours", 36.0), cell("ours", 30.0, pattern=2)], 0.5)
-
-    found = page.more(rows).set_index("label")
-
-    assert found["augmentation"][f"{TPU}, wrn: ours"] == pytest.approx(1.2)
-    assert found["validation"]["TPU v2-8, 2018: fit"] == pytest.approx(1.05, abs=0.02)
-
-
 # The page
 
 
