@@ -1,4 +1,4 @@
-"""The models are those that they claim to be."""
+"""The shipped models."""
 
 import re
 from dataclasses import replace
@@ -49,14 +49,13 @@ TABULAR = replace(
 @pytest.mark.parametrize(
     "config", [DIGITS, SMALL_WRN, STRIDED, TABULAR], ids=lambda config: config.model
 )
-def test_a_model_takes_its_inputs_and_gives_float32_logits(config):
-    """Also under a policy that computes in another type. Each layer with weights has a name of its
-    own: one that Keras counts up differs from one session to the next. BatchNorm's momentum is the
-    one that was asked for, which is scaled with the batch in one other place.
+def test_a_model_takes_its_inputs_and_returns_float32_logits(config):
+    """Under any policy. Each layer with weights has its own name: one that Keras numbers differs
+    between sessions. BatchNorm has the momentum that was asked for.
     """
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        with architectures.without_numbers():  # no numbers are looked at
+        with architectures.without_numbers():
             first, built = (architectures.build(config, 0.8) for _ in range(2))
             images = keras.KerasTensor((2, *config.data.shape), config.data.dtype)
             found = built.compute_output_spec(images)
@@ -93,14 +92,13 @@ WIDE = {"model": "wide_resnet", "model_options": {"k": 1, "n": 1, "kernel_size":
         ),
     ],
 )
-def test_a_model_that_cannot_be_built_is_refused_by_name(changes, said):
-    """With what it takes."""
+def test_a_model_that_cannot_be_built_is_refused_with_its_options(changes, said):
     with pytest.raises(ConfigError, match=said):
         architectures.build(replace(DIGITS, **changes))
 
 
-def test_a_seed_gives_the_weights_and_the_dropout_that_keras_own_function_gives(monkeypatch):
-    """Another seed gives others: a repetition with it would else repeat half of the chance."""
+def test_a_seed_gives_the_same_weights_and_dropout_as_keras_own_function(monkeypatch):
+    """A different seed gives different ones."""
     # Keras would seed TensorFlow, too, and import it for that.
     monkeypatch.setattr(rng_utils, "tf", SimpleNamespace(available=False))
     options = {"width": 4, "depth": 1, "dropout": 0.1}
@@ -109,7 +107,7 @@ def test_a_seed_gives_the_weights_and_the_dropout_that_keras_own_function_gives(
     def state(seed, number):
         seed(number)
         drawn = [np.asarray(each) for each in architectures.build(config).variables]
-        return [*drawn, np.random.random()]  # as a model of your own may draw
+        return [*drawn, np.random.random()]  # as a custom model may draw
 
     ours, keras_own = architectures.seed, keras.utils.set_random_seed
     first, again, other = state(ours, 1), state(keras_own, 1), state(ours, 2)
@@ -121,10 +119,8 @@ def test_a_seed_gives_the_weights_and_the_dropout_that_keras_own_function_gives(
 
 
 @pytest.mark.parametrize("gaps", [False, True])
-def test_what_training_never_saw_adds_no_noise(gaps):
-    """A gap in a column that had none, a category that was not there: the model says what it says
-    of the mean, and of no category.
-    """
+def test_gaps_and_categories_unseen_in_training_add_no_noise(gaps):
+    """They count as the mean, and as no category."""
     data = configs.Data(
         kind="table", numeric_columns=("a", "b"), categorical_columns=("c",), most_categories=5
     )
@@ -148,7 +144,7 @@ def test_what_training_never_saw_adds_no_noise(gaps):
 
 
 def test_a_square_of_pixels_becomes_one_pixel_with_all_their_values():
-    """By rows, and with zeros where the sides do not fit."""
+    """By rows, padded with zeros."""
     images = np.arange(1, 16, dtype=np.float32).reshape(1, 3, 5, 1)
     inputs = keras.Input((3, 5, 1))
 
@@ -162,8 +158,7 @@ def test_a_square_of_pixels_becomes_one_pixel_with_all_their_values():
     ]
 
 
-def test_drop_path_drops_branches_more_and_more_often_with_depth():
-    """The share of images that go without the branch grows linearly, to that of the config."""
+def test_drop_path_grows_linearly_with_depth():
     with architectures.without_numbers():
         model = architectures.build(replace(SMALL_WRN, drop_path=0.3))
 
@@ -172,8 +167,8 @@ def test_drop_path_drops_branches_more_and_more_often_with_depth():
     assert list(rates.values()) == pytest.approx([0.1, 0.2, 0.3])
 
 
-def test_an_image_goes_without_a_whole_branch_or_keeps_all_of_it():
-    """In the mean over many images nothing changes."""
+def test_an_image_skips_a_whole_branch_or_keeps_all_of_it():
+    """The mean over many images does not change."""
     branch = keras.Input((2, 2, 3))
     start = keras.Input((2, 2, 3))
     model = keras.Model([start, branch], architectures._add(start, branch, 0.25, "block"))

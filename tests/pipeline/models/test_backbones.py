@@ -1,5 +1,5 @@
-"""A backbone begins with what was published, prepares its pixels as its application does, and has
-the same names everywhere.
+"""A backbone starts from published weights, prepares pixels like its application, and has the same
+names everywhere.
 """
 
 import math
@@ -32,7 +32,7 @@ FAMILIES = (LEAST, "efficientnetv2b0", "convnext_tiny", "resnet50v2")
 
 
 class Reached(Exception):
-    """Takes the input of an application's first layer with weights out of it."""
+    """Carries the input of an application's first layer with weights."""
 
 
 def reached(self, values):
@@ -40,7 +40,7 @@ def reached(self, values):
 
 
 def prepared(application, monkeypatch):
-    """Return the part of an application that comes before any weights."""
+    """Return the part of an application before its first weights."""
     start = keras.Input((32, 32, 3))
     with monkeypatch.context() as patch:
         patch.setattr(keras.layers.Conv2D, "__call__", reached)
@@ -61,15 +61,15 @@ def test_pixels_are_prepared_as_the_application_does(name, monkeypatch):
         application = getattr(keras.applications, backbone.application)
         wanted = np.asarray(prepared(application, monkeypatch)(pixels))
 
-    # Eight roundings of numbers below 4.4, such as 1 / 0.229. A level is 0.007 or more.
+    # Eight roundings of numbers below 4.4, such as 1 / 0.229. A level is at least 0.007.
     assert np.abs(ours - wanted).max() <= 8 * 4.4 * rounding.EPS
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != LEAST)) for name in FAMILIES]
 )
-def test_a_backbone_is_all_of_its_application_and_the_same_when_built_again(name, tiny):
-    """Not a number less, and the head beside it. Checkpoints and artifacts know weights by name."""
+def test_a_backbone_is_its_whole_application_and_the_same_when_built_again(name, tiny):
+    """Checkpoints and artifacts store weights by name."""
     backbone, data = backbones.BACKBONES[name], Data(height=32, width=32, channels=3)
     config = replace(tiny, data=data, model=name, pretrained="none", model_options={})
 
@@ -92,10 +92,10 @@ def test_a_backbone_is_all_of_its_application_and_the_same_when_built_again(name
 
 
 class Scale(keras.layers.Layer):
-    """A layer that does not name its weight, as ConvNeXt's does not."""
+    """A layer with an unnamed weight, like ConvNeXt's."""
 
     def build(self, shape):
-        """Make the weight, without a name."""
+        """Add the weight."""
         self.gamma = self.add_weight(shape=(shape[-1],), initializer="ones")
 
     def call(self, values):
@@ -106,8 +106,8 @@ class Scale(keras.layers.Layer):
 def network(
     include_top, weights, input_shape, input_tensor=None, include_preprocessing=True, pooling=None
 ):
-    """A network of the form of those in keras.applications, small enough for a test: with
-    BatchNorm, dropout, and an unnamed end.
+    """A small network with the interface of keras.applications: with BatchNorm, dropout and unnamed
+    last layers.
     """
     layers = keras.layers
     x = start = layers.Input(input_shape) if input_tensor is None else input_tensor
@@ -131,7 +131,7 @@ def network(
 
 @pytest.fixture
 def small(tiny, monkeypatch):
-    """A config for images of 32 x 32 with that network, which begins with random weights."""
+    """A config for images of 32 x 32 with that network and random weights."""
     monkeypatch.setattr(keras.applications, "SmallNetwork", network, raising=False)
     monkeypatch.setitem(backbones.BACKBONES, "small_network", Backbone("SmallNetwork", AROUND_ZERO))
     yield replace(
@@ -146,7 +146,7 @@ def small(tiny, monkeypatch):
 
 
 def file(path, seed=1):
-    """Write the network's weights as keras.applications publishes them, or, by the path's end, as
+    """Write the network's weights as keras.applications publishes them or, by the suffix, as
     save_weights does; return them.
     """
     model = network(False, None, (64, 64, 3))
@@ -164,10 +164,8 @@ def starting(config, path):
     return replace(config, pretrained=str(path))
 
 
-def test_a_run_begins_with_the_mounted_weights(small, tmp_path, monkeypatch):
-    """Either form of a file, by its path, or by its dataset, since where Kaggle mounts that has
-    changed before. Both forms of the same weights have one sha256.
-    """
+def test_a_run_starts_from_mounted_weights(small, tmp_path, monkeypatch):
+    """Either kind of file, by path or by dataset. Both kinds have the same sha256."""
     monkeypatch.setenv("LOCALKAGGLE_ROOT", str(tmp_path))
     place = tmp_path / "input" / "datasets" / "keras" / "weights"
     place.mkdir(parents=True)
@@ -187,8 +185,8 @@ def test_a_run_begins_with_the_mounted_weights(small, tmp_path, monkeypatch):
     assert len({origin["arrays_sha256"] for origin in origins}) == 1
 
 
-def test_without_the_internet_a_run_says_so_before_it_reads_anything(small, tmp_path):
-    """With what to do; and building needs none, since inference builds, too."""
+def test_without_internet_a_run_is_refused_before_it_reads_anything(small, tmp_path):
+    """Building needs no internet, because inference builds too."""
     config = starting(small, "imagenet")
     architectures.build(config)
 
@@ -197,18 +195,12 @@ def test_without_the_internet_a_run_says_so_before_it_reads_anything(small, tmp_
         training.train(config, tmp_path / "nothing", tmp_path / "out", show=lambda line: None)
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda path: None, "weights of SmallNetwork without its top"),
-        (lambda path: path.write_bytes(b""), "weights of SmallNetwork without its top"),
-        (lambda path: h5py.File(path, "w").close(), "weights of SmallNetwork without its top"),
-    ],
-)
-def test_a_file_that_cannot_be_is_refused_with_what_was_expected(small, tmp_path, make, said):
-    make(tmp_path / "weights.h5")
+@pytest.mark.parametrize("content", [None, b""])
+def test_an_invalid_file_is_refused_with_what_was_expected(small, tmp_path, content):
+    if content is not None:
+        (tmp_path / "weights.h5").write_bytes(content)
 
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match="weights of SmallNetwork without its top"):
         backbones.published(starting(small, tmp_path / "weights.h5"))
 
 
@@ -227,7 +219,7 @@ def test_a_file_that_cannot_be_is_refused_with_what_was_expected(small, tmp_path
         ({"pretrained": "imagenet"}, r"Config\(…, pretrained='imagenet'\)"),
     ],
 )
-def test_what_cannot_work_is_refused(small, options, said):
+def test_invalid_options_are_refused(small, options, said):
     data = replace(small.data, height=options.pop("height", 32))
     model = options.pop("model", small.model)
     with pytest.raises(ConfigError, match=said):
@@ -240,7 +232,7 @@ BATCH = PICTURES, DRAW.integers(0, 4, (1, 16)).astype(np.int32)
 
 
 def moved(config):
-    """Return how far a step moves each array that it changes, by the end of its name."""
+    """Return the changes that a step makes to arrays, by the end of their names."""
     before, found = begun(config, 1)[2], after(config, BATCH)
     return {
         name.split(" ")[-1]: found[name] - before[name]
@@ -250,15 +242,13 @@ def moved(config):
 
 
 def grouped(small, **options):
-    """Return a config whose published BatchNorm trains."""
+    """Return a config that trains published BatchNorm."""
     options = {"batchnorm": "groups", **options}
     return replace(small, warmup_epochs=0, pretrained="weights.h5", model_options=options)
 
 
-def test_frozen_statistics_stay_to_the_bit_and_trained_ones_move(small):
-    """Scales and shifts as well; of what is frozen no average is kept. Published ones are frozen,
-    if the config says nothing.
-    """
+def test_frozen_statistics_stay_bit_for_bit_and_trained_ones_move(small):
+    """Scales and shifts too; frozen weights have no average. Published ones freeze by default."""
     published = grouped(small, batchnorm="auto")
     statistics = {"moving_mean", "moving_variance", "stem_bn/gamma", "stem_bn/beta"}
 
@@ -268,10 +258,8 @@ def test_frozen_statistics_stay_to_the_bit_and_trained_ones_move(small):
     assert not any("stem_bn" in name for name in state if not name.startswith("buffers/"))
 
 
-def test_the_backbone_s_rate_is_a_part_of_the_head_s(small):
-    """After one step of SGD it has gone so much less far. At 0 the head alone trains
-    (tests/pipeline/ordinary/test_freezing.py).
-    """
+def test_the_backbone_moves_by_its_share_of_the_head_s_rate(small):
+    """In one step of SGD. For a share of 0 see tests/pipeline/ordinary/test_freezing.py."""
     bound, trains = SUMMED * rounding.EPS, ("kernel", "bias", "gamma", "beta")
     whole, part = moved(grouped(small)), moved(grouped(small, backbone_rate=0.25))
 
@@ -290,8 +278,8 @@ def test_the_backbone_s_rate_is_a_part_of_the_head_s(small):
     ],
 )
 @pytest.mark.slow
-def test_a_backbone_is_trained_alike_whatever_the_machine(small, batchnorm, change, replicas):
-    """A group of eight images lies on two of four replicas."""
+def test_a_backbone_trains_the_same_on_any_machine(small, batchnorm, change, replicas):
+    """A group of eight images spans two of four replicas."""
     config = grouped(small, batchnorm=batchnorm)
 
     parts = after(replace(config, **change), BATCH, replicas)
@@ -300,9 +288,7 @@ def test_a_backbone_is_trained_alike_whatever_the_machine(small, batchnorm, chan
 
 
 def test_a_pretrained_run_infers_without_the_file(small, tmp_path):
-    """The weights at the start are told in the manifest, and are in the artifact as training left
-    them.
-    """
+    """The manifest has the weights at the start, the artifact the trained ones."""
     folder, source = write_competition(tmp_path / "competition", train=40), tmp_path / "weights.h5"
     file(source)
     config, quiet = starting(replace(small, epochs=2), source), {"show": lambda line: None}

@@ -1,4 +1,4 @@
-"""Layers of a competitor's own compute the same whatever a batch is cut into."""
+"""Custom layers compute the same for any micro-batch."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ SIZE, GROUP, WIDTH = 16, 4, 8
 
 
 class Drawing(layers.Layer):
-    """Draws by two generators in a list, through a layer inside, adds to the loss, and counts."""
+    """Draws with two generators in a list and an inner layer, adds a loss, and counts calls."""
 
     def __init__(self, **words):
         super().__init__(**words)
@@ -36,7 +36,7 @@ class Drawing(layers.Layer):
 
 
 class Around(layers.Layer):
-    """A layer around another one."""
+    """A layer around another."""
 
     def __init__(self, inner, drawing=False, **words):
         super().__init__(**words)
@@ -50,7 +50,7 @@ class Around(layers.Layer):
 
 
 class Louder(layers.BatchNormalization):
-    """With a call of its own."""
+    """With a custom call."""
 
     def call(self, inputs, training=None, mask=None):
         """As Keras calls it."""
@@ -83,7 +83,7 @@ def after(tiny, monkeypatch, layer, **changes):
         ),
     ],
 )
-def test_a_layer_of_one_s_own_gives_the_same_for_any_micro_batch(tiny, monkeypatch, layer):
+def test_a_custom_layer_computes_the_same_for_any_micro_batch(tiny, monkeypatch, layer):
     whole, parts = (after(tiny, monkeypatch, layer, micro_batch=size) for size in (None, GROUP))
 
     for name, array in whole.items():
@@ -95,7 +95,7 @@ def test_a_layer_of_one_s_own_gives_the_same_for_any_micro_batch(tiny, monkeypat
 FIRST = "params/0.0 first/kernel"
 
 
-def test_what_a_drawing_layer_adds_to_the_loss_and_keeps_is_not_lost(tiny, monkeypatch):
+def test_losses_and_state_of_a_drawing_layer_are_kept(tiny, monkeypatch):
     arrays = after(tiny, monkeypatch, lambda: Drawing(name="own"))
 
     kept = [

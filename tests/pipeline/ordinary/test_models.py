@@ -1,5 +1,5 @@
-"""Models as people write them: what was validated is what the artifact scores, and a run that was
-interrupted ends with the numbers of an unbroken one.
+"""Models as people write them: the artifact scores what was validated, and an interrupted run ends
+with the numbers of an uninterrupted one.
 """
 
 from functools import partial
@@ -105,18 +105,18 @@ def made(images, num_classes, batchnorm_momentum):
 
 @pytest.fixture
 def written(custom):
-    """Return a function: the config of a file that holds this code, with `made` as its model."""
+    """Return a function that makes a config from code with the model `made`."""
     return partial(custom, epochs=2, batch=32, precision="float32")
 
 
 def within_rounding(outputs, model):
-    """Return what a model gives, and how far another order of additions may move it."""
+    """Return a model's outputs, and how far a different order of additions may move them."""
     weights = model.get_weights()
     return outputs(weights), rounding.of_outputs(outputs, weights)
 
 
 def unchecked(config, show):
-    """Stand for the check of custom code, which the first training has passed."""
+    """Replace the check of custom code, which the first training has passed."""
 
 
 QUICK = "weights without names, some of them one number"
@@ -125,7 +125,7 @@ QUICK = "weights without names, some of them one number"
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != QUICK)) for name in MODELS]
 )
-def test_the_artifact_scores_what_was_validated_and_a_resumed_run_ends_alike(
+def test_the_artifact_scores_what_was_validated_and_a_resumed_run_ends_the_same(
     name, written, competition, tmp_path
 ):
     config = written(MODELS[name])
@@ -150,7 +150,7 @@ def test_the_artifact_scores_what_was_validated_and_a_resumed_run_ends_alike(
         return loaded.target.predictions(architectures.outputs(model, examples.inputs[rows], 16))
 
     found, bound = within_rounding(predictions, model)
-    assert np.abs(found - saved).max() <= bound  # the same arithmetic, in other batches
+    assert np.abs(found - saved).max() <= bound  # the same arithmetic in different batches
     assert part.status == "partial"
     resumed = artifact.load(tmp_path / "parts" / "artifact").weights
     assert resumed.keys() == loaded.weights.keys()
@@ -183,14 +183,14 @@ def made(images, num_classes, batchnorm_momentum):
     ],
     ids=["an embedding of a constant", "a layer outside of the function"],
 )
-def test_weights_that_are_not_the_model_s_alone_are_refused_before_training(code, said, written):
-    """All folds would share those outside of the function; inference builds one model for each."""
+def test_weights_outside_the_model_are_refused_before_training(code, said, written):
+    """All folds would share them, but inference builds a model per fold."""
     with pytest.raises(ConfigError, match=said):
         custom_check.by_jax(written(code), lambda line: None)
 
 
 def test_recurrent_dropout_draws_for_each_row():
-    """A recurrent layer makes its cell's masks for all rows at once, before the first step."""
+    """A recurrent layer makes its cell's masks for all rows before the first step."""
     inputs = keras.Input((1, 32))
     model = keras.Model(inputs, layers.SimpleRNN(8, dropout=0.5, seed=1)(inputs))
 
@@ -203,8 +203,8 @@ def test_recurrent_dropout_draws_for_each_row():
 @pytest.mark.parametrize(
     ("layer", "steps"), [("layers.Dropout(0.1)", 8), ("layers.BatchNormalization()", 16)]
 )
-def test_a_layer_that_gets_time_before_the_batch_is_refused(written, layer, steps):
-    """A step would take each step of time for an image; 16 is the number of rows of the check."""
+def test_a_layer_with_time_before_the_batch_is_refused(written, layer, steps):
+    """Training would take each time step for an image; 16 is the number of rows in the check."""
     config = written(f"""
 def made(images, num_classes, batchnorm_momentum):
     x = layers.Dense(4)(ops.reshape(images, (-1, {steps}, {64 // steps})))
@@ -216,8 +216,8 @@ def made(images, num_classes, batchnorm_momentum):
         custom_check.by_jax(config, lambda line: None)
 
 
-def test_layers_outside_of_functions_draw_by_a_seed_that_is_fixed(written):
-    """They are made when the file is read, before a training has seeded anything."""
+def test_layers_outside_functions_have_a_fixed_seed(written):
+    """They are made when the file is imported, before a training sets its seed."""
     code = """
 turned = keras.Sequential([layers.RandomFlip("horizontal"), layers.RandomRotation(0.02)])
 
@@ -232,7 +232,7 @@ def made(images, num_classes, batchnorm_momentum):
 
 @pytest.mark.slow
 def test_train_checks_a_model_with_tensorflow_too(written, competition, tmp_path, capsys):
-    """What infers on a GPU is TensorFlow; a training would be spent before that is found."""
+    """Inference on a GPU uses TensorFlow, after the training."""
     written("""
 import jax.numpy as jnp
 
@@ -256,7 +256,7 @@ def made(images, num_classes, batchnorm_momentum):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_each_weight_has_a_key_of_its_own_which_is_the_same_when_built_again(name, written):
+def test_each_weight_has_its_own_key_which_is_the_same_when_built_again(name, written):
     config = written(MODELS[name])
 
     with architectures.without_numbers():
@@ -267,7 +267,7 @@ def test_each_weight_has_a_key_of_its_own_which_is_the_same_when_built_again(nam
 
 
 def test_places_are_the_same_under_every_keras(written):
-    """CI runs this under both images' Keras; the places are those that either one gives."""
+    """CI runs this under both images' Keras."""
     with architectures.without_numbers():
         keys = weight_names.keys(architectures.build(written(MODELS["a transformer block"])))
 

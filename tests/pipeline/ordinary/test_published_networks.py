@@ -1,5 +1,5 @@
-"""Networks of KerasHub itself: those that are well known, and the text of
-docs/text.md. What needs no KerasHub is in tests/pipeline/models/test_published.py.
+"""Networks of KerasHub itself: the well-known ones, and the example in docs/text.md. Tests without
+KerasHub are in tests/pipeline/models/test_published.py.
 """
 
 import json
@@ -45,7 +45,7 @@ def test_a_well_known_network_has_the_published_number_of_parameters(name):
     assert sum(math.prod(one.shape) for one in made.weights) == known.parameters
 
 
-def test_of_siglip_as_kerashub_writes_it_the_part_that_sees_images_is_taken(tmp_path):
+def test_the_part_of_siglip_that_sees_images_is_used(tmp_path):
     models = hub.models
     sees = models.SigLIPVisionEncoder(16, 32, 2, 2, 64, image_shape=(32, 32, 3), name="sees")
     reads = models.SigLIPTextEncoder(20, 32, 32, 2, 2, 64, name="reads")
@@ -60,8 +60,8 @@ def test_of_siglip_as_kerashub_writes_it_the_part_that_sees_images_is_taken(tmp_
     assert [tuple(one.shape) for one in made.weights] == [one.shape for one in wanted]
 
 
-def test_a_number_that_kerashub_does_not_write_is_known(tmp_path, monkeypatch):
-    """The features of EfficientNetV2, without which its weights do not fit."""
+def test_an_argument_that_kerashub_leaves_out_is_known(tmp_path, monkeypatch):
+    """The number of features of EfficientNetV2, without which its weights do not fit."""
     name = "keras/efficientnet/keras/efficientnet2_rw_s_ra2_imagenet"
     monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path))
     small = {"stackwise_num_repeats": [1] * 6, "stackwise_depth_coefficients": [1.0] * 6}
@@ -72,8 +72,8 @@ def test_a_number_that_kerashub_does_not_write_is_known(tmp_path, monkeypatch):
     assert presets.find(f"{name}/1").numbers["num_features"] == 1792
 
 
-def test_a_network_of_texts_infers_with_the_tokenizer_of_its_artifact(tmp_path):
-    """The example of the page, with a small preset; TensorFlow infers, without the preset."""
+def test_a_text_network_infers_with_the_tokenizer_in_its_artifact(tmp_path):
+    """The page's example with a small preset; TensorFlow infers without the preset."""
     page = (ROOT / "docs" / "text.md").read_text()
     code = next(
         each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "BPE" in each
