@@ -137,8 +137,17 @@ def test_each_run_lists_what_it_wrote(dry_run):
         files = dry_run.json(run, "outputs.json")["files"]
 
         assert name in files
-        for path, about in files.items():
-            assert (dry_run.folder / run / path).stat().st_size == about["size"]
+        kept = [path for path in files if not path.startswith("checkpoints/")]
+        for path in kept:
+            assert (dry_run.folder / run / path).stat().st_size == files[path]["size"]
+
+
+def test_a_complete_rehearsal_keeps_one_copy_of_its_weights_and_no_checkpoint(dry_run):
+    """A picture network's checkpoints and copies took 11 GB."""
+    assert [path.parts[-3] for path in dry_run.folder.rglob("weights.npz")] == [
+        "four-kinds-train-tpu-v1"
+    ]
+    assert not [*dry_run.folder.rglob("state.npz")]
 
 
 def test_the_artifact_knows_the_bundle_that_made_it(dry_run):
