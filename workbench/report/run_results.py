@@ -187,7 +187,8 @@ def _lines(path: Path) -> list[dict[str, float]]:
         known = table.reindex(columns=["step", "images_per_second", "idle"]).astype(np.float64)
         if not known[["step", "images_per_second"]].abs().lt(MOST).all(axis=None):
             raise ValueError("a line lacks step or images_per_second")
-        return [row.dropna().to_dict() for _, row in known.iterrows()]
+        rows = (row.dropna().to_dict() for _, row in known.iterrows())
+        return [{str(name): value for name, value in row.items()} for row in rows]
 
 
 def _whole_lines(path: Path) -> str:
