@@ -1,8 +1,7 @@
-"""What a run is: one frozen `Config`, checked when it is made.
+"""The description of a run: one frozen `Config` with its `Data`, `Optimizer` and `Baseline`.
 
-Comes in: a Python file of `pipeline/configs/`, or JSON. Goes out: `Config` with its `Data`,
-`Optimizer` and `Baseline`, which every other package reads. Never imported here: anything but
-`pipeline.errors`, so that a command reads a config in milliseconds.
+It is read from a Python file in `pipeline/configs/`, or from JSON. It imports only
+`pipeline.errors`, so that commands read a config in milliseconds.
 """
 
 from pipeline.config.config import Baseline, Config, Optimizer

@@ -1,10 +1,7 @@
-"""What a run is: one frozen `Config`, which checks itself when it is made and survives JSON.
+"""The description of a run: one frozen `Config` that validates itself and round-trips through JSON.
 
-It uses the standard library alone, so that a command reads a config without starting Keras.
-
-To add a field: one line with its type, its rule (`pipeline.config.rules`) and a default, in
-`Config`, `Optimizer` or `pipeline.config.data_layout.Data`; and a line of the docstring above it.
-An augmentation takes two edits more (CONTRIBUTING.md).
+It uses the standard library alone, so that commands read a config without starting Keras.
+CONTRIBUTING.md explains how to add a field.
 """
 
 import json
@@ -16,13 +13,24 @@ from typing import Annotated, Any
 
 from pipeline.config import rules
 from pipeline.config.data_layout import Data
-from pipeline.config.rules import FREE, Checked, Need, Only, Rule, choice, number, text, whole
+from pipeline.config.rules import (
+    FREE,
+    Checked,
+    Need,
+    Only,
+    Rule,
+    choice,
+    identifier,
+    number,
+    text,
+    whole,
+)
 
 SCHEDULES = ("cosine", "one_cycle", "constant")
-# The optimizers whose numbers have fields and rules of scaling; and the rules for others.
+# The optimizers with fields and scaling rules of their own, and the rules for other optimizers.
 OPTIMIZERS = ("sgd", "adam", "adamw")
 SCALINGS = ("linear", "sqrt", "none")
-# Far above any need, and far below what ends a run for lack of memory.
+# More than anybody needs, and too few to run out of memory.
 MOST_BATCH = 2**20
 MOMENTUM = number(0, 0.999999)
 SHARE = number(0, 1, open_ends=True)
@@ -30,35 +38,30 @@ SHARES = Rule(
     lambda value: (
         isinstance(value, tuple) and all(map(SHARE.allows, value)) and [*value] == sorted({*value})
     ),
-    "shares of a side that rise, each above 0 and below 1, as (0.5, 0.75)",
+    "increasing fractions between 0 and 1, as (0.5, 0.75)",
 )
-NAME = text("[a-z][a-z0-9_]*", "its file's name: lower-case letters, digits and underscores")
+NAME = text("[a-z][a-z0-9_]*", "the file's name: lower-case letters, digits and underscores")
 SLUG = text(
     "[A-Za-z0-9][A-Za-z0-9-]{2,99}",
     "the slug of kaggle.com/competitions/<slug>: 3 to 100 letters, digits and hyphens",
 )
 PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
-MODEL = text(r"[^\W\d]\w*", "a function of the config's file or pipeline/models/architectures.py")
-KAGGLE_MODEL = re.compile(
-    r"(?:\w[\w.-]*/){4}[1-9][0-9]*"
-)  # owner/model/framework/variation/version
-FUNCTION = text(r"([^\W\d]\w*)?", "a function of the config's own file (docs/custom-code.md)")
-SCHEDULE = text(r"[^\W\d]\w*", f"one of {', '.join(map(repr, SCHEDULES))}, or a custom function")
-OPTIONS = rules.mapping(
-    lambda value: (
-        isinstance(value, int | str) or (isinstance(value, float) and math.isfinite(value))
-    ),
-    "keyword arguments, as {'width': 32}: finite numbers, truth values or texts",
-)
-OPTIMIZER = text(
-    r"[^\W\d]\w*", "'sgd', 'adam', 'adamw', a class of keras.optimizers, or a custom function"
-)
+MODEL = identifier("a function in the config's file or in pipeline/models/architectures.py")
+# owner/model/framework/variation/version
+KAGGLE_MODEL = re.compile(r"(?:\w[\w.-]*/){4}[1-9][0-9]*")
+FUNCTION = text(rf"({rules.IDENTIFIER})?", "a function in the config's file (docs/custom-code.md)")
+SCHEDULE = identifier(f"one of {', '.join(map(repr, SCHEDULES))}, or a custom function")
+OPTIMIZER = identifier("'sgd', 'adam', 'adamw', a class of keras.optimizers, or a custom function")
 ARGUMENTS = rules.mapping(
-    lambda value: rules.TEXTS.allows(value) or OPTIONS.allows({"value": value}),
-    "keyword arguments, as {'beta_1': 0.9}: numbers, truth values, texts, or lists of texts",
+    lambda value: (
+        isinstance(value, int | str)
+        or (isinstance(value, float) and math.isfinite(value))
+        or rules.TEXTS.allows(value)
+    ),
+    "keyword arguments, as {'width': 32}: finite numbers, booleans, strings or lists of strings",
 )
-RATES = rules.mapping(number(0, 1000).allows, "names of layers with factors from 0 to 1000")
-LABELS = rules.mapping(number(0, 1e6).allows, "labels with their weights, 0 to 1,000,000")
+RATES = rules.mapping(number(0, 1000).allows, "layer names with factors from 0 to 1000")
+LABELS = rules.mapping(number(0, 1e6).allows, "labels with weights from 0 to 1,000,000")
 WEIGHTS = Rule(
     lambda value: value in ("", "balanced") or (value and LABELS.allows(value)),
     f"'balanced', or {LABELS.expected}, as {{'cat': 2.0}}",
@@ -66,7 +69,6 @@ WEIGHTS = Rule(
 TARGETS = ("classes", "ordinal", "multilabel", "regression", "custom")
 CLASSES = Only("target", ("classes", "multilabel"))
 Weights = str | Mapping[str, float]
-Options = Mapping[str, int | float | bool | str]
 Arguments = Mapping[str, int | float | bool | str | tuple[str, ...]]
 Function = Annotated[str, FUNCTION]
 Reader = Annotated[Function, Only("data.kind", ("custom",), needed=True)]
@@ -81,33 +83,34 @@ class Optimizer(Checked):
     `pipeline.train.learning_rate` scales them to another batch.
 
     Attributes:
-        name: "sgd", "adam" or "adamw"; a class of keras.optimizers, as "Lion"; or a custom function
-            that returns an optimizer.
-        base_rate: learning rate per optimizer step that worked at `base_batch`.
-        base_batch: images per step, over all replicas, when it worked.
-        arguments: of another optimizer than the first three, by keyword.
-        scaling: how the rate of another one goes from `base_batch` to `batch`: "linear" (times
-            batch / base_batch), "sqrt" (times the root of it) or "none". "": both are equal.
-        layer_rates: {layer: factor} of the learning rate, for layers of these names and all inside;
-            * and ? stand for any letters. Of several names that fit the first counts.
-        momentum: of "sgd", which is Nesterov's.
-        beta_1, beta_2, epsilon: of "adam" and "adamw".
-        weight_decay: of "sgd" and "adamw", decoupled: each step takes learning rate x decay off the
-            weights (as Keras does it), but for biases and normalization's scale and offset (Goyal
-            et al. 2017, 1706.02677; He et al. 2018, 1812.01187). "adam" has none.
-        clip_norm: a mean gradient of a batch with a larger norm, over all weights together, is
-            scaled down to it; 1 is usual. None: never.
-        layer_decay: factor of the learning rate from each block of a network, or twelfth of one
-            that is no stack of blocks, to the next, away from the head
-            (`pipeline.train.layer_rates.factors`); 0.65 to 0.9 is usual for a published network.
-            1: none.
-        schedule: how the learning rate continues after the warm-up: "cosine" falls along a half
-            cosine; "one_cycle" does so after a warm-up along another one; "constant" stays, and
-            falls at the end (`pipeline.train.learning_rate.schedule`); or a custom function.
-        decay_share: of "constant": the share of all steps in which it falls to 0; None: 0.2.
-        ema_momentum: of an average of the weights, and of BatchNorm's statistics, that is used for
-            evaluation and in the artifact; None: no average. In step t it is at most (1 + t) / (10
-            + t), so that the random weights of the start soon disappear.
+        name: "sgd" (with Nesterov momentum), "adam" or "adamw"; a class of keras.optimizers, as
+            "Lion"; or a custom function that returns an optimizer.
+        base_rate: the learning rate that worked at `base_batch`.
+        base_batch: images per step, over all replicas, for which `base_rate` was tuned.
+        arguments: keyword arguments for an optimizer other than the first three.
+        scaling: how the rate of such an optimizer scales from `base_batch` to `batch`: "linear"
+            (times batch / base_batch), "sqrt" (times its square root) or "none". "" requires equal
+            batches.
+        layer_rates: {layer: factor} of the learning rate, for layers with these names and all that
+            they contain; * and ? are wildcards. The first name that matches counts.
+        momentum: for "sgd".
+        beta_1, beta_2, epsilon: for "adam" and "adamw".
+        weight_decay: for "sgd" and "adamw", decoupled as in Keras: each step subtracts learning
+            rate x decay x weight. Biases, and normalization's scale and offset, are exempt (Goyal
+            et al. 2017, 1706.02677; He et al. 2018, 1812.01187).
+        clip_norm: the largest global norm of a batch's mean gradient; larger gradients are scaled
+            down to it. 1 is usual; None: no clipping.
+        layer_decay: factor of the learning rate from one block of the network to the next, away
+            from the head; a network that is no stack of blocks is divided into twelfths
+            (`pipeline.train.layer_rates.factors`). 0.65 to 0.9 is usual for a published network; 1:
+            no decay.
+        schedule: the learning rate after the warm-up: "cosine" falls along a half cosine;
+            "one_cycle" also rises along one; "constant" stays, and falls at the end
+            (`pipeline.train.learning_rate.schedule`); or a custom function.
+        decay_share: for "constant": the share of all steps in which the rate falls to 0; None: 0.2.
+        ema_momentum: of the moving average of weights and BatchNorm statistics that evaluation and
+            the artifact use; None: no average. At step t it is at most (1 + t) / (10 + t), so that
+            the random initial weights soon disappear.
     """
 
     prefix = "optimizer."
@@ -130,9 +133,9 @@ class Optimizer(Checked):
     ema_momentum: Annotated[float | None, SHARE] = None
 
     def _needs(self) -> Iterator[Need]:
-        ours, expected = self.name in OPTIMIZERS, f"nothing with name={self.name!r}"
+        ours, expected = self.name in OPTIMIZERS, f"no value with name={self.name!r}"
         for name in ("arguments", "scaling"):
-            has = f"{expected}, which has fields and a rule of its own"
+            has = f"{expected}, which has its own fields and scaling rule"
             yield name, not (ours and getattr(self, name)), has
         for name in ("momentum", "beta_1", "beta_2", "epsilon"):
             unset = getattr(self, name) == DEFAULTS[self.prefix + name]
@@ -141,17 +144,17 @@ class Optimizer(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline(Checked):
-    """The out-of-fold score of a simple model, as `invoke inspect` measured it.
+    """The out-of-fold score of a simple model, as measured by `invoke inspect`.
 
-    It is in the config, since the config alone reaches the notebook, the checkpoint and the
-    manifest. It names its own metric: if a config's `metric` is corrected later, the two are not
-    compared until `invoke inspect --metric NAME --write CONFIG` has renewed the baseline.
+    It is part of the config because only the config reaches the notebook, the checkpoint and the
+    manifest. If you change the config's `metric`, the two are not compared until `invoke inspect
+    --metric NAME --write CONFIG` has renewed the baseline.
 
     Attributes:
-        model: in words.
+        model: a description of the model.
         metric: a name in pipeline.evaluate.metrics.
         score: by that metric.
-        error: its standard error, over other rows of the same kind.
+        error: standard error of the score, over other rows of the same kind.
         rows: labelled rows that were predicted, each by a model that had not seen it: all, or a
             large sample.
     """
@@ -174,99 +177,97 @@ class Config(Checked):
     """One competition's run.
 
     Attributes:
-        name: the config's own name, which is that of its file in pipeline/configs/.
-        competition: Kaggle's slug of the competition.
+        name: the same as the name of its file in pipeline/configs/.
+        competition: the competition's slug on Kaggle.
         num_classes: number of labels; checked against the data. Leave it out for a regression, and
             for several label columns.
-        target: what is predicted, as in pipeline.data.labels: "classes", "ordinal", "multilabel",
-            "regression" or "custom", labels of any shape (`data.custom_labels`).
-        metric: the competition's, a name in pipeline.evaluate.metrics or of a custom function
-            (`pipeline.config.custom_code`); "" takes the usual one of the target.
+        target: what is predicted (`pipeline.data.labels`): "classes", "ordinal", "multilabel",
+            "regression" or "custom" (labels of any shape, see `data.custom_labels`).
+        metric: the competition's metric: a name in pipeline.evaluate.metrics or a custom function
+            (`pipeline.config.custom_code`); "": the usual one for the target.
         model, model_options: a function of `pipeline.models.architectures` or a custom one, and its
             keyword arguments.
-        pretrained: the published weights to begin with, or several for a model of several networks:
-            "imagenet" (what keras.applications publishes), a model of Kaggle as
+        pretrained: the published weights to start from, or a tuple for a model of several networks:
+            "imagenet" (from keras.applications), a Kaggle model as
             owner/model/framework/variation/version, hf://owner/name, a folder with a preset, or a
             .weights.h5 or .safetensors file (a path, or owner/slug/file in a dataset that the train
-            notebook mounts); "none": random weights. "" takes "imagenet" for a network of
-            keras.applications, and nothing for others (docs/published-networks.md).
-        fit: how weights are found: "" by steps along gradients; "linear" leaves the published
-            network as it is, computes its features once, and fits a linear model to them
-            (`pipeline.train.frozen_features`); "boosting" grows trees instead
-            (`pipeline.train.boosting`), of a table's columns with model="columns". Epochs,
-            optimizer and augmentation do nothing in both.
+            notebook mounts); "none": random weights. "": "imagenet" for a network of
+            keras.applications, else random weights (docs/published-networks.md).
+        fit: how weights are found: "" by gradient descent; "linear" computes the features of the
+            frozen published network once and fits a linear model to them
+            (`pipeline.train.frozen_features`); "boosting" grows trees on these features
+            (`pipeline.train.boosting`), or on a table's columns with model="columns". Both ignore
+            epochs, optimizer and augmentation.
         loss: a custom function, or "focal" for classes and multilabel
-            (`pipeline.evaluate.losses`); "" takes the usual one of the target.
-        label_smoothing: of classes and multilabel: the share of each label that all labels get in
-            equal parts, in training; 0.1 is usual.
-        class_weights: of classes and ordinal: how much the loss of a label's rows counts.
-            "balanced" takes 1 / the number of its training rows; or {label: weight}, where others
-            have 1. They are scaled to a mean of 1 over the training rows. "": all count alike.
-        augment: a custom function that changes an image at random, after what `data` names.
-        augment_batch: a custom function that mixes the images of a group of `batchnorm_batch`, in
-            place of data.mixup and data.cutmix.
-        sampler: "balanced" takes each label equally often in an epoch; or a custom function that
-            says which rows an epoch has, or a weight for each. "": each row once.
+            (`pipeline.evaluate.losses`); "": the usual one for the target.
+        label_smoothing: for classes and multilabel: the share of each training label that is spread
+            evenly over all labels; 0.1 is usual.
+        class_weights: for classes and ordinal: the weight of each label's rows in the loss.
+            "balanced": 1 / the label's number of training rows; or {label: weight}, 1 for labels
+            that are not listed. They are scaled to a mean of 1 over the training rows. "": equal.
+        augment: a custom function that changes an image at random, after the changes in `data`.
+        augment_batch: a custom function that mixes a group of `batchnorm_batch` images, in place of
+            data.mixup and data.cutmix.
+        sampler: "balanced" draws each label equally often in an epoch; or a custom function that
+            returns an epoch's rows, or a weight for each row. "": each row once.
         train_step: a custom function in place of `pipeline.train.step.TrainStep.train_step`.
-        log: a custom function that gets each record of progress, and the pictures at the end.
-        read_training, read_test: custom functions that read the inputs of data.kind="custom".
-        write_submission: a custom function that makes the submission's columns; "": as
-            `pipeline.infer.submission` does.
-        init_from: the weights to begin with: an artifact's folder, or owner/slug of a dataset with
-            one (pipeline.train.warm_start); "": those of the model.
-        drop_path: of a residual network: the share of images that go without the branch of its
-            last block, in training; before it fewer, linearly from 0. 0.1 is usual, 0.2 and more
-            for a deep one. The model's function takes it by this name.
+        log: a custom function that receives each record of progress, and the pictures at the end.
+        read_training, read_test: custom functions that read the inputs for data.kind="custom".
+        write_submission: a custom function that returns the submission's columns; "": see
+            `pipeline.infer.submission`.
+        init_from: an earlier artifact to start from: its folder, or owner/slug of a dataset that
+            contains it (pipeline.train.warm_start).
+        drop_path: for residual networks: the share of training images that skip the branch of the
+            last block; it rises linearly from 0 over the blocks. 0.1 is usual, 0.2 and more for a
+            deep network. It is passed to the model's function by this name.
         batch: images per optimizer step, over all replicas. It alone determines the optimization.
         epochs: passes over the training images.
-        frozen_epochs: passes at the start in which only new layers train, as the head; the
-            published network trains from then on. A model without a published network freezes all
-            but its last layer with weights. Only weights stay: dropout, and a BatchNormalization
-            that trains later, compute as in any training, and its moving statistics move (by Keras'
-            `trainable = False` it would use them).
-        progressive: shares of height and width that images have at first, as (0.5, 0.75): the
-            epochs are split into equal parts, one for each share and a last one of whole images.
-            Sides are rounded (`pipeline.train.phases.sizes`). Held-out rows and the test set always
-            have whole images.
-        warmup_epochs: passes in which the learning rate rises from 0 to its peak.
+        frozen_epochs: epochs at the start in which only new layers train, such as the head; then
+            the published network trains, too. A model without one freezes all but its last layer
+            with weights. Only weights are frozen: dropout is active, and a BatchNormalization that
+            trains later uses the batch's statistics and updates its moving ones (unlike
+            `trainable = False` in Keras).
+        progressive: fractions of height and width for the first images, as (0.5, 0.75): the epochs
+            are split into equal parts, one for each fraction and a last one with full-size images.
+            Sides are rounded (`pipeline.train.phases.sizes`). Validation and inference always use
+            full-size images.
+        warmup_epochs: epochs in which the learning rate rises from 0 to its peak.
         batchnorm_momentum: at the optimizer's `base_batch`; scaled like an average.
-        batchnorm_batch: images that BatchNorm normalizes together, and that a custom loss compares
-            where it compares rows; None takes the optimizer's `base_batch`, or the next smaller
-            divisor of `batch`. It changes the result; the number of replicas does not, nor the
-            memory while a group fits.
-        micro_batch: images per forward and backward pass on one replica; None takes what fits,
-            beginning with a replica's whole share.
-        keep: "last" puts the weights of the last step into the artifact, "best" those of the epoch
-            with the best validation score by the competition's metric, of equals that with the
-            smallest validation loss.
-        patience: epochs without a better one, by the same order, after which the run ends; None: it
-            does not.
-        folds: parts of the labelled images, stratified by label; a model is trained for each, on
-            all the others. A label may have fewer rows than folds, which a line says. None: one
-            model, and `data.validation_fraction` is held out.
-        limit_predictions: of a regression: no prediction is below the least label that this run
-            trains on, nor above the greatest. False where labels may lie beyond, as of a trend.
-        views: of an image, whose predictions are averaged in inference (test-time augmentation): as
-            it is, mirrored if data.flip is set, upside down if data.flip_vertical is, moved by a
-            pixel if data.crop_padding is. They are left out first if time is short.
-        precision: of training. "auto" takes bfloat16 if the hardware computes it, and on an older
-            GPU, as a T4, float16 if its outputs agree at the start; float32 for tables and other
-            float32 inputs. "float32" is multiplied as such on every device. "mixed_float16" scales
+        batchnorm_batch: images that BatchNorm normalizes together, and that a custom loss may
+            compare; None: the optimizer's `base_batch`, or the next smaller divisor of `batch`. It
+            changes the result; the number of replicas and the size of memory do not.
+        micro_batch: images per forward and backward pass on one replica; None: as many as fit,
+            at first a replica's whole share.
+        keep: "last" saves the weights of the last step in the artifact, "best" those of the epoch
+            with the best validation score by the competition's metric (of equal ones, the one with
+            the smallest validation loss).
+        patience: number of epochs without a better one, by the same order, after which the run
+            ends; None: all epochs run.
+        folds: number of parts of the labelled images, stratified by label; for each part a model
+            trains on all the others. None: one model, with `data.validation_fraction` held out.
+        limit_predictions: for a regression: clip predictions to the range of the training labels.
+            Set it to False if labels may lie outside, as with a trend.
+        views: number of test-time augmentations whose predictions are averaged: unchanged, mirrored
+            if data.flip is set, upside down if data.flip_vertical is, moved by a pixel if
+            data.crop_padding is. They are the first to be dropped when time is short.
+        precision: for training. "auto": bfloat16 where the hardware has it, float16 on older GPUs
+            such as the T4 if its outputs agree at the start, and float32 for tables and other
+            float32 inputs. "float32" uses full precision on every device. "mixed_float16" scales
             the loss (`pipeline.train.loss_scale`).
-        feed: "device" lets the devices hold all images, "host" sends each batch to them, "files"
-            decodes each batch anew; "auto" takes the first that fits (pipeline.train.feed).
-            Batches are the same.
-        infer_precision: "auto" takes "mixed_float16" on a GPU if its golden outputs agree, else
+        feed: "device" keeps all images in device memory, "host" sends each batch, "files" decodes
+            each batch anew; "auto": the first that fits (pipeline.train.feed). The batches are the
+            same.
+        infer_precision: "auto": "mixed_float16" on a GPU if its golden outputs agree, else
             "float32" (pipeline.infer.check).
         handoff: "dataset" publishes the artifact as a dataset; "kernel" mounts the train kernel's
             output.
-        session_hours: of wall clock, from the start of the process, before whose end the run saves
-            itself and ends as "partial". None: no limit. Kaggle ends a TPU session after 9 hours.
-        infer_hours: that the competition allows an inference; None: as session_hours.
+        session_hours: wall-clock hours from the start of the process; the run saves itself before
+            they are over and ends as "partial". None: no limit. Kaggle ends a TPU session after 9.
+        infer_hours: time limit of the competition for inference; None: as session_hours.
         progress_seconds: least time between two progress lines.
-        checkpoint_seconds: least time between two checkpoints; None: as the cost of one says.
-        baseline: what a simple model scores, which the run is compared with at its end; None: it is
-            unknown. `invoke inspect` measures it.
+        checkpoint_seconds: least time between two checkpoints; None: chosen by their cost.
+        baseline: the score of a simple model, to compare the run with at its end. `invoke inspect`
+            measures it.
     """
 
     name: Annotated[str, NAME]
@@ -279,7 +280,7 @@ class Config(Checked):
     pretrained: Annotated[str | tuple[str, ...], rules.one_or_more(rules.ANY_TEXT)] = ""
     num_classes: Annotated[int, whole(0, 10**6)] = 0
     target: Annotated[str, choice(*TARGETS)] = "classes"
-    # Its effect on the labels, their logarithm, is in the fingerprint of the data.
+    # FREE, since the data's fingerprint has its effect on the labels (their logarithm).
     metric: Annotated[str, rules.ANY_TEXT, FREE] = ""
     fit: Annotated[str, choice("", "linear", "boosting")] = ""
     loss: Function = ""
@@ -294,7 +295,7 @@ class Config(Checked):
     read_test: Annotated[Reader, FREE] = ""
     write_submission: Annotated[Function, FREE] = ""
     init_from: Annotated[str, rules.ANY_TEXT] = ""
-    model_options: Annotated[Options, OPTIONS] = field(default_factory=dict)
+    model_options: Annotated[Arguments, ARGUMENTS] = field(default_factory=dict)
     drop_path: Annotated[float, number(0, 0.95)] = 0.0
     warmup_epochs: Annotated[float, number(0, 10**6)] = 5.0
     frozen_epochs: Annotated[int, whole(0, 10**6)] = 0
@@ -320,77 +321,70 @@ class Config(Checked):
 
     def _needs(self) -> Iterator[Need]:
         yield from self._target_needs()
-        rises = self.warmup_epochs > 0 or self.optimizer.schedule != "one_cycle"
-        expected = f"at most epochs={self.epochs}; with schedule='one_cycle' above 0, as 0.3 of it"
-        yield "warmup_epochs", rises and self.warmup_epochs <= self.epochs, expected
-        own = ("loss", "train_step", "sampler", "init_from", "label_smoothing", "progressive")
-        too = [name for name in own if getattr(self, name)]
+        data, epochs, given = self.data, self.epochs, self.optimizer
+        rises = self.warmup_epochs > 0 or given.schedule != "one_cycle"
+        expected = f"at most epochs={epochs}, and with schedule='one_cycle' above 0 (0.3 of them)"
+        yield "warmup_epochs", rises and self.warmup_epochs <= epochs, expected
+        steps = ("loss", "train_step", "sampler", "init_from", "label_smoothing", "progressive")
+        too = [name for name in steps if getattr(self, name)]
         too += ["target='custom'"] * (self.target == "custom")
-        columns = self.model == "columns"
-        expected = "another, or a table with fit='boosting' or 'linear', which it is for"
-        yield "model", not columns or bool(self.fit and self.data.kind == "table"), expected
+        fitted = self.model != "columns" or (self.fit and data.kind == "table")
+        expected = "another model, or a table with fit='boosting' or fit='linear'"
+        yield "model", fitted, expected
         yield "fit", not (self.fit and too), f"'' with {', '.join(too)}: it takes no steps"
-        fewer = not self.frozen_epochs or self.frozen_epochs < self.epochs
-        yield "frozen_epochs", fewer, f"fewer than epochs={self.epochs}"
-        of_images = not self.progressive or self.data.images
-        yield "progressive", of_images, f"() with kind={self.data.kind!r}, without images"
-        fewer = len(self.progressive) < self.epochs
-        yield "progressive", fewer, f"fewer shares than epochs={self.epochs}"
-        given = self.optimizer
+        yield "frozen_epochs", self.frozen_epochs < epochs, f"fewer than epochs={epochs}"
+        of_images = not self.progressive or data.images
+        yield "progressive", of_images, f"() with kind={data.kind!r}, which has no images"
+        fewer = len(self.progressive) < epochs
+        yield "progressive", fewer, f"fewer fractions than epochs={epochs}"
         known = given.name in OPTIMIZERS or given.scaling or self.batch == given.base_batch
-        expected = f"{' or '.join(map(repr, SCALINGS))}: {given.name} has no rule of its own to go"
+        expected = f"{' or '.join(map(repr, SCALINGS))}: there is no rule for {given.name} to scale"
         expected += f" from base_batch={given.base_batch} to batch={self.batch}"
         yield "optimizer.scaling", known, expected
         divides = self.batch % (self.batchnorm_batch or self.batch) == 0
         yield "batchnorm_batch", divides, f"a divisor of batch={self.batch}, or None"
-        data = self.data
         in_files = self.feed != "files" or data.kind in ("images", "tfrecords")
-        yield "feed", in_files, f"another with kind={data.kind!r}, which has no image files"
+        yield "feed", in_files, f"another value with kind={data.kind!r}, which has no image files"
         # A view that training never saw makes the prediction worse.
         most = 2**data.flip * 2**data.flip_vertical * (5 if data.crop_padding else 1)
-        expected = f"at most {most}, as data.flip, data.flip_vertical and data.crop_padding are"
+        expected = f"at most {most}, by data.flip, data.flip_vertical and data.crop_padding"
         yield "views", self.views <= most, expected
 
     def _target_needs(self) -> Iterator[Need]:
-        """Yield what goes with the target."""
+        """Yield what the target demands of other fields."""
         target, columns, free = self.target, len(self.data.labels), self.target == "custom"
-        several = columns > 1 and not free
+        several, data = columns > 1 and not free, self.data
         numbers, single = target in ("regression", "multilabel"), target in ("classes", "ordinal")
         expected = "'regression' or 'multilabel' with several label columns"
         yield "target", numbers or not several, expected
         follows = several or target == "regression"
         counted = self.num_classes in (0, columns) if follows else self.num_classes >= 2 or free
-        expected = "2 or more, the number of labels; nothing with a regression or several columns"
+        expected = "the number of labels, 2 or more; no value for a regression or several columns"
         yield "num_classes", counted, expected
-        yield "sampler", self.sampler != "balanced" or single, "another: there are no classes"
-        mixed = self.augment_batch and (self.data.mixup or self.data.cutmix)
-        yield (
-            "augment_batch",
-            not mixed,
-            "nothing with data.mixup or data.cutmix, which mix already",
-        )
-        mixes = target in CLASSES.values or not self.data.cutmix
-        expected = f"nothing with target={target!r}: a part of a picture has no part of its number"
-        yield "data.cutmix", mixes, f"{expected}; mixup may stay"
+        expected = f"another value with target={target!r}, which has no classes"
+        yield "sampler", self.sampler != "balanced" or single, expected
+        mixed = self.augment_batch and (data.mixup or data.cutmix)
+        yield "augment_batch", not mixed, "'' with data.mixup or data.cutmix, which already mix"
+        mixes = target in CLASSES.values or not data.cutmix
+        expected = f"0 with target={target!r}: a part of a picture has no part of its number"
+        yield "data.cutmix", mixes, f"{expected}; mixup works"
         for name in ("loss", "metric", "write_submission"):
             custom = getattr(self, name).isidentifier() or not free
             yield name, custom, f"{FUNCTION.expected}, with target='custom'"
-        together = bool(self.data.custom_labels) == free and (self.data.kind == "custom") >= free
-        expected = 'a type and a shape with data.kind="custom" and target="custom", else nothing'
+        together = bool(data.custom_labels) == free and (data.kind == "custom") >= free
+        expected = 'a type and a shape with data.kind="custom" and target="custom", else no value'
         yield "data.custom_labels", together, expected
 
     @property
     def kaggle_models(self) -> tuple[str, ...]:
-        """The models of Kaggle among `pretrained`, which the train notebook mounts."""
+        """The Kaggle models in `pretrained`, which the train notebook mounts."""
         return tuple(
             name for name in rules.as_tuple(self.pretrained) if KAGGLE_MODEL.fullmatch(name)
         )
 
     @property
     def presets(self) -> tuple[str, ...]:
-        """The presets among `pretrained`: neither files of weights, nor the words for networks of
-        keras.applications.
-        """
+        """The presets in `pretrained`, without weight files, "imagenet" and "none"."""
         return tuple(
             name
             for name in rules.as_tuple(self.pretrained)
@@ -399,14 +393,12 @@ class Config(Checked):
 
     @property
     def passes(self) -> int:
-        """How often a run goes over the training images, all folds counted."""
+        """Passes over the training images, over all folds."""
         return 1 if self.fit else self.epochs * (self.folds or 1)
 
     @property
     def exact(self) -> bool:
-        """Whether inputs or features must not be rounded: through trees a row would take another
-        way.
-        """
+        """Whether inputs must not be rounded: through trees a row would take another path."""
         return self.data.numbers or self.fit == "boosting"
 
     @property
@@ -422,8 +414,8 @@ class Config(Checked):
 
     @property
     def outputs(self) -> int:
-        """How many numbers a model gives for one example; with target="custom" it gives what the
-        custom functions expect, and `num_classes` says no more than the config's author wants.
+        """The number of a model's outputs for one example; with target="custom" the shape is up to
+        the custom functions, which get `num_classes`.
         """
         if self.target == "custom":
             return self.num_classes
@@ -432,8 +424,8 @@ class Config(Checked):
         return self.num_classes - (self.target == "ordinal")
 
     def with_epochs(self, epochs: int) -> dict[str, Any]:
-        """Return the fields of a run of fewer epochs, with its share of warm-up and frozen ones,
-        and at most as many sizes as epochs.
+        """Return the fields of a run with fewer epochs: warm-up and frozen epochs in proportion,
+        and no more image sizes than epochs.
 
         >>> from dataclasses import replace
         >>> from pipeline import config
@@ -452,7 +444,7 @@ class Config(Checked):
         return changes
 
     def to_json(self) -> dict[str, Any]:
-        """Return the config as what `json.dumps` takes; `from_json` gives an equal config back."""
+        """Return the config for `json.dumps`; `from_json` restores an equal one."""
 
         def part(value: Any) -> dict[str, Any]:
             return dict(value if isinstance(value, Mapping) else vars(value))
@@ -460,7 +452,7 @@ class Config(Checked):
         return dict(json.loads(json.dumps(part(self), default=part)))
 
 
-# Fields that training does not read. The images themselves are compared by content.
+# Fields that no weight depends on.
 MAY_CHANGE = {kind.prefix + name for kind in (Config, Data) for name in rules.marked(kind, FREE)}
 DEFAULTS: dict[str, Any] = {
     kind.prefix + field.name: json.loads(json.dumps(field.default))
@@ -471,8 +463,8 @@ DEFAULTS: dict[str, Any] = {
 
 
 def changes(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
-    """Return how two configs differ in what training depends on, a text for each value. A field
-    that one of them did not know yet has its default there, so a new field stops no run.
+    """Return how two configs differ in what training depends on, a text per field. A field that is
+    missing in one has its default, so that a new field stops no run.
 
     >>> changes({"batch": 8, "data": {"flip": True}}, {"batch": 6, "data": {"flip": True}})
     ['batch: 8 then, 6 now']
@@ -490,7 +482,7 @@ def changes(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
 
 
 def _by_full_name(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that count, by full name, for example "data.height"."""
+    """Return the fields that training depends on, by full name, as "data.height"."""
     values = DEFAULTS | dict(config)
     for part in ("data", "optimizer"):
         values |= {f"{part}.{name}": value for name, value in values.pop(part, {}).items()}

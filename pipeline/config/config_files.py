@@ -1,4 +1,4 @@
-"""Loads a config from its Python file, or from JSON, and writes it as JSON."""
+"""Reading a config from its Python file or from JSON, and writing it as JSON."""
 
 import difflib
 import importlib
@@ -30,8 +30,7 @@ def load(config: str) -> Config:
         config: a name, or a path that ends in .py.
 
     Raises:
-        ConfigError: if there is no such config, the file cannot be run, has no `CONFIG`, or has one
-            of another name.
+        ConfigError: if there is no such config, or the file fails or has no `CONFIG` of that name.
 
     >>> load("digits").num_classes
     10
@@ -43,11 +42,12 @@ def load(config: str) -> Config:
         meant = _did_you_mean(Path(config).stem, files)
         raise ConfigError(
             f"--config {config!r}: there is no such config.{meant} Expected one of"
-            f" {', '.join(files)}, or the path of a .py file of the same form.\n"
-            "Correct the name, or describe a folder: invoke inspect --input DIR --write NAME"
+            f" {', '.join(files)}, or the path of such a .py file.\n"
+            "Correct the name, or create a config for a folder: invoke inspect --input DIR --write"
+            " NAME"
         )
     drawn = random.getstate()
-    random.seed(0)  # a layer outside of functions takes its seed from it, when it is made
+    random.seed(0)  # Keras takes the seed of a layer outside any function from it
     try:
         module = importlib.import_module(f"pipeline.configs.{config}") if named else _run(path)
     except ConfigError as error:
@@ -56,7 +56,7 @@ def load(config: str) -> Config:
         raise ConfigError(
             f"{path}{place(error, path)} could not be read: {type(error).__name__}: {error}."
             f"{_suggested_field(str(error))}\n"
-            "Expected a Python file of the form of pipeline/configs/digits.py. Correct that line."
+            "Expected a Python file like pipeline/configs/digits.py. Correct that line."
         ) from error
     finally:
         random.setstate(drawn)
@@ -64,8 +64,8 @@ def load(config: str) -> Config:
     if not isinstance(value, Config) or value.name != name:
         found = f"has name={value.name!r}" if isinstance(value, Config) else f"is {value!r}"
         raise ConfigError(
-            f"{path}: CONFIG {found}; expected a pipeline.config.Config with name={name!r}:"
-            " notebooks and manifests find the file by the name.\n"
+            f"{path}: CONFIG {found}; expected a pipeline.config.Config with name={name!r}, by"
+            " which notebooks and manifests find the file.\n"
             f"Write CONFIG = Config(name={name!r}, …), or rename the file."
         )
     custom_code.register(value, module, path)
@@ -73,14 +73,14 @@ def load(config: str) -> Config:
 
 
 def named_files() -> dict[str, Path]:
-    """Return the files of the configs in pipeline/configs/, by name; of a package __init__.py."""
+    """Return the files of the configs in pipeline/configs/ by name; __init__.py for a package."""
     files = {path.stem: path for path in CONFIGS.glob("[!_.]*.py")}
     packages = {path.parent.name: path for path in CONFIGS.glob("[!_.]*/__init__.py")}
-    return dict(sorted((files | packages).items()))  # as Python imports them
+    return dict(sorted((files | packages).items()))  # Python, too, prefers a package
 
 
 def to_text(config: Config) -> str:
-    """Return the config as indented JSON, keys sorted: equal configs give equal texts."""
+    """Return the config as indented JSON with sorted keys."""
     return json.dumps(config.to_json(), indent=2, sort_keys=True)
 
 
@@ -88,7 +88,7 @@ def from_json(value: Mapping[str, Any]) -> Config:
     """Return the `Config` that `Config.to_json` wrote.
 
     Raises:
-        ConfigError: if a key is unknown or missing, or a value cannot work.
+        ConfigError: if a key is unknown or missing, or a value is invalid.
 
     >>> from pipeline import config
     >>> config.from_json(config.load("digits").to_json()) == config.load("digits")
@@ -99,13 +99,13 @@ def from_json(value: Mapping[str, Any]) -> Config:
         return Config(**{**value, **parts})
     except (TypeError, AttributeError) as error:  # a field is missing or unknown, or no object
         raise ConfigError(
-            f"The JSON of a config cannot work: {error}.{_suggested_field(str(error))}\n"
-            "Correct the spelling, or add what is missing."
+            f"The JSON of a config is invalid: {error}.{_suggested_field(str(error))}\n"
+            "Correct the spelling, or add the missing field."
         ) from error
 
 
 def _suggested_field(message: str) -> str:
-    """Return the field that an unknown argument resembles, in words; "" if there is none."""
+    """Return " Did you mean …?" if Python reports an unknown argument like one of our fields."""
     unknown = re.search(r"__init__\(\) got an unexpected keyword argument '(\w+)'", message)
     names = [field.name for kind in (Config, *PARTS.values()) for field in fields(kind)]
     return _did_you_mean(unknown[1], names) if unknown else ""
@@ -119,7 +119,7 @@ def _did_you_mean(name: str, names: Iterable[str]) -> str:
 def _run(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"relay_config_{path.stem}", path)
     assert spec is not None  # noqa: S101 - true of every .py file
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # as dataclasses need
-    # Not by the loader: its cache takes a file of the same second and size for the one before.
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses need it
+    # Not by the loader, whose cache misses an edit within a second that keeps the file's size.
     exec(compile(path.read_bytes(), path, "exec"), vars(module))  # noqa: S102 - as an import does
     return module

@@ -1,7 +1,7 @@
-"""What a rehearsal on the local Kaggle changes in a config: how much is done, never what.
+"""The amounts in a config that a rehearsal on the local Kaggle reduces, such as epochs.
 
-The local Kaggle sets it for its sessions, beside the notebook, so that the notebook is the one that
-is pushed to kaggle.com. There the variable does not exist, and nothing changes.
+The local Kaggle passes them to its sessions in a variable, so that the notebook is the one that is
+pushed to kaggle.com, where the variable does not exist.
 """
 
 import dataclasses
@@ -17,35 +17,35 @@ VARIABLE = "LOCALKAGGLE_REHEARSAL"
 
 
 def shortened(config: Config, seconds: float | None = None) -> Config:
-    """Return the config as this session takes it, and print each change; on Kaggle there is none.
+    """Return the config for this session, and print each change.
 
     Args:
-        config: as its file says.
-        seconds: of this session, if it is shorter than others: less of the quota was left.
+        config: from its file.
+        seconds: length of this session, if little of the quota is left.
 
     Raises:
-        ConfigError: if a change cannot work.
+        ConfigError: if a change is invalid.
     """
     if seconds is not None:
         hours = seconds / 3600
-        print(f"This session has {hours:.1f} hours: what is left of the week's quota.")
+        print(f"This session has {hours:.1f} hours, the rest of the week's quota.")
         train = min(config.session_hours or hours, hours)
         infer = min(config.infer_hours or train, hours)
         config = dataclasses.replace(config, session_hours=train, infer_hours=infer)
     changes = json.loads(os.environ.get(VARIABLE) or "{}")
     for name, value in changes.items():
-        print(f"Rehearsal: {name} is {value!r}, in place of what the config says")
+        print(f"Rehearsal: {name} is {value!r}, in place of the config's value")
     return with_changes(config, changes) if changes else config
 
 
 def with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
-    """Return the config with other amounts.
+    """Return the config with changed fields.
 
     Args:
-        changes: {name: value}, with a dot for a field of a field.
+        changes: {name: value}; a name may be "data.name" or "optimizer.name".
 
     Raises:
-        ConfigError: if a name is unknown, or a value cannot work.
+        ConfigError: if a name is unknown, or a value is invalid.
 
     >>> from pipeline import config
     >>> with_changes(config.load("digits"), {"epochs": 2, "warmup_epochs": 1}).epochs

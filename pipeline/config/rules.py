@@ -1,4 +1,4 @@
-"""What the fields of a config may hold: a rule beside each field's type.
+"""Validation of config fields: a rule beside each field's type.
 
 >>> from typing import Annotated
 >>> @dataclass(frozen=True, kw_only=True)
@@ -22,21 +22,20 @@ from typing import Any, ClassVar, NamedTuple, get_args
 
 from pipeline.errors import ConfigError
 
-# Marks beside a rule. FREE: the field may change when a run resumes, since no weight follows from
-# it. AUGMENTS: the field changes images at random.
+# Marks beside a rule. FREE: the field may change when a run resumes, since no weight depends on it.
+# AUGMENTS: the field changes images at random.
 FREE, AUGMENTS = "free", "augments"
 SHOWN = 150  # characters of a value in a message
-
-
-# What a field needs of others: its name, whether it has that, and what is expected in words.
+IDENTIFIER = r"[^\W\d]\w*"
+# What a field needs of others: its name, whether that holds, and what was expected in words.
 Need = tuple[str, object, str]
 
 
 class Rule(NamedTuple):
-    """What one field may hold.
+    """The values that a field may have.
 
     Attributes:
-        allows: whether it may hold a value.
+        allows: returns whether a value is allowed.
         expected: completes "expected …" in the message.
     """
 
@@ -45,13 +44,13 @@ class Rule(NamedTuple):
 
 
 class Only(NamedTuple):
-    """Beside a rule: a field has an effect only where another one has one of some values. Its
-    default is None, 0 or empty: it says that the field is not set.
+    """Beside a rule: the field has an effect only if another field has one of some values. Unset,
+    it is None, 0 or empty.
 
     Attributes:
-        field: the other one, which is declared before it; with a dot a field of a part.
-        values: of the other one; elsewhere the field is left out.
-        needed: whether the field is needed there.
+        field: the other field, which is declared earlier; "part.field" for a field of a part.
+        values: those of the other field; with any other value this field must be unset.
+        needed: whether it must be set with these values.
     """
 
     field: str
@@ -59,17 +58,17 @@ class Only(NamedTuple):
     needed: bool = False
 
     def check(self, config: "Checked", name: str, expected: str) -> None:
-        """Raise `ConfigError` if the field of that name is set without effect, or is missing."""
+        """Raise `ConfigError` if the named field is set without effect, or missing."""
         value, other = getattr(config, name), attrgetter(self.field)(config)
         effective = other in self.values
         if (value and not effective) or (effective and self.needed and not value):
             where = f"{config.prefix}{self.field}={' or '.join(map(repr, self.values))}"
-            expected = f"a value with {where}, else nothing (it is {other!r}): {expected}"
+            expected = f"a value only with {where} (it is {other!r}): {expected}"
             raise refusal(config.prefix + name, value, expected)
 
 
 def refusal(name: str, value: object, expected: str) -> ConfigError:
-    """Return the error for a field with a value that cannot work."""
+    """Return the error for a field with an invalid value."""
     shown = repr(dict(value) if isinstance(value, Mapping) else value)
     shown = shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…{shown[-1]}"
     return ConfigError(
@@ -78,7 +77,7 @@ def refusal(name: str, value: object, expected: str) -> ConfigError:
 
 
 def number(low: float, high: float, *, open_ends: bool = False) -> Rule:
-    """Return the rule for an int or a float from `low` to `high`; True is not one.
+    """Return the rule for an int or a float from `low` to `high`, no bool.
 
     Args:
         open_ends: exclude `low` and `high` themselves.
@@ -103,24 +102,29 @@ def whole(low: int, high: int) -> Rule:
 
 
 def choice(*values: str) -> Rule:
-    """Return the rule for one of these texts."""
+    """Return the rule for one of these strings."""
     return Rule(lambda value: value in values, f"one of {', '.join(map(repr, values))}")
 
 
 def text(pattern: str, expected: str) -> Rule:
-    """Return the rule for a text that matches a pattern as a whole."""
+    """Return the rule for a string that matches a pattern as a whole."""
     whole_text = re.compile(pattern, re.DOTALL).fullmatch
     return Rule(lambda value: isinstance(value, str) and whole_text(value) is not None, expected)
 
 
+def identifier(expected: str) -> Rule:
+    """Return the rule for a name that Python allows."""
+    return text(IDENTIFIER, expected)
+
+
 def instance(kind: type) -> Rule:
-    """Return the rule for a part of the config, as `Data`."""
+    """Return the rule for a part of the config, such as `Data`."""
     expected = f"a pipeline.config.{kind.__name__}(…), as in pipeline/configs/diabetes.py"
     return Rule(lambda value: isinstance(value, kind), expected)
 
 
 def one_or_more(rule: Rule) -> Rule:
-    """Return the rule for what `rule` allows, or a tuple of it that is not empty."""
+    """Return the rule for a value that `rule` allows, or a non-empty tuple of such values."""
     return Rule(
         lambda value: value != () and all(map(rule.allows, as_tuple(value))),
         f"{rule.expected}, or a tuple of several",
@@ -128,7 +132,7 @@ def one_or_more(rule: Rule) -> Rule:
 
 
 def mapping(allows: Callable[[Any], bool], expected: str, names: Rule | None = None) -> Rule:
-    """Return the rule for a mapping from texts (or some `names`) to values that `allows` takes."""
+    """Return the rule for a mapping from strings (that `names` allows) to allowed values."""
 
     def takes(value: Any) -> bool:
         return isinstance(value, Mapping) and all(
@@ -138,30 +142,29 @@ def mapping(allows: Callable[[Any], bool], expected: str, names: Rule | None = N
     return Rule(takes, expected)
 
 
-ANY_TEXT = text(".*", "a text in quotes")
-TEXT = text(".+", "a text in quotes that is not empty")
+ANY_TEXT = text(".*", "a string")
+TEXT = text(".+", "a non-empty string")
 TEXTS = Rule(
     lambda value: isinstance(value, tuple) and all(map(TEXT.allows, value)), "a tuple of names"
 )
-# It stays inside its folder, and a disk can hold its name.
+# It stays inside its folder, and its parts are short enough for a file system.
 FILE = text(
     r"(?=.)(?![/~])((?!\.\.(/|$))[^/\0]{0,255}(/|$))+",
     "a path inside the competition folder, as 'train.csv'",
 )
-# A text such as "no" would count as True.
 TRUTH = Rule(lambda value: isinstance(value, bool), "True or False, without quotes")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """A dataclass that checks itself when it is made.
+    """A dataclass that validates itself.
 
-    Each field is `Annotated` with its type, its `Rule` and perhaps marks. `None` passes where the
-    type allows it. Then each `Only` is checked, and `_needs` compares fields with each other. Lists
-    become tuples, and dicts read-only.
+    Each field is `Annotated` with its type, its `Rule` and any marks. `None` passes where the type
+    allows it. Each `Only` is checked, and then `_needs`, which compares fields. Lists become
+    tuples, and dicts read-only.
 
     Raises:
-        ConfigError: names the field, its value, what was expected, and the edit.
+        ConfigError: if a value is invalid.
     """
 
     prefix: ClassVar[str] = ""
@@ -191,12 +194,12 @@ def marked(kind: type[Checked], mark: str) -> tuple[str, ...]:
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
-    """Return a tuple as it is, and another value as a tuple of one."""
+    """Return a tuple unchanged, and any other value as a tuple of one."""
     return value if isinstance(value, tuple) else (value,)
 
 
 def frozen(value: Any) -> Any:
-    """Return lists as tuples and dicts as read-only mappings, at all depths."""
+    """Return lists as tuples and dicts as read-only mappings, recursively."""
     if isinstance(value, Mapping):
         return MappingProxyType({key: frozen(part) for key, part in value.items()})
     return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
