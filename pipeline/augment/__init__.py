@@ -1,9 +1,5 @@
-"""Random changes of training images. In: raw images, seed and step. Out: images as the model sees
-them, computed on the devices inside the training step.
+"""Random changes of training images, computed on the devices within the training step.
 
-The host draws whole numbers, a row for each place of a batch; the devices compute with whole
-numbers alone. So a batch has the same bits on any number of devices, in any program, after any
-resume.
-
-It reads no file, and builds no model.
+The host draws integers, a row for each place in a batch, and the devices compute with integers
+only. So a batch has the same bits on any number of devices, and after any resume.
 """

@@ -1,7 +1,6 @@
-"""Augmentation: all random changes of a config, in the order of one table.
+"""Augmentation: all random changes, in the order of one table.
 
-To add one: a field in `pipeline.config.data_layout.Data` with the mark `AUGMENTS`, a stream in
-`pipeline.augment.streams`, and a row in `CHANGES`.
+CONTRIBUTING.md explains how to add one.
 """
 
 from collections.abc import Callable
@@ -25,12 +24,11 @@ class Change(NamedTuple):
     """A row of the table: one kind of change.
 
     Attributes:
-        fields: of `Data`; one that is set switches the change on.
+        fields: of `Data`; each of them enables the change.
         stream: of its random numbers.
-        draw: on the host; takes a generator, the number of images n and the data, and returns
-            int32 (n, k).
-        apply: on the devices; takes images, uint8 (n, height, width, channels), what was drawn and
-            the data, and returns changed images.
+        draw: on the host, from a generator, the number of images n and the data to int32 (n, k).
+        apply: on the devices, from images, uint8 (n, height, width, channels), the numbers drawn
+            and the data to changed images.
     """
 
     fields: tuple[str, ...]
@@ -40,15 +38,15 @@ class Change(NamedTuple):
 
 
 def _draw_keys(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Return int32 (batch, 2): a key of JAX's random numbers for each image."""
+    """Return int32 (batch, 2): a JAX random key for each image."""
     return random.integers(-(2**31), 2**31, (batch, 2), np.int32)
 
 
-# A competitor's functions are no fields of `Data`: `Augmentation.changed` and `mixed` apply them.
+# Custom functions, which `Augmentation.changed` and `mixed` apply.
 CUSTOM = Change((), Stream.CUSTOM, _draw_keys, lambda images, *_: images)
 CUSTOM_MIX = Change((), Stream.CUSTOM_MIXTURES, _draw_keys, lambda images, *_: images)
 MIX = Change(("mixup", "cutmix"), Stream.MIXTURES, mixup.draw, mixup.mixed)
-# In the order in which images change: what moves pixels, then their values, then mixes.
+# In this order: first pixels move, then their values change, then images are mixed.
 CHANGES = (
     Change(("crop_scale",), Stream.RESIZED_CROPS, geometry.draw_windows, geometry.enlarge),
     Change(("rotate",), Stream.QUARTER_TURNS, geometry.draw_quarters, geometry.turn),
@@ -61,19 +59,19 @@ CHANGES = (
 )
 
 
-SAME = "Return what it is given, changed, each of its own size and type: .astype(image.dtype)."
+SAME = "Return its arguments, changed, with the same shapes and types: .astype(image.dtype)."
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """The changes that a config names; a table has none.
+    """The random changes of a config; a table has none.
 
     Attributes:
         data: of a config.
         seed: of the run.
-        batch: images of a step, over all replicas.
-        custom: a function of an image and a key of JAX's random numbers; with target="custom" of an
-            image, its labels and a key.
+        batch: images per step, over all replicas.
+        custom: a function of an image and a JAX random key; with target="custom" of an image, its
+            labels and a key.
         custom_mix: a function of a group's images, their labels and a key.
     """
 
@@ -85,21 +83,22 @@ class Augmentation:
 
     @property
     def mixes(self) -> bool:
-        """Whether images are mixed with others, and so their labels."""
+        """Whether images, and so their labels, are mixed with others."""
         return MIX in self._columns
 
     def draws(self, step: int) -> np.ndarray:
-        """Return the numbers of a step's places: int32 (batch, k), k = 0 without changes.
+        """Return the random numbers of each place in a step's batch: int32 (batch, k), k = 0
+        without changes.
 
         Args:
-            step: of the run, from 0; it counts on over all epochs, so each draws other numbers.
+            step: of the run, from 0, over all epochs.
         """
         parts = [self._draw(change, step, self.batch) for change in self._columns]
         return np.concatenate([np.zeros((self.batch, 0), np.int32), *parts], axis=1)
 
     def applied(self, images: Any, draws: Any) -> tuple[Any, Any]:
-        """Return the changed images of some places, and the share of each that is its own: float32
-        (n,), or None if nothing is mixed.
+        """Return changed images, and the share of each in its mixture: float32 (n,), or None if
+        nothing is mixed.
         """
         for change, columns in self._columns.items():
             if change is CUSTOM:
@@ -110,10 +109,10 @@ class Augmentation:
         return images, shares
 
     def changed(self, inputs: Any, draws: Any, *labels: Any) -> tuple[Any, ...]:
-        """Return inputs, and labels if there are some, changed by the custom function.
+        """Return inputs, and labels if there are any, changed by the custom function.
 
         Raises:
-            ConfigError: if it returns other names, types or shapes than it is given.
+            ConfigError: if it changes names, types or shapes.
         """
         custom: Any = self.custom
         several = len(self.data.forms) > 1
@@ -135,15 +134,14 @@ class Augmentation:
         return changed, *rest
 
     def mixed(self, images: Any, labels: Any, draws: Any) -> tuple[Any, Any, Any]:
-        """Return a group as the custom function mixes it: images, labels, and what each image is
-        mixed with: (places in the group, int32 (n,); the share that is its own, float32 (n,)), or
-        None.
+        """Return a group mixed by the custom function: images, labels, and None or the mixtures:
+        (index of the partner in the group, int32 (n,), own share, float32 (n,)).
 
         Args:
             labels: arrays (n, …).
 
         Raises:
-            TypeError: if it returns something else.
+            TypeError: if the function returns anything else.
         """
         custom: Any = self.custom_mix
         key, number = _keys(draws[0, self._columns[CUSTOM_MIX]]), len(labels)
@@ -162,14 +160,14 @@ class Augmentation:
         if shapes != [mixtures[0], _form(labels)]:
             raise TypeError(
                 f"it returns {', '.join(shapes)}; expected the images, {mixtures[0]}, and the"
-                f" labels, {_form(labels)}; or the images, the place of what each is mixed with,"
-                f" {mixtures[1]}, and the share that is its own, {mixtures[2]}"
+                f" labels, {_form(labels)}; or the images, the index of each one's partner,"
+                f" {mixtures[1]}, and its own share, {mixtures[2]}"
             )
         return (*given, None)
 
     @cached_property
     def _columns(self) -> dict[Change, slice]:
-        """The rows of the table that are switched on: where their numbers are in a row of draws."""
+        """The columns of the draws for each enabled change."""
         columns, end = {}, 0
         for change in CHANGES:
             named = any(getattr(self.data, field) for field in change.fields)
@@ -185,7 +183,7 @@ class Augmentation:
 
 
 def _keys(numbers: Any) -> Any:
-    """Return keys of JAX of what `_draw_keys` drew."""
+    """Return JAX keys from the numbers of `_draw_keys`."""
     bits = jax.lax.bitcast_convert_type(numbers, jnp.uint32)
     return jax.random.wrap_key_data(bits, impl="threefry2x32")
 

@@ -1,7 +1,7 @@
-"""Geometry: crops, flips, quarter turns and resized crops of images, in whole numbers.
+"""Geometry: crops, flips, quarter turns and resized crops of images, in integer arithmetic.
 
-Each has two functions, of the form that `pipeline.augment.augmentation.Change` describes: `draw_…`
-draws whole numbers for each image, and the other one changes the images by them.
+Each has two functions (see `pipeline.augment.augmentation.Change`): `draw_…` draws integers for
+each image, and the other one changes images accordingly.
 """
 
 from typing import Any
@@ -14,14 +14,14 @@ from pipeline.config import Data
 
 ONE = 1 << 16  # 1 in 16.16 fixed point: of positions, and of shares
 
-NARROWEST, TRIES = 3 / 4, 10  # of width / height; windows that are drawn until one fits
+NARROWEST, TRIES = 3 / 4, 10  # least width / height; attempts to draw a window that fits
 
 
 def draw_windows(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
     """Return int32 (batch, 4): first row, rows, first column and columns of each window.
 
-    Its share of the image's area is drawn evenly from `data.crop_scale` to 1, width / height from
-    3/4 to 4/3, evenly in its logarithm. If none of ten windows fits, it is the whole image.
+    Its share of the image's area is uniform from `data.crop_scale` to 1, and log(width / height)
+    from 3/4 to 4/3. If none of ten windows fits, it is the whole image.
 
     Source: Szegedy et al. 2014, arXiv:1409.4842, section 6; torchvision calls it RandomResizedCrop.
     """
@@ -38,7 +38,7 @@ def draw_windows(random: np.random.Generator, batch: int, data: Data) -> np.ndar
 
 
 def enlarge(images: Any, numbers: Any, data: Data) -> Any:
-    """Return a window of each image, enlarged to its size: uint8 (n, height, width, channels).
+    """Return a window of each image, enlarged to full size: uint8 (n, height, width, channels).
 
     >>> data = Data(height=1, width=3, channels=1, crop_scale=0.5)
     >>> image = jnp.array([[[[0], [100], [200]]]], jnp.uint8)
@@ -56,7 +56,7 @@ def enlarge(images: Any, numbers: Any, data: Data) -> Any:
 
 
 def draw_quarters(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Return int32 (batch, 1): by how many quarters each image turns, 0 to 3, equally often."""
+    """Return int32 (batch, 1): quarter turns of each image, 0 to 3, equally often."""
     return random.integers(0, 4, (batch, 1)).astype(np.int32)
 
 
@@ -85,8 +85,8 @@ def flip_vertical(images: Any, flipped: Any, data: Data) -> Any:
 
 
 def draw_crops(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Return int32 (batch, 3): the first row and column of each window in the image, which has
-    `data.crop_padding` zeros around it; and 1 if it is mirrored, with `data.flip` half of them.
+    """Return int32 (batch, 3): the first row and column of each window in the image padded by
+    `data.crop_padding`, and 1 if it is mirrored, half of them with `data.flip`.
     """
     windows = random.integers(0, 2 * data.crop_padding + 1, (2, batch))
     mirrored = (random.random(batch) < 0.5) & data.flip
@@ -94,7 +94,8 @@ def draw_crops(random: np.random.Generator, batch: int, data: Data) -> np.ndarra
 
 
 def crop_and_flip(images: Any, numbers: Any, data: Data) -> Any:
-    """Return a window of each padded image, of its size: uint8 (n, height, width, channels).
+    """Return a window of each padded image, of the image's size: uint8 (n, height, width,
+    channels).
 
     >>> data = Data(height=2, width=2, channels=1, crop_padding=1, flip=True)
     >>> image = jnp.array([[[[1], [2]], [[3], [4]]]], jnp.uint8)
@@ -110,18 +111,17 @@ def crop_and_flip(images: Any, numbers: Any, data: Data) -> Any:
 
 
 def resampled(images: Any, positions: Any, axis: int) -> Any:
-    """Return for each line the pixels at positions between those that it has, by linear
-    interpolation; zeros lie outside.
+    """Resample each line of images at fractional positions, linearly, with zeros outside.
 
-    A TPU has no fast gather of single pixels, and multiplies matrices instead: rows of zeros and
-    two weights. Products of whole numbers up to 256 are exact in bfloat16 with float32 sums. So
-    both ways give the same bits.
+    A TPU has no fast gather of single pixels, and multiplies by matrices with two weights per row
+    instead. Products of integers up to 256 are exact in bfloat16 with float32 sums, so that both
+    ways give the same bits.
 
     Args:
         images: uint8 (n, height, width, channels).
         positions: int32 (n, size), along `axis`, in 16.16 fixed point, the same for all lines of an
-            image; a pixel's middle has a whole number. Fractions count in steps of 1/256.
-        axis: 1, the positions are of rows; 2: of columns.
+            image; pixel centers are integers. Fractions are rounded down to 1/256.
+        axis: 1 for positions of rows, 2 for columns.
 
     >>> line = jnp.array([[[[0], [100], [200]]]], jnp.uint8)
     >>> resampled(line, jnp.array([[ONE // 4, 2 * ONE, 3 * ONE]]), 2).ravel().tolist()
@@ -155,6 +155,6 @@ def resampled(images: Any, positions: Any, axis: int) -> Any:
 
     weights = [256 - part, part]
     sums = jax.lax.platform_dependent(images, places, weights, tpu=multiply, default=gather)
-    # As if rounded to the next pixel: half a pixel around the image still belongs to it.
+    # Half a pixel around the image still belongs to it, as if rounded to the nearest pixel.
     inside = (positions >= -(ONE // 2)) & (positions < size * ONE - ONE // 2)
     return jnp.where(per_line(inside), (sums + 128) >> 8, 0).astype(jnp.uint8)

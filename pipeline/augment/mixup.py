@@ -1,6 +1,6 @@
-"""Mixup and CutMix: each image of a batch is mixed with its neighbour, place 0 with 1, 2 with 3.
+"""Mixup and CutMix: each image of a batch is mixed with its neighbour, 0 with 1, 2 with 3.
 
-The order of a batch is random, so partners are random, too.
+The order of a batch is random, and so are the partners.
 
 Sources: mixup, Zhang et al. 2018, arXiv:1710.09412; CutMix, Yun et al. 2019, arXiv:1905.04899.
 """
@@ -17,12 +17,12 @@ COLUMNS = 5
 
 
 def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Return int32 (batch, 5): each image's own share in 65,536ths, and the rectangle that is its
-    neighbour's: first row, first row after it, and the same of columns. Either may change nothing.
+    """Return int32 (batch, 5): each image's own share in 65,536ths, and the rectangle from its
+    neighbour: first row, end of rows, first column, end of columns.
 
-    Shares are drawn from Beta distributions with alpha `data.mixup` and `data.cutmix`; that of
-    CutMix is the share of the area that stays, before the rectangle is clipped at the border. With
-    both, each image gets one or the other, at even odds.
+    Shares have Beta distributions with alpha `data.mixup` and `data.cutmix`; for CutMix, of the
+    area before the rectangle is clipped at the border. With both, each image gets one of them with
+    probability 1/2.
     """
     numbers = np.zeros((batch, COLUMNS), np.int64)
     numbers[:, 0] = ONE
@@ -43,7 +43,7 @@ def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
 
 
 def neighbours(values: Any) -> Any:
-    """Return for each of n places what its neighbour has, (n, …); n is even.
+    """Return the neighbour's value for each of n places, (n, …); n is even.
 
     >>> neighbours(jnp.array([1, 2, 3, 4])).tolist()
     [2, 1, 4, 3]
@@ -59,14 +59,13 @@ def mixed(images: Any, numbers: Any, data: Data) -> Any:
     down, across = (rows >= top) & (rows < bottom), (columns >= left) & (columns < right)
     inside = (down[:, :, None] & across[:, None, :])[..., None]
     others, weight = neighbours(images), share[:, :, None, None]
-    # A share and a level take 24 bits. Rounded, since models take uint8: half a level is far less
-    # than what mixing does.
+    # A share and a level take 24 bits. The result is rounded, since models take uint8.
     sums = weight * images + (ONE - weight) * others.astype(jnp.int32) + ONE // 2
     return jnp.where(inside, others, sums >> 16).astype(jnp.uint8)
 
 
 def shares(numbers: Any, data: Data) -> Any:
-    """Return the share of each mixed image that is its own: float32 (n,)."""
+    """Return the own share of each mixed image: float32 (n,)."""
     height, width = data.shape[:2]
     share, top, bottom, left, right = (numbers[:, column] for column in range(COLUMNS))
     area = (bottom - top) * (right - left)

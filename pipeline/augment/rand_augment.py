@@ -1,13 +1,12 @@
-"""RandAugment: random operations on each image, in whole numbers.
+"""RandAugment: random operations on each image, in integer arithmetic.
 
 Source: Cubuk et al. 2019, arXiv:1909.13719, with the 14 operations of section 3. At magnitude 1
 each is as strong as in AutoAugment (arXiv:1805.09501, table 6): shear by 0.3, translation by 0.45
-of a side, rotation by 30 degrees, 4 bits a colour, and so on. Each gives what Pillow's does,
-but for rounding; a rotation resamples rows and then columns (Catmull & Smith 1980), Pillow both at
-once.
+of a side, rotation by 30 degrees, 4 bits per colour, and so on. Results are those of Pillow up to
+rounding; but a rotation resamples rows and then columns (Catmull & Smith 1980).
 
 `keras.layers.RandAugment` does not fit: it draws once for all images of a call, equalizes them by
-one common histogram, and by default rotates by up to 180 degrees (Keras 3.13.2 and 3.15.1).
+a common histogram, and by default rotates by up to 180 degrees (Keras 3.13.2 and 3.15.1).
 """
 
 from collections.abc import Callable, Sequence
@@ -21,13 +20,12 @@ from pipeline.augment.geometry import ONE, resampled
 from pipeline.config import Data
 
 LEVELS = 256
-# What is drawn for each operation: its number, and six numbers for it.
-COLUMNS = 7
+COLUMNS = 7  # numbers per operation: its index, and six parameters
 
 
 def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Return int32 (batch, 7 x data.rand_augment): operations on each image, one after the other,
-    as strong as `data.rand_magnitude`; the sign is random.
+    """Return int32 (batch, 7 x data.rand_augment): operations for each image, with the strength
+    `data.rand_magnitude` and a random sign.
     """
     chosen = random.integers(0, len(OPERATIONS), (batch, data.rand_augment))
     strengths = data.rand_magnitude * (2 * random.integers(0, 2, chosen.shape) - 1)
@@ -35,7 +33,7 @@ def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
 
 
 def numbers(chosen: np.ndarray, strengths: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return what the devices need for operations of these numbers and strengths (-1 to 1): int32
+    """Return the devices' numbers for operations with these indices and strengths (-1 to 1): int32
     (…, 7).
     """
     rows = np.zeros((*chosen.shape, COLUMNS))
@@ -48,9 +46,9 @@ def numbers(chosen: np.ndarray, strengths: np.ndarray, shape: tuple[int, ...]) -
 
 
 def operated(images: Any, numbers: Any, data: Data) -> Any:
-    """Return the images, uint8 (n, height, width, 1 or 3), after the operations that were drawn.
+    """Return the images, uint8 (n, height, width, 1 or 3), after the operations drawn.
 
-    They are computed one after the other: so each takes the time of its own operations alone.
+    Images are computed one by one, so that each takes only the time of its own operations.
     """
     rows = numbers.reshape(len(numbers), -1, COLUMNS)
     branches = [operation.apply for operation in OPERATIONS.values()]
@@ -141,7 +139,7 @@ def _sharpness(image: Any, values: Any) -> Any:
 def _moved(image: Any, values: Any) -> Any:
     height, width, _ = image.shape
     rows, columns = jnp.arange(height)[:, None], jnp.arange(width)
-    # Each row of the image as an image, since its pixels come from places of their own.
+    # Each row as an image, since each row has its own positions.
     return resampled(image[:, None], values[0] * columns + values[1] * rows + values[2], 2)[:, 0]
 
 
@@ -155,7 +153,7 @@ def _rotate(image: Any, values: Any) -> Any:
 
 
 def _rotation(by: np.ndarray, height: int, width: int) -> Sequence[Any]:
-    """Return where in its row a pixel of the turned image comes from, and where in its column."""
+    """Return the parameters of the two shears of a rotation."""
     angle, half, middle = np.radians(-30 * by), (height - 1) / 2, (width - 1) / 2
     cosine, sine = np.cos(angle), np.sin(angle)
     start = half + sine * middle - cosine * half
@@ -171,10 +169,9 @@ class Operation(NamedTuple):
     """An operation.
 
     Attributes:
-        apply: on the devices; takes uint8 (height, width, channels) and six numbers in 65,536ths,
-            and returns the changed image.
-        numbers: on the host; takes strengths (-1 to 1), height and width, and returns up to six
-            numbers for each strength.
+        apply: on the devices, from uint8 (height, width, channels) and six parameters in 65,536ths
+            to the changed image.
+        numbers: on the host, from strengths (-1 to 1), height and width to up to six parameters.
     """
 
     apply: Callable[[Any, Any], Any]

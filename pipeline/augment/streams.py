@@ -1,6 +1,6 @@
-"""Streams: one seed gives independent streams of random numbers, one for each purpose.
+"""Streams: independent streams of random numbers from one seed, one for each purpose.
 
-Drawing from one never moves another. So an option that is switched on changes nothing but itself.
+So an option that is enabled does not change the random numbers of others.
 
     random = np.random.default_rng((seed, Stream.ORDER, epoch))
 """
@@ -9,10 +9,10 @@ from enum import IntEnum
 
 
 class Stream(IntEnum):
-    """What random numbers are drawn for; the second part of each generator's seed.
+    """The purpose of random numbers: the second part of each generator's seed.
 
-    A number stays what it is: with another one, a seed gives other batches. 6 is free. A new stream
-    gets the next number.
+    Numbers must not change, or a seed would give different batches. 6 is free. A new stream gets
+    the next number.
     """
 
     ORDER = 1  # of the images in an epoch

@@ -13,18 +13,7 @@ from typing import Annotated, Any
 
 from pipeline.config import rules
 from pipeline.config.data_layout import Data
-from pipeline.config.rules import (
-    FREE,
-    Checked,
-    Need,
-    Only,
-    Rule,
-    choice,
-    identifier,
-    number,
-    text,
-    whole,
-)
+from pipeline.config.rules import FREE, Checked, Need, Only, Rule, choice, number, text, whole
 
 SCHEDULES = ("cosine", "one_cycle", "constant")
 # The optimizers with fields and scaling rules of their own, and the rules for other optimizers.
@@ -46,12 +35,14 @@ SLUG = text(
     "the slug of kaggle.com/competitions/<slug>: 3 to 100 letters, digits and hyphens",
 )
 PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
-MODEL = identifier("a function in the config's file or in pipeline/models/architectures.py")
+MODEL = rules.identifier("a function in the config's file or in pipeline/models/architectures.py")
 # owner/model/framework/variation/version
 KAGGLE_MODEL = re.compile(r"(?:\w[\w.-]*/){4}[1-9][0-9]*")
 FUNCTION = text(rf"({rules.IDENTIFIER})?", "a function in the config's file (docs/custom-code.md)")
-SCHEDULE = identifier(f"one of {', '.join(map(repr, SCHEDULES))}, or a custom function")
-OPTIMIZER = identifier("'sgd', 'adam', 'adamw', a class of keras.optimizers, or a custom function")
+SCHEDULE = rules.identifier(f"one of {', '.join(map(repr, SCHEDULES))}, or a custom function")
+OPTIMIZER = rules.identifier(
+    "'sgd', 'adam', 'adamw', a class of keras.optimizers, or a custom function"
+)
 ARGUMENTS = rules.mapping(
     lambda value: (
         isinstance(value, int | str)

@@ -30,34 +30,12 @@ TRAINING = (
     *("optimizer.name", "optimizer.schedule"),
 )
 AFTER_TRAINING = ("metric", "read_test", "write_submission", "log")
-
-
-class Ours(NamedTuple):
-    """The names that a field allows beside those of custom functions.
-
-    Attributes:
-        allows: returns whether a config may use a name.
-        names: in words.
-    """
-
-    allows: Callable[[Config, str], bool] = lambda *_: False
-    names: str = ""
-
-
-# Only Keras knows all models, metrics and optimizers: those are looked up later.
+# What some of them may name beside a custom function.
 OURS = {
-    "model": Ours(lambda *_: True),
-    "metric": Ours(lambda config, _: config.target != "custom"),
-    "loss": Ours(
-        lambda config, name: name == "focal" and config.target in ("classes", "multilabel"),
-        "'focal', for classes and multilabel",
-    ),
-    "optimizer.name": Ours(
-        lambda _, name: name in OPTIMIZERS or name[0].isupper(),
-        f"{', '.join(OPTIMIZERS)} and the classes of keras.optimizers, as 'Lion'",
-    ),
-    "optimizer.schedule": Ours(lambda _, name: name in SCHEDULES, ", ".join(map(repr, SCHEDULES))),
-    "sampler": Ours(lambda _, name: name == "balanced", "'balanced'"),
+    "loss": "'focal', for classes and multilabel",
+    "optimizer.name": f"{', '.join(OPTIMIZERS)} and the classes of keras.optimizers, as 'Lion'",
+    "optimizer.schedule": ", ".join(map(repr, SCHEDULES)),
+    "sampler": "'balanced'",
 }
 
 
@@ -80,9 +58,9 @@ def register(config: Config, module: ModuleType, path: Path) -> None:
     """
     named = _named(config, module)
     for field in TRAINING + AFTER_TRAINING:
-        name, ours = attrgetter(field)(config), OURS.get(field, Ours())
-        if name and field not in named and not ours.allows(config, name):
-            others = f" Ours are {ours.names}." if ours.names else ""
+        name = attrgetter(field)(config)
+        if name and field not in named and not _is_ours(config, field, name):
+            others = f" Ours are {OURS[field]}." if field in OURS else ""
             raise ConfigError(
                 f"{field}={name!r} cannot work: {path} has no such function; it has"
                 f" {', '.join(written(config, path)) or 'none'}.\nWrite it there, correct the name,"
@@ -90,6 +68,18 @@ def register(config: Config, module: ModuleType, path: Path) -> None:
             )
     training = {attrgetter(field)(config) for field in named if field in TRAINING}
     _loaded[config.name] = CustomFile(path, module, fingerprint(path, training) if training else "")
+
+
+def _is_ours(config: Config, field: str, name: str) -> bool:
+    """Return whether a name may be one of ours or of Keras, which alone knows all of its own."""
+    return {
+        "model": True,
+        "metric": config.target != "custom",
+        "loss": name == "focal" and config.target in ("classes", "multilabel"),
+        "optimizer.name": name in OPTIMIZERS or name[0].isupper(),
+        "optimizer.schedule": name in SCHEDULES,
+        "sampler": name == "balanced",
+    }.get(field, False)
 
 
 def _named(config: Config, module: ModuleType) -> dict[str, Callable[..., Any]]:

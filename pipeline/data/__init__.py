@@ -1,6 +1,5 @@
-"""A competition's folder becomes arrays, and arrays become batches.
+"""From a competition's folder to arrays, and from arrays to batches.
 
-Comes in: CSVs, images, TFRecords and a config. Goes out: examples, labels, folds and batches, each
-a function of the seed and the step; decoded images, which later runs find by their marker file.
-Never imported here: models or inference.
+In: CSVs, images, TFRecords and a config. Out: examples, labels, folds and batches, each a function
+of the seed and the step, and a cache of decoded images. It imports neither models nor inference.
 """

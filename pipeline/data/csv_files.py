@@ -1,10 +1,9 @@
-"""Tables: CSV, and parquet by pyarrow. A text stays as the file has it: "001" stays "001", and "NA"
-stays "NA". Commas, semicolons, tabs or bars separate the fields, as the header shows. A number has
-a decimal point: "3,5" may be two labels.
+"""Tables: CSV, and parquet by pyarrow. Texts stay as they are: "001" stays "001", and "NA" stays
+"NA". Fields are separated by commas, semicolons, tabs or bars, as the header shows. Numbers have a
+decimal point, since "3,5" may be two labels.
 
-Python's csv module checks each row before pandas reads the table: pandas would fill rows that are
-shorter than the header, and cut longer ones. A parquet table is read as the CSV that pandas makes
-of it.
+Python's csv module checks each row before pandas reads the table: pandas would pad short rows and
+truncate long ones. A parquet table is converted to CSV first.
 """
 
 import csv
@@ -22,26 +21,26 @@ import pandas as pd
 from pipeline.errors import ConfigError, DataError, PipelineError
 from pipeline.runtime import mounts
 
-# Texts of a missing number; spaces around them do not count.
+# Texts that stand for a missing number, without surrounding spaces.
 MISSING = {"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "?", "-"}
 PARQUET = ".parquet"
-SEPARATORS = ",;\t|"  # of fields; where a header holds two of them equally often, the earlier one
+SEPARATORS = ",;\t|"  # of fields; of two that are equally frequent in the header, the first
 
 
 def as_numbers(column: pd.Series) -> pd.Series:
-    """Return the numbers of a column, NaN where a text is none.
+    """Return the numbers of a column, NaN for other texts.
 
     >>> as_numbers(pd.Series(["2", "two"])).tolist(), as_numbers(pd.Series([10**400])).tolist()
     ([2.0, nan], [inf])
     """
     try:
         return pd.to_numeric(column, errors="coerce")
-    except OverflowError:  # of a whole number beyond float64, whatever `errors` says
+    except OverflowError:  # an integer beyond float64, despite `errors`
         return pd.to_numeric(column.map(str), errors="coerce")
 
 
 def is_parquet(path: Path) -> bool:
-    """Return whether a file is a parquet table, by its name."""
+    """Return whether a file name is that of a parquet table."""
     return path.suffix.lower() == PARQUET
 
 
@@ -54,31 +53,31 @@ def read(
     required: Collection[str] = (),
     numbers: Collection[str] = (),
 ) -> pd.DataFrame:
-    """Return the table: a column of texts (object) for each name in the header.
+    """Return a table with a column of texts (object) for each name in the header.
 
-    In a parquet table a missing value is the text "", and a whole number has no point.
+    In a parquet table a missing value becomes "", and an integer has no decimal point.
 
     Args:
-        path: of a .parquet file, or of a CSV: UTF-8, with or without a byte order mark; fields
-            between any one of `SEPARATORS`; blank lines are skipped.
+        path: a .parquet file, or a CSV in UTF-8, with or without a byte order mark, with one of
+            `SEPARATORS`; blank lines are skipped.
         kind: class of the error to raise.
         advice: the edit that fixes it; ends the message.
-        keep: the columns to return, if they are there; None: all.
-        required: columns that must be there, and are returned, too; there must be rows then.
-        numbers: columns in which pandas looks for numbers: they are numbers, NaN where a text is
-            one of `MISSING`, or texts as far as they are none.
+        keep: the columns to return if they exist; None: all.
+        required: columns that must exist, in a table with rows; they are also returned.
+        numbers: columns in which pandas looks for numbers: float or int, NaN for texts in
+            `MISSING`; still texts if one of them is not a number.
 
     Raises:
-        ConfigError: if the table lacks one of `required`, or has no rows then.
-        kind: if the file cannot be read, is empty, holds a NUL, names a column twice, or has a row
-            with more or fewer fields than the header.
+        ConfigError: if the table lacks one of `required`, or then has no rows.
+        kind: if the file cannot be read, is empty, contains a NUL, has two columns of one name, or
+            a row with more or fewer fields than the header.
     """
     keep = None if keep is None else {*keep, *required}
     with _reading(path, kind, advice), _opened(path, keep) as file:
         between = _separator(file)
         rows = _rows(file)
         names = next(rows)
-        for _ in rows:  # this checks each
+        for _ in rows:  # checks each
             pass
         file.seek(0)
         kept = [name for name in names if keep is None or name in keep]
@@ -88,7 +87,7 @@ def read(
             header=0,
             names=names,
             index_col=False,
-            usecols=kept or names[:1],  # without a column pandas would count no rows
+            usecols=kept or names[:1],  # without any column pandas would count no rows
             dtype={name: object for name in kept if name not in numbers},
             keep_default_na=False,
             na_values={name: list(MISSING) for name in kept if name in numbers},
@@ -97,15 +96,15 @@ def read(
     if missing or (required and not len(table)):
         there = ", ".join(header(path, kind, advice)[:20])
         raise ConfigError(
-            f"{path} has {len(table):,} rows, and the columns {there[:1000]}; expected also "
-            f"{', '.join(missing)[:1000] or 'rows'}.\nComplete the download, or set id_column, "
-            "label_column and the other columns in the config to the table's own."
+            f"{path} has {len(table):,} rows and the columns {there[:1000]}; "
+            f"expected also {', '.join(missing)[:1000] or 'rows'}.\nComplete the download, or set "
+            "id_column, label_column and the other columns in the config to names in the table."
         )
     return table[kept]
 
 
 def header(path: Path, kind: type[PipelineError], advice: str) -> list[str]:
-    """Return the names of the table's columns; the arguments and errors are those of `read`."""
+    """Return the names of the table's columns; arguments and errors as for `read`."""
     with _reading(path, kind, advice):
         if is_parquet(path):
             from pyarrow import parquet
@@ -116,25 +115,25 @@ def header(path: Path, kind: type[PipelineError], advice: str) -> list[str]:
 
 
 def separator(path: Path) -> str:
-    """Return what separates the fields of a CSV: one of `SEPARATORS`."""
+    """Return the one of `SEPARATORS` that a CSV uses."""
     with _opened(path) as file:
         return _separator(file)
 
 
 def rows(path: Path, kind: type[PipelineError], advice: str) -> Iterator[list[str]]:
-    """Yield the header, and then each row that is not blank, as texts."""
+    """Yield the header and then each row, without blank ones, as texts."""
     with _reading(path, kind, advice), _opened(path) as file:
         yield from _rows(file)
 
 
 def check_column(path: Path, column: pd.Series, wrong: Any, expected: str, edit: str) -> None:
-    """Raise `DataError` if some rows of a column are wrong: how many, and the first ones.
+    """Raise `DataError` with examples if some rows of a column are wrong.
 
     Args:
-        path: of the table, or what else the column comes from.
-        column: of the table, whose index counts its rows from 0.
+        path: source of the column.
+        column: its index counts the rows of the table from 0.
         wrong: bool (n,).
-        expected: in each row.
+        expected: the values that were expected, in words.
         edit: the edit that fixes it; ends the message.
     """
     found = column[wrong]
@@ -147,7 +146,7 @@ def check_column(path: Path, column: pd.Series, wrong: Any, expected: str, edit:
 
 
 def _opened(path: Path, keep: Collection[str] | None = None) -> TextIO:
-    """Return a table as the text of a CSV, a parquet table without columns that are not kept."""
+    """Open a table as a CSV; of a parquet table only the columns in `keep`."""
     if not is_parquet(path):
         return path.open(newline="", encoding="utf-8-sig")
     from pyarrow import parquet
@@ -155,14 +154,14 @@ def _opened(path: Path, keep: Collection[str] | None = None) -> TextIO:
     names = parquet.read_schema(path).names
     kept = [name for name in names if keep is None or name in keep] or names[:1]
     table = parquet.read_table(path, columns=kept)
-    # With numpy's types a whole number would get a point where its column has gaps.
+    # With numpy's types an integer in a column with gaps would get a decimal point.
     columns = table.to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
     return io.StringIO(columns.to_csv(index=False), newline="")
 
 
 @contextmanager
 def _reading(path: Path, kind: type[PipelineError], advice: str) -> Iterator[None]:
-    """Raise the errors of a table as `kind`."""
+    """Turn errors in a table into `kind`."""
     try:
         yield
     except FileNotFoundError as error:
@@ -172,42 +171,42 @@ def _reading(path: Path, kind: type[PipelineError], advice: str) -> Iterator[Non
     except (OSError, ImportError, ValueError, csv.Error) as error:  # of pandas and pyarrow, too
         raise kind(
             f"{path} could not be read as a table: {str(error)[:300]}.\nExpected a CSV in UTF-8 "
-            f"(of Latin-1: iconv -f latin1 -t utf8 {shlex.quote(str(path))} > utf8.csv)"
+            f"(from Latin-1: iconv -f latin1 -t utf8 {shlex.quote(str(path))} > utf8.csv)"
             f", or parquet, which needs pyarrow (pip install -e '.[parquet]'). {advice}"
         ) from error
 
 
 def _separator(file: TextIO) -> str:
-    """Return what separates the fields of an open CSV, by its header; it is at its start after."""
-    if isinstance(file, io.StringIO):  # of a parquet table
+    """Return the separator of an open CSV, by its header, and go back to its start."""
+    if isinstance(file, io.StringIO):  # made from a parquet table
         return ","
     file.seek(0)
     header = next(filter(str.strip, file), "")
     file.seek(0)
-    # Outside quotes: a column may be called "length, in mm".
+    # Only outside quotes: a column may be called "length, in mm".
     plain = re.sub(r'"[^"]*"', "", header)
     return max(SEPARATORS, key=plain.count)
 
 
 def _rows(file: TextIO) -> Iterator[list[str]]:
-    """Yield the header of a CSV, and then each row that is not blank, which has as many fields.
+    """Yield the header of a CSV and then each row with that many fields, without blank ones.
 
     Raises:
         ValueError, csv.Error: with the line.
     """
-    # A mask as run lengths has more characters than Python takes by itself.
+    # A mask as run lengths may be longer than Python's default limit.
     csv.field_size_limit(sys.maxsize)
     reader = csv.reader(file, strict=True, delimiter=_separator(file))
     names = next(filter(None, reader), None)
     if not names:
         raise ValueError("it is empty")
-    yield names  # where only these are read, they may be a row of data
+    yield names  # before the check: for an error message, the first row of data will do
     if len(set(names)) < len(names):
         raise ValueError(f"its header names a column twice: {', '.join(names)}")
     for row in filter(None, reader):
         if len(row) != len(names) or any("\0" in field for field in row):
             raise ValueError(
-                f"line {reader.line_num} has {len(row)} fields, or holds a NUL; expected "
+                f"line {reader.line_num} has {len(row)} fields, or contains a NUL; expected "
                 f"{len(names)} ({', '.join(names)})"
             )
         yield row

@@ -1,10 +1,10 @@
-"""What a config's custom readers return, checked, as the arrays that all else works with.
+"""Custom readers: what they return is checked and packed into arrays.
 
 `read_training(folder, config)` returns `Rows`. `read_test(folder, config, ids, state)` returns the
-inputs of the ids that it is given, in their order: a block of the sample submission's at a time.
+inputs of these ids, in order; it is called with one block of the sample submission at a time.
 
-Several inputs of an example are packed: the bytes of all, one after the other. So all that carries
-inputs (batches, devices, checks, inference) carries one array, and the model takes them apart.
+Several inputs of an example are packed as bytes into one array, so that batches, devices and
+inference handle a single array. The model unpacks them.
 """
 
 import json
@@ -28,23 +28,23 @@ Inputs = np.ndarray | Mapping[str, np.ndarray]
 
 
 class NotFinite(DataError):
-    """An input is infinite or NaN; of a test set such a row alone gets the mean prediction."""
+    """An input is infinite or NaN; in a test set, only that row gets the mean prediction."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What a custom `read_training` returns.
+    """The return value of a custom `read_training`.
 
     Attributes:
-        ids: n texts, each once, as the sample submission writes them.
-        inputs: an array (n, …), or several by name, as `data.custom_inputs` says.
-        labels: an array as `data.custom_labels` says; for any other target what stands in a table:
-            a text or number each, or (n, k) for several label columns.
-        groups: n texts, with any `data.group_column`: rows of one group stay on one side of each
+        ids: n unique texts, as in the sample submission.
+        inputs: an array (n, …), or several by name, as described by `data.custom_inputs`.
+        labels: for target="custom", an array as described by `data.custom_labels`; otherwise a text
+            or number each, or (n, k) for several label columns.
+        groups: n texts, if `data.group_column` is set: rows of one group stay on one side of each
             split.
-        weights: n numbers, with any `data.weight_column`: how much the loss of each row counts.
-        state: what `read_test` needs of the training set, as a vocabulary or means: numbers, texts,
-            lists and dicts, which travel in the artifact as JSON.
+        weights: n numbers, if `data.weight_column` is set: the weight of each row in the loss.
+        state: what `read_test` needs from the training set, such as a vocabulary or means: numbers,
+            texts, lists and dicts, which the artifact stores as JSON.
     """
 
     ids: Sequence[str]
@@ -56,13 +56,13 @@ class Rows:
 
 
 class Checked(NamedTuple):
-    """The rows of a custom reader, checked.
+    """The checked rows of a custom reader.
 
     Attributes:
-        table: of texts: ids, groups, weights, and the labels of any target but "custom".
+        table: texts: ids, groups, weights, and labels unless target="custom".
         inputs: packed.
-        labels: of target="custom"; None for any other.
-        state: of the reader, as JSON: manifests sort the keys of dicts, a text keeps their order.
+        labels: for target="custom", else None.
+        state: of the reader, as JSON text: manifests sort the keys of dicts.
     """
 
     table: pd.DataFrame
@@ -72,11 +72,11 @@ class Checked(NamedTuple):
 
 
 def read_training(folder: Path, config: Config) -> Checked:
-    """Return what the config's `read_training` returns, checked.
+    """Call the config's `read_training`, and return its checked result.
 
     Raises:
-        ConfigError: if the reader breaks, with its file and line.
-        DataError: if it returns something else than the config says.
+        ConfigError: if the reader fails, with its file and line.
+        DataError: if its result does not agree with the config.
     """
     read: Any = custom_code.function(config, "read_training")
     reader = custom_code.described(config, "read_training")
@@ -99,15 +99,15 @@ def read_training(folder: Path, config: Config) -> Checked:
             raise TypeError("it comes back different")
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"{reader} returns a state that JSON cannot hold: {error}; expected numbers, texts, "
-            "lists, and dicts whose keys are texts.\nConvert it: array.tolist(), list(tuple), "
-            "float(number), str(key)."
+            f"{reader} returns a state that JSON cannot represent: {error}; expected numbers, "
+            "texts, lists, and dicts whose keys are texts.\nConvert it: array.tolist(), "
+            "list(tuple), float(number), str(key)."
         ) from error
     return Checked(_table(rows, config, reader), inputs, labels, state)
 
 
 def _table(rows: Rows, config: Config, reader: str) -> pd.DataFrame:
-    """Return ids, labels, groups and weights as a table of texts would hold them."""
+    """Return ids, labels, groups and weights as a table of texts."""
     data, columns = config.data, dict[str, Any]({config.data.id_column: list(rows.ids)})
     try:
         for field in ("group", "weight"):
@@ -123,26 +123,26 @@ def _table(rows: Rows, config: Config, reader: str) -> pd.DataFrame:
     except ValueError as error:
         raise DataError(
             f"{reader} returns {len(rows.ids)} ids, labels of the shape {np.shape(rows.labels)}, "
-            f"groups and weights, which are no table together: {error}; expected per id "
-            f"{len(data.labels)} labels, a group with data.group_column (any text), and a weight "
-            "with data.weight_column.\nReturn as many, or set these fields in the config."
+            f"groups and weights, which do not form a table: {error}; expected for each id "
+            f"{len(data.labels)} labels, a group if data.group_column is set, and a weight if "
+            "data.weight_column is.\nReturn that many, or correct these fields in the config."
         ) from error
     edit = "Leave such rows out, or fill them in."
     for _, column in table.items():
-        csv_files.check_column(Path(reader), column, column.isna(), "a value in each", edit)
-    # pandas makes 1.0 of a 1 in a column with gaps, and here 1 of it again.
+        csv_files.check_column(Path(reader), column, column.isna(), "a value in each row", edit)
+    # convert_dtypes turns 1.0 back into 1, which pandas changed in columns with gaps.
     return table.convert_dtypes().astype(str).astype(object)
 
 
 class TestInputs:
-    """The inputs of a test set, read each time that they are asked for, like an array of them.
+    """The inputs of a test set; indexing it like an array reads them.
 
     Args:
         ids: n texts.
         state: of the training set, as JSON.
 
     Attributes:
-        broken: the reason for each row that could not be read, and is zeros.
+        broken: the reason for each row that could not be read; its inputs are zeros.
     """
 
     __test__ = False  # pytest collects classes of this name
@@ -153,7 +153,7 @@ class TestInputs:
         self.broken = dict[int, str]()
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
-        """Return some rows. Where they cannot be read together, they are read one by one."""
+        """Return some rows. If they cannot be read together, they are read one by one."""
         config = self._config
         try:
             return _read(self._folder, config, [self._ids[row] for row in rows], self._state)
@@ -168,7 +168,7 @@ class TestInputs:
         return np.concatenate([self[rows[at : at + 1]] for at in range(len(rows))])
 
     def begin(self, _: Any, rows: np.ndarray, into: np.ndarray) -> Sequence[Any]:
-        """Read rows in this thread: nothing says that a reader may run in several."""
+        """Read rows in this thread: a reader need not be thread-safe."""
         into[:] = self[rows]
         return ()
 
@@ -177,11 +177,11 @@ def check_test(folder: Path, config: Config, state: str, show: Callable[[str], N
     """Read a few rows of the test set twice, the second time in reverse, before a training.
 
     Args:
-        show: takes a warning where a file of the test set is missing.
+        show: receives a warning if a file of the test set is missing.
 
     Raises:
-        ConfigError: if the reader breaks, with its file and line.
-        DataError: if it returns something else than the config says, or rows of other ids.
+        ConfigError: if the reader fails, with its file and line.
+        DataError: if its result does not agree with the config or the ids.
     """
     if not samples.is_there(folder, config.data):
         return
@@ -190,13 +190,13 @@ def check_test(folder: Path, config: Config, state: str, show: Callable[[str], N
     with custom_code.telling(config, "read_test"):
         try:
             inputs, reverse = (_read(folder, config, each, state) for each in (ids, ids[::-1]))
-        except FileNotFoundError as error:  # some test sets come in the scored rerun alone
+        except FileNotFoundError as error:  # some test sets exist only in the scored rerun
             show(f"Warning: {reader} could not be tried: {error.filename} is missing")
             return
     if not np.array_equal(inputs, reverse[::-1]):
         raise DataError(
-            f"{reader} returns rows of other ids: for {len(ids)} ids in reverse it does not return "
-            "the same rows in reverse.\nReturn a row for each of the ids, in their order."
+            f"{reader} ignores the order of the ids: for {len(ids)} ids in reverse order it does "
+            "not return the rows in reverse order.\nReturn a row for each id, in their order."
         )
 
 
@@ -207,7 +207,7 @@ def _read(folder: Path, config: Config, ids: Sequence[str], state: str) -> np.nd
 
 
 def _packed(inputs: Any, config: Config, rows: int, reader: str) -> np.ndarray:
-    """Return inputs packed, if they are what `data.custom_inputs` says."""
+    """Return packed inputs, after checking them against `data.custom_inputs`."""
     forms = config.data.forms
     given = inputs if isinstance(inputs, Mapping) else dict.fromkeys(forms, inputs)
     arrays = {
@@ -218,7 +218,7 @@ def _packed(inputs: Any, config: Config, rows: int, reader: str) -> np.ndarray:
 
 
 def _checked_array(array: Any, form: Form, rows: int, what: str) -> np.ndarray:
-    """Return an array, if it has this form, from `data.custom_inputs` or `data.custom_labels`."""
+    """Return an array, after checking it against a form of the config."""
     wanted = (rows, *sizes(form))
     found = f"{getattr(array, 'dtype', type(array).__name__)} {getattr(array, 'shape', '')}"
     problem: type[DataError] = DataError
@@ -229,16 +229,16 @@ def _checked_array(array: Any, form: Form, rows: int, what: str) -> np.ndarray:
         found, problem = f"{found}, not finite in row {gaps[0][0]} (from 0)", NotFinite
     raise problem(
         f"{what} is {found.strip()}; expected {form[0]} {wanted}, finite.\n"
-        f"Convert it: np.asarray(array, {form[0]!r}).reshape{wanted}. Fill gaps, with the mean of "
-        "the training set, for example. Or correct custom_inputs or custom_labels in the config."
+        f"Convert it: np.asarray(array, {form[0]!r}).reshape{wanted}. Fill gaps, for example with "
+        "the training mean. Or correct custom_inputs or custom_labels in the config."
     )
 
 
 def pack(inputs: Mapping[str, Any], concatenate: Any = np.concatenate) -> np.ndarray:
-    """Return one input as it is, and several as bytes, uint8 (n, bytes).
+    """Return a single input unchanged, and several as bytes, uint8 (n, bytes).
 
     Args:
-        inputs: contiguous arrays (n, …) of numpy; or of JAX, with jnp.concatenate.
+        inputs: contiguous numpy arrays (n, …), or JAX arrays with concatenate=jnp.concatenate.
 
     >>> pack({"a": np.zeros((2, 3), np.uint8), "b": np.ones((2, 1), np.float32)}).shape
     (2, 7)
@@ -251,7 +251,7 @@ def pack(inputs: Mapping[str, Any], concatenate: Any = np.concatenate) -> np.nda
 
 
 def unpacked(inputs: Any, forms: Mapping[str, Form]) -> dict[str, Any]:
-    """Return each input by its name, from what `pack` returned, by Keras' operations.
+    """Return each input by name: the inverse of `pack`, with Keras operations.
 
     Args:
         inputs: a tensor (n, …).

@@ -1,7 +1,7 @@
 """The labelled examples and the test set of a competition folder, and the training batches.
 
-The content of a batch is a function of (seed, step) alone. So a run can stop at any
-step and resume on any machine. All batches have one shape.
+The contents of a batch depend only on (seed, step), so that a run can stop at any step and resume
+on any machine. All batches have the same shape.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ from pipeline.data.sampler import Sampler
 from pipeline.data.table_features import ADVICE, Encoding
 from pipeline.errors import DataError
 
-MOST_WEIGHT = 1e6  # of a row; a sum of them stays exact enough
+MOST_WEIGHT = 1e6  # of a row, so that sums stay precise
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,16 @@ class Examples:
 
     Attributes:
         ids: n texts, in the order of the table.
-        inputs: images, uint8 (n, height, width, channels), or `image_arrays.FileImages`;
-            rows, float32 (n, features), or own inputs as `custom_readers.pack` makes them.
-        labels: as `pipeline.data.labels.read` returns them.
-        target: what the labels mean.
+        inputs: images, uint8 (n, height, width, channels), or `image_arrays.FileImages`; rows,
+            float32 (n, features); or custom inputs from `custom_readers.pack`.
+        labels: from `pipeline.data.labels.read`.
+        target: the meaning of the labels.
         groups: int32 (n,), equal for examples of one group; None without `data.group_column` and
             `data.group_duplicates`.
         encoding: of a table, or the state of a custom reader as JSON; None for images.
-        broken: the reason for each id that is skipped, since its image cannot be decoded.
-        weights: float64 (n,), of `data.weight_column`; None without.
-        first_file: the bytes of the image file that the first input was decoded from; None where
-            inputs are in no image files.
+        broken: the reason for each skipped id, whose image cannot be decoded.
+        weights: float64 (n,), from `data.weight_column`; None without it.
+        first_file: the bytes of the image file of the first input; None without image files.
     """
 
     ids: tuple[str, ...]
@@ -82,7 +81,7 @@ class Examples:
     def fingerprint(self) -> str:
         """A sha256 over ids, inputs, labels, groups and weights: equal data, equal text."""
         digest = hashlib.sha256("\n".join(self.ids).encode())
-        # By row, since images that stay in their files know these digests.
+        # By row, because `FileImages` store these digests.
         digest.update(b"".join(duplicates.row_digests(self.inputs)))
         for array in (self.labels, self.groups, self.weights):
             if array is not None:
@@ -96,23 +95,23 @@ def read_training(
     *,
     cache: Path | None = None,
     prepared: Sequence[Path] = (),
-    show: Show | None = None,
+    show: Show = lambda line: None,
 ) -> Examples:
     """Return the labelled examples of a competition folder, in the order of its table, records or
     class folders.
 
-    A few images may be missing or broken (`image_files.most_skipped`). These are skipped and named
-    in `broken`. So are rows of pixels with other values than levels.
+    A few images may be missing or broken (`image_files.most_skipped`); they are skipped and listed
+    in `broken`, as are rows with invalid pixel values.
 
     Args:
         cache: a folder that keeps large decoded images for the next run
             (`pipeline.data.image_arrays.read`).
-        prepared: folders in which decoded images may be.
-        show: takes lines of text on progress and cache.
+        prepared: folders that may contain decoded images.
+        show: receives lines about progress and cache.
 
     Raises:
-        DataError: if a file is missing, too many images are broken, or labels or columns are not
-            what the config says.
+        DataError: if a file is missing, too many images are broken, or labels or columns disagree
+            with the config.
     """
     data = config.data
     path, table, ids, sources, custom = _rows(folder, config, show)
@@ -126,7 +125,7 @@ def read_training(
         )
     elif custom is not None:
         inputs, encoding = custom.inputs, custom.state
-        custom_readers.check_test(folder, config, custom.state, show or print)
+        custom_readers.check_test(folder, config, custom.state, show)
     elif data.kind == "pixels":
         inputs, reasons = table_features.pixels(path, data, {data.id_column, *_columns(data)})
     elif data.kind == "arrays":
@@ -151,19 +150,18 @@ def read_training(
     weights = None if data.weight_column is None else _weights(table[data.weight_column], path)
     if data.group_duplicates:
         groups = duplicates.groups(inputs, groups)
-        if show is not None:
-            number = f"{len(ids):,} images in {len(np.unique(groups)):,} groups of duplicates"
-            show(f"{number}, which no split divides")
+        number = f"{len(ids):,} images in {len(np.unique(groups)):,} groups of duplicates"
+        show(f"{number}, which no split divides")
     return Examples(ids, inputs, values, target, groups, encoding, broken, weights, first)
 
 
 def training_images(folder: Path, config: Config) -> image_arrays.Paths:
-    """Return where each training image is, in the order of `read_training`; raises as it does."""
+    """Return the source of each training image; order and errors are those of `read_training`."""
     return _rows(folder, config).sources
 
 
 class _Rows(NamedTuple):
-    """The rows of a training set: where they stand, and where their images are, if in files."""
+    """The rows of a training set, and the sources of their images if these are in files."""
 
     path: Path
     table: pd.DataFrame
@@ -193,7 +191,7 @@ def _rows(folder: Path, config: Config, show: Show | None = None) -> _Rows:
         sources, table = image_files.class_folders(folder, data, show)
     else:
         path, key = folder / data.train_csv, (data.id_column,)
-        # Only image files are found by id.
+        # Only image files need ids.
         needed = (*key, *names) if data.kind == "images" else names
         table = csv_files.read(
             path, DataError, ADVICE, key, required=needed, numbers=data.numeric_columns
@@ -207,14 +205,14 @@ def _rows(folder: Path, config: Config, show: Show | None = None) -> _Rows:
 
 
 def group_codes(column: pd.Series, path: Path) -> np.ndarray:
-    """Return the rank of each row's text among the sorted texts of a column: int32 (n,)."""
-    edit = "Fill it in (a row without a group gets a text of its own), or leave group_column out."
+    """Return a number per group of equal texts: int32 (n,), sorted by text."""
+    edit = "Fill it in, with a unique text for a row without a group, or leave group_column out."
     check_column(path, column, column == "", "the group of each row", edit)
     return pd.factorize(column, sort=True)[0].astype(np.int32)
 
 
 def _weights(column: pd.Series, path: Path) -> np.ndarray:
-    """Return the numbers of a column of texts: float64 (n,), 0 or more."""
+    """Return the weights in a column: float64 (n,), 0 or more."""
     numbers = csv_files.as_numbers(column)
     edit = "Correct the table, or leave data.weight_column out."
     expected = f"weights from 0 to {MOST_WEIGHT:g}"
@@ -228,9 +226,9 @@ class TestSet:
 
     Attributes:
         ids: n texts.
-        source: (n, …), an array of the inputs, or one whose rows are read each time that they are
-            asked for: `image_arrays.FileImages`, `custom_readers.TestInputs`.
-        broken: the reason for each row that cannot be used; such a source adds them as it reads.
+        source: (n, …), the inputs: an array, or `image_arrays.FileImages` or
+            `custom_readers.TestInputs`, which read rows each time.
+        broken: the reason for each unusable row; the latter two add to it when they read.
         images: whether the inputs are images.
     """
 
@@ -245,16 +243,16 @@ class TestSet:
         return len(self.ids)
 
     def inputs(self, rows: np.ndarray) -> np.ndarray:
-        """Return the inputs of some rows, read again; zeros where one cannot be decoded."""
+        """Read the inputs of some rows; zeros if one cannot be decoded."""
         return np.asarray(self.source[np.asarray(rows)])
 
     def blocks(self, size: int) -> Iterator[tuple[int, np.ndarray, dict[int, str]]]:
-        """Yield (first row, the inputs of `size` rows, reason for each broken one), in order.
+        """Yield (first row, inputs of `size` rows, reason for each broken row), in order.
 
-        The last block may be shorter. The next blocks are decoded meanwhile.
+        The last block may be shorter. The next blocks are decoded in the background.
 
         Raises:
-            DataError: in place of a block, if a file is missing or cannot be read.
+            DataError: if a file is missing or cannot be read.
         """
         first = 0
         for block, real in row_gathering.blocks(self.source, np.arange(len(self)), size):
@@ -267,11 +265,10 @@ def read_test(folder: Path, config: Config, encoding: Encoding | str | None = No
     """Return the test set. No row is ever dropped.
 
     Args:
-        encoding: of a table, or the state of a custom reader, as training found it.
+        encoding: of a table, or the state of a custom reader, from training.
 
     Raises:
-        DataError: if an id has no example, an example has no id, or a table or array is not what
-            the config says.
+        DataError: if ids and examples do not match, or a table or array disagrees with the config.
     """
     data = config.data
     sample = samples.ids(folder, data)
@@ -296,29 +293,29 @@ def read_test(folder: Path, config: Config, encoding: Encoding | str | None = No
         inputs = table_features.array(folder / data.test_array, data, len(ids))
     else:
         assert encoding is not None  # noqa: S101 - each training on a table has one
-        rerun = bool(os.environ.get(image_files.RERUN))  # nobody is there to fix the table
+        rerun = bool(os.environ.get(image_files.RERUN))  # nobody can fix the table then
         inputs = table_features.encode(table, encoding, path, lenient=rerun)
     key = next((name for name in keys if name in table.columns), None)
     if key is not None:
         given = pd.Index(table_features.unique_ids(table[key], path))
-        edit = "Take both from the same download."
+        edit = "Use files from the same download."
         check_column(path, table[key], ~table[key].isin(ids), f"ids of {sample.path.name}", edit)
         check_column(sample.path, names, ~names.isin(given), f"ids of {path.name}", edit)
         rows = given.get_indexer(pd.Index(ids))
-        if not np.array_equal(rows, np.arange(len(rows))):  # else a mapped file stays one
+        if not np.array_equal(rows, np.arange(len(rows))):  # else a memory map stays one
             inputs = inputs[rows]
         broken = {place: broken[row] for place, row in enumerate(rows.tolist()) if row in broken}
     elif len(inputs) != len(ids):
         raise DataError(
             f"{path} has {len(inputs)} rows and no column {data.id_column!r} or {first!r}, and "
-            f"{sample.path.name} has {len(ids)} rows; expected as many.\n"
-            "Take both from the same download, or correct id_column in the config."
+            f"{sample.path.name} has {len(ids)} rows; expected the same number.\n"
+            "Use files from the same download, or correct id_column in the config."
         )
     return TestSet(ids, inputs, broken, images=data.images)
 
 
 class Weighted(NamedTuple):
-    """The labels of a batch's rows, (batch,) or (batch, k), and how much each row's loss counts,
+    """The labels of a batch, (batch,) or (batch, k), and the weight of each row in the loss,
     float32 (batch,).
     """
 
@@ -330,19 +327,19 @@ class Weighted(NamedTuple):
 class Batches:
     """Training batches, addressed by step.
 
-    All images are permuted once an epoch, and the permutations form one endless row. Step s takes
-    the positions s x batch … (s + 1) x batch of it. So every epoch has every image exactly once,
-    whatever the batch, and every batch has the same shape. A sampler gives other images an epoch.
+    Each epoch is a permutation of all images. Permutations are concatenated, and step s takes the
+    positions s x batch … (s + 1) x batch. So every epoch has every image exactly once, and every
+    batch has the same shape. A sampler replaces the permutation.
 
     Args:
-        inputs: uint8 (m, height, width, channels) or float32 (m, features). A batch copies the
-            rows it takes; nothing else is copied.
+        inputs: uint8 (m, height, width, channels) or float32 (m, features). A batch is a copy of
+            its rows; nothing else is copied.
         labels: (m,) or (m, k).
-        batch: images a step.
+        batch: images per step.
         seed: of the order.
         rows: int64 (n,), the rows to train on; None: all.
-        weights: float32 (m,), how much the loss of each row counts; None: all alike.
-        sampler: gives an epoch's images, as `pipeline.data.sampler.of` does; None: each once.
+        weights: float32 (m,), the weight of each row in the loss; None: equal.
+        sampler: returns an epoch's images (`pipeline.data.sampler.of`); None: each once.
     """
 
     inputs: np.ndarray
@@ -359,11 +356,11 @@ class Batches:
         self._order = -1, self._rows  # the last epoch's permutation
 
     def __len__(self) -> int:
-        """Return the number of images in an epoch."""
+        """Return the number of images per epoch."""
         return len(self._rows)
 
     def order(self, epoch: int) -> np.ndarray:
-        """Return the epoch's permutation of all images, or its sample of them: int64 (n,)."""
+        """Return the epoch's permutation or sample of all images: int64 (n,)."""
         if self._order[0] != epoch:
             random = np.random.default_rng((self.seed, Stream.ORDER, epoch))
             sampled = self.sampler(epoch) if self.sampler else random.permutation(len(self))
@@ -382,12 +379,12 @@ class Batches:
         return np.asarray(self._rows[self.indices(step)])
 
     def labels_of(self, step: int) -> Any:
-        """Return the step's labels, `Weighted` where rows have weights."""
+        """Return the step's labels, `Weighted` if rows have weights."""
         rows = self.rows_of(step)
         labels = self.labels[rows]
         return labels if self.weights is None else Weighted(labels, self.weights[rows])
 
     def at(self, step: int) -> tuple[np.ndarray, Any]:
         """Return the step's inputs, before any augmentation, and its labels."""
-        # A .npy file may have its axes in another order.
+        # The axes of a .npy file may be in any order.
         return np.ascontiguousarray(self.inputs[self.rows_of(step)]), self.labels_of(step)

@@ -1,7 +1,7 @@
-"""Dates as numbers: since when, the month, day, weekday and hour, and the days between two columns.
+"""Dates as numbers: days since 1970, month, day, weekday, hour, and the days between two columns.
 
-The form of a column (%d/%m/%Y or another) is found in the training table and travels in the
-artifact, so that the test table is read in the same way: 03/04 alone is the 3rd of April, or not.
+The format of a column, such as %d/%m/%Y, is found in the training table and stored in the artifact,
+so that the test table is read the same way: 03/04 alone is ambiguous.
 """
 
 import warnings
@@ -17,18 +17,18 @@ from pipeline.config.data_layout import DATE_PARTS
 from pipeline.data.csv_files import MISSING, check_column
 
 ISO = "ISO8601"  # pandas' name for 2026-11-28, 2026-11-28T10:30:00Z and others of that standard
-TRIED = 100  # texts of a column from which forms are guessed
-# Forms that pandas does not guess.
+TRIED = 100  # texts of a column from which formats are guessed
+# Formats that pandas does not guess.
 MORE = ("%d.%m.%y", "%d-%b-%y", "%b-%y", "%B %Y", "%b %Y")
-NEVER = "0000-00-00"  # as MySQL writes a missing date
-YEARS = (1678, 2261)  # pandas before 3.0 knows no others
+NEVER = "0000-00-00"  # MySQL's missing date
+YEARS = (1678, 2261)  # the range of pandas before 3.0
 
 
 def form(column: pd.Series, *, day_first: bool = False) -> str:
-    """Return the form that most texts of a column have, as pandas names it; "" if none is a date.
+    """Return the format of most texts in a column, in pandas' notation; "" if none is a date.
 
     Args:
-        day_first: where day and month could be exchanged, the day comes first.
+        day_first: the day comes first where day and month are ambiguous.
 
     >>> form(pd.Series(["03/04/2026", "25/12/2026"])), form(pd.Series(["2026-04-03", "NA"]))
     ('%d/%m/%Y', 'ISO8601')
@@ -50,7 +50,7 @@ def form(column: pd.Series, *, day_first: bool = False) -> str:
 
 
 def is_ambiguous(texts: pd.Series, expected: str) -> bool:
-    """Return whether day and month could be exchanged in each text of a column."""
+    """Return whether day and month could be swapped in each text of a column."""
     other = expected.translate(str.maketrans("dm", "md"))
     return (
         other != expected
@@ -61,7 +61,7 @@ def is_ambiguous(texts: pd.Series, expected: str) -> bool:
 
 
 def fits(texts: pd.Series, expected: str) -> bool:
-    """Return whether each text of a column is a date of this form, or missing."""
+    """Return whether each text of a column is a date in this format, or missing."""
     known = pd.Series(_clean(texts).dropna().unique(), dtype=object)
     return bool(_moments(known, expected).notna().all())
 
@@ -69,16 +69,16 @@ def fits(texts: pd.Series, expected: str) -> bool:
 def numbers(
     table: pd.DataFrame, forms: Mapping[str, str], path: Path, *, lenient: bool = False
 ) -> list[np.ndarray]:
-    """Return what the date columns become, in the order of `Data.number_names`: float64 (n,) each,
-    NaN where a date is missing. Days count from 1970 on.
+    """Return the numbers made of the date columns, in the order of `Data.number_names`: float64
+    (n,) each, NaN for a missing date. Days count from 1970.
 
     Args:
-        forms: of each date column, as `form` returns them.
+        forms: the format of each date column, from `form`.
         path: of the table, for messages.
-        lenient: take a text that is no date for a missing one.
+        lenient: treat a text that is not a date as missing.
 
     Raises:
-        DataError: if a text is no date of its column's form.
+        DataError: if a text is not a date in its column's format.
     """
     parts, days = list[np.ndarray](), list[np.ndarray]()
     for name, expected in forms.items():
@@ -86,7 +86,7 @@ def numbers(
         moments = _moments(texts, expected)
         if not lenient:
             edit = "Correct the table, or remove the column from date_columns in the config."
-            words = f"dates as {expected or ISO}, from {YEARS[0]} to {YEARS[1]}"
+            words = f"dates in the format {expected or ISO}, from {YEARS[0]} to {YEARS[1]}"
             check_column(path, table[name], texts.notna() & moments.isna(), words, edit)
         since = (moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
         found = {
@@ -107,6 +107,6 @@ def _clean(column: pd.Series) -> pd.Series:
 
 
 def _moments(texts: pd.Series, expected: str) -> pd.Series:
-    """Return the moments of texts, NaT where one has another form."""
+    """Return timestamps, NaT for a text in a different format."""
     moments = pd.to_datetime(texts, format=expected or ISO, errors="coerce", utc=True)
     return moments.where(moments.dt.year.between(*YEARS))

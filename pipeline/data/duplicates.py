@@ -1,9 +1,9 @@
-"""Images that are one picture to a person: equal, saved again, resized, or a little brighter.
+"""Near-duplicates: images that look the same, such as copies that were saved again, resized, or
+made a little brighter.
 
-They are found in the pixels that a model gets, so that every machine finds the same ones.
-Candidates come from a tree over a few coordinates of the thumbnails. So time grows little faster
-than the number of images, and with the number of pairs that are nearly the same: 100,000 images of
-28x28 take 3 s.
+They are found in the pixels that the model sees, so that every machine finds the same ones.
+Candidates come from a k-d tree over a few coordinates of the thumbnails, so that time grows little
+faster than the number of images and of near-duplicate pairs: 100,000 images of 28x28 take 3 s.
 """
 
 import hashlib
@@ -13,24 +13,24 @@ from typing import Any
 
 import numpy as np
 
-# Two images are nearly the same if their thumbnails differ by at most ALIKE (root mean square, in
-# levels of 255) and the images by less than CLOSE (mean). Thumbnails of flat images are all alike.
+# Two images are near-duplicates if their thumbnails differ by at most ALIKE (root mean square, in
+# levels of 255) and the images by less than CLOSE (mean). Flat images all have similar thumbnails.
 ALIKE, CLOSE, FLAT, SIDE = 3.0, 6.0, 6.0, 8
-SHARE = 0.1  # of an image's contrast: the thumbnails of a near duplicate differ by less
+SHARE = 0.1  # of an image's contrast: thumbnails of near-duplicates differ by less
 CHUNK = 1024  # images whose thumbnails are made at a time, as float32
-AXES = 8  # coordinates in which near thumbnails are looked for; more prune more and cost more
-PAIRS = 1 << 16  # that are compared at a time
-SAMPLE = 500  # images that show how many pairs there will be
+AXES = 8  # coordinates of the tree; more prune more and cost more
+PAIRS = 1 << 16  # compared at a time
+SAMPLE = 500  # images from which the number of pairs is estimated
 
 
 def groups(pixels: Any, known: np.ndarray | None = None) -> np.ndarray:
-    """Return a number for each image, equal for images that are one picture: int32 (n,).
+    """Return the number of each image's group of near-duplicates: int32 (n,).
 
-    Also equal is what equals a third: a picture, its copy, and the copy of that.
+    Groups are transitive: a copy of a copy belongs to the same group.
 
     Args:
         pixels: uint8 (n, height, width, channels), or `image_arrays.FileImages`.
-        known: int (n,), other groups, which stay whole; None: there are none.
+        known: int (n,), other groups, which are not divided.
 
     >>> blank, full = np.zeros((2, 2, 1), np.uint8), np.full((2, 2, 1), 9, np.uint8)
     >>> groups(np.stack([blank, full, blank])).tolist()
@@ -41,7 +41,7 @@ def groups(pixels: Any, known: np.ndarray | None = None) -> np.ndarray:
 
     copies, count = equal(row_digests(pixels)), len(pixels)
     same = [*copies, *([] if known is None else equal(known.tolist()))]
-    # What is near to a picture is near to its copies.
+    # Of identical images only the first is compared with others.
     once = np.setdiff1d(np.arange(count), [row for each in copies for row in each[1:]])
     pairs = [*near(pixels, once), *((each[0], other) for each in same for other in each[1:])]
     ends = np.array(pairs, np.int64).reshape(-1, 2)
@@ -50,7 +50,7 @@ def groups(pixels: Any, known: np.ndarray | None = None) -> np.ndarray:
 
 
 def row_digests(inputs: Any) -> list[bytes]:
-    """Return the sha256 of each row of an array (n, …), or those that file images know."""
+    """Return the sha256 of each row of an array (n, …); `FileImages` store theirs."""
     known: list[bytes] | None = getattr(inputs, "row_digests", None)
     if known is not None:
         return known
@@ -58,7 +58,7 @@ def row_digests(inputs: Any) -> list[bytes]:
 
 
 def equal(keys: Sequence[Hashable]) -> list[list[int]]:
-    """Return the places of equal keys, two or more in a list, in rising order. None equals nothing.
+    """Return lists of the indices of equal keys, two or more each, increasing. None equals nothing.
 
     >>> equal(["a", "b", None, "a", None])
     [[0, 3]]
@@ -71,11 +71,11 @@ def equal(keys: Sequence[Hashable]) -> list[list[int]]:
 
 
 def near(pixels: Any, among: np.ndarray | None = None) -> list[tuple[int, int]]:
-    """Return pairs of images that are one picture to a person, the lower place first.
+    """Return pairs of near-duplicates, the lower index first.
 
     Args:
         pixels: uint8 (n, height, width, channels).
-        among: int (m,), the rows to look at, rising; None: all.
+        among: int (m,), the rows to compare, increasing; None: all.
     """
     thumbs = thumbnails(pixels)
     rows = np.arange(len(pixels)) if among is None else among
@@ -86,8 +86,8 @@ def near(pixels: Any, among: np.ndarray | None = None) -> list[tuple[int, int]]:
 
 
 def comparable(pixels: Any, most: int) -> np.ndarray:
-    """Return the rows among which `near` compares about `most` pairs at most, rising: all, or a
-    random part where so many are alike.
+    """Return rows, increasing, for which `near` compares about `most` pairs at most: all, or a
+    random sample if many are alike.
 
     Args:
         pixels: uint8 (n, height, width, channels).
@@ -102,12 +102,12 @@ def comparable(pixels: Any, most: int) -> np.ndarray:
 
 
 def alike(pixels: Any, thumbs: np.ndarray, pairs: np.ndarray) -> list[tuple[int, int]]:
-    """Return which of these pairs are one picture, sorted.
+    """Return which of these pairs are near-duplicates, sorted.
 
     Args:
         pixels: uint8 (n, height, width, channels).
         thumbs: their `thumbnails`.
-        pairs: int (k, 2), the lower place first.
+        pairs: int (k, 2), the lower index first.
     """
     contrast, close = thumbs.std(axis=1), list[tuple[int, int]]()
     for at in range(0, len(pairs), PAIRS):
@@ -124,24 +124,21 @@ def alike(pixels: Any, thumbs: np.ndarray, pairs: np.ndarray) -> list[tuple[int,
 
 
 def _candidates(thumbs: np.ndarray) -> np.ndarray:
-    """Return the pairs of thumbnails that may differ by at most ALIKE, and a few more: int64
-    (k, 2).
+    """Return all pairs of thumbnails that differ by at most ALIKE, and a few more: int64 (k, 2).
 
-    No projection on perpendicular axes makes two points lie further apart, so none is missed.
+    No pair is missed, because a projection on orthogonal axes only shrinks distances.
     """
     from scipy.spatial import cKDTree  # type: ignore[import-untyped]
 
     centred = thumbs.astype(np.float64) - thumbs.mean(axis=0)
-    axes = np.linalg.eigh(centred.T @ centred)[1][:, -AXES:]  # those of the largest spread
-    radius = ALIKE * np.sqrt(thumbs.shape[1]) * (1 + 1e-6)  # rounding moves a distance by less
+    axes = np.linalg.eigh(centred.T @ centred)[1][:, -AXES:]  # the principal axes
+    radius = ALIKE * np.sqrt(thumbs.shape[1]) * (1 + 1e-6)  # for rounding
     pairs = cKDTree(centred @ axes).query_pairs(radius, output_type="ndarray")
     return np.asarray(pairs, np.int64).reshape(-1, 2)
 
 
 def thumbnails(pixels: Any) -> np.ndarray:
-    """Return the images in grey, at most SIDE x SIDE: float32 (n, side x side), means of equal
-    parts.
-    """
+    """Return thumbnails in grey, at most SIDE x SIDE: float32 (n, pixels), means of equal parts."""
     return np.concatenate(
         [_shrunk(pixels[at : at + CHUNK]) for at in range(0, max(len(pixels), 1), CHUNK)]
     )

@@ -1,10 +1,10 @@
-"""Which labelled examples a run trains on and which are held out, fixed by the seed.
+"""The split into training and held-out examples, fixed by the seed.
 
-Every fold has its share of each label, to within one row, and a group of examples is never split
-between folds. Without folds there is one pair, by `data.validation_fraction`.
+Every fold has its share of each label, to within one row, and no group is divided between folds.
+Without folds there is one pair, by `data.validation_fraction`.
 
-Duplicates (`data.group_duplicates`) stay together: one row of each group is split, and the others
-follow it. Groups of a column (`data.group_column`) may be large, so their rows are counted.
+Duplicates (`data.group_duplicates`) stay together: one row of each group is assigned, and the
+others follow it. Groups of a column (`data.group_column`) may be large, so their rows are counted.
 """
 
 import hashlib
@@ -21,41 +21,39 @@ from pipeline.data.dataset import Examples
 from pipeline.errors import DataError
 
 Pair = tuple[np.ndarray, np.ndarray]
-# What makes groups of a config smaller, as the end of an advice.
+# Edits that make groups smaller.
 LOOSEN = "or change data.group_column, or set data.group_duplicates=False"
 
 
 def splits(
-    examples: Examples, config: Config, show: Callable[[str], None] | None = None
+    examples: Examples, config: Config, show: Callable[[str], None] = lambda line: None
 ) -> list[Pair]:
     """Return (training rows, held-out rows) of each fold, int64 and sorted.
 
     Each row is held out in one fold. Without `config.folds` there is one pair.
 
     Args:
-        show: takes a line that names the labels with fewer rows than folds, and one that says that
-            far fewer rows are held out than were asked for.
+        show: receives warnings: labels with fewer rows than folds, and too few held-out rows.
 
     Raises:
-        DataError: if there are fewer examples or groups than folds, or if groups leave a fold
-            without some label.
+        DataError: if there are fewer examples or groups than folds, or if a fold cannot train on
+            some label because of its groups.
     """
-    show = show or (lambda line: None)
     rows, untrained = np.arange(len(examples)), set[int]()
     if config.data.group_column is None:
         parts = _by_rows(examples, config, show)
-    else:  # its groups hold the duplicates, too
+    else:  # its groups include the duplicates
         parts = _by_group_column(examples, config)
     pairs = [(np.setdiff1d(rows, held), np.sort(held)) for held in parts]
     if config.data.group_column and examples.target.single:
-        labels = examples.labels  # groups may be too uneven to share these out
+        labels = examples.labels  # groups may be too uneven for each fold to get all of them
         untrained = {code for trained, _ in pairs for code in set(labels) - set(labels[trained])}
     if untrained or not parts or not all(map(len, parts)):
         number = len(rows if examples.groups is None else np.unique(examples.groups))
         names = [repr(examples.classes[code]) for code in sorted(untrained)[:12]]
         raise DataError(
-            f"{len(rows):,} rows in {number:,} groups (of data.group_column, of duplicates, or of "
-            f"single rows) are too few or too uneven for folds={config.folds} and "
+            f"{len(rows):,} rows in {number:,} groups (by data.group_column, duplicates, or single "
+            f"rows) are too few or too uneven for folds={config.folds} and "
             f"data.validation_fraction={config.data.validation_fraction:g}; expected each label in "
             f"several groups. Labels that a fold does not train on: {', '.join(names) or 'none'}.\n"
             f"Complete {config.data.train_csv or 'the training data'}, lower folds or raise "
@@ -67,41 +65,38 @@ def splits(
 
 
 def few_held_out(examples: Examples, config: Config, pairs: list[Pair]) -> str:
-    """Return how many rows are held out, why, and what to edit, where these are less than half of
-    what `data.validation_fraction` asks for; else "".
-    """
+    """Return a warning if less than half of `data.validation_fraction` is held out, else ""."""
     number, share = len(pairs[0][1]), config.data.validation_fraction
     wanted = round(len(examples) * share)
     if config.folds is not None or 2 * number >= wanted:
         return ""
     return (
-        f"{number:,} of {len(examples):,} rows are held out, where data.validation_fraction="
-        f"{share:g} asks for {wanted:,}. A score on so few says little: a label with one row or "
-        f"group only trains, and groups may be uneven. Merge labels, or set folds, {LOOSEN}"
+        f"{number:,} of {len(examples):,} rows are held out, and data.validation_fraction="
+        f"{share:g} asks for {wanted:,}. A score on this few rows is unreliable. Labels with one "
+        f"row or group are never held out, and groups may be uneven. Merge labels, or set folds, "
+        f"{LOOSEN}"
     )
 
 
 def _by_rows(examples: Examples, config: Config, show: Callable[[str], None]) -> list[np.ndarray]:
-    """Return the held-out rows of each fold, int64, where groups of duplicates stay whole."""
+    """Return the held-out rows of each fold, int64; groups of duplicates stay whole."""
     groups = np.arange(len(examples)) if examples.groups is None else examples.groups
     strata = examples.target.strata(examples.labels)
     _, codes, counts = np.unique(strata, return_inverse=True, return_counts=True)
-    # A row of each group, in the order of the groups: one of the rarest label, so that copies with
-    # another label hide none.
+    # One row of each group, with the rarest label, so that differently labelled copies hide none.
     rare_first = np.argsort(counts[codes], kind="stable")
     names, first, sizes = np.unique(groups[rare_first], return_index=True, return_counts=True)
     chosen = rare_first[first]
     codes = codes[chosen]
     random = np.random.default_rng((config.seed, Stream.FOLDS))
-    # The rows of a class lie together, and in it those of a size; classes, and the rows of each
-    # size, are in a random order.
+    # Rows are sorted by class and group size; classes, and the rows of a size, are in random order.
     rows = random.permutation(len(chosen))
     places = random.permutation(int(codes.max(initial=-1)) + 1)
     rows = rows[np.lexsort((sizes[rows], places[codes[rows]]))]
     if config.folds is None:
         parts = [_stratified(codes, rows, config.data.validation_fraction, random)]
     else:
-        # Neighbours are in different folds: of each class two folds get the same, but for one row.
+        # Neighbours are in different folds, so that folds differ by one row of each class at most.
         parts = [rows[number :: config.folds] for number in range(config.folds)]
         if examples.target.single:
             _warn(examples, chosen, config.folds, show)
@@ -113,15 +108,14 @@ def _stratified(
 ) -> np.ndarray:
     """Return the held-out rows, stratified by class.
 
-    `share` of all rows is held out, to within one row, and the same share of each class, to within
-    one row: a class with few rows may have none. At least one row of each class trains, so a class
-    with one row has none in the held-out set, and others stand in for it.
+    `share` of all rows and of each class is held out, to within one row each: none of a class with
+    few rows. At least one row of each class trains; rows of other classes replace it.
 
     scikit-learn's StratifiedShuffleSplit refuses to hold out fewer rows than there are classes.
 
     Args:
         codes: int (n,), the class of each row.
-        rows: in a random order, those of a class together.
+        rows: in random order, grouped by class.
     """
     counts = np.bincount(codes)
     # A single row trains: a model cannot predict a label that it has never seen.
@@ -130,7 +124,7 @@ def _stratified(
         return rows
     wanted = min(max(round(len(codes) * share), 1), len(rows))
     held = rows[(np.arange(wanted) * len(rows) + random.integers(len(rows))) // wanted]
-    # Of a class that is held out as a whole the first row trains.
+    # If a whole class was chosen, its first row trains.
     spent = np.bincount(codes[held], minlength=len(counts)) == counts
     first = np.unique(codes[held], return_index=True)[1]
     return np.delete(held, first[spent[codes[held[first]]]])
@@ -148,16 +142,15 @@ def _by_group_column(examples: Examples, config: Config) -> list[np.ndarray]:
     if number < count:
         return []
     splitter = StratifiedGroupKFold(count, shuffle=True, random_state=config.seed)
-    with warnings.catch_warnings():
-        # With groups a label may have fewer examples than folds.
-        warnings.simplefilter("ignore", UserWarning)
+    # With groups, a label may have fewer examples than folds.
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         pairs = splitter.split(np.zeros(len(examples)), strata, groups)
         return [held for _, held in islice(pairs, config.folds or 1)]
 
 
 def fingerprint(examples: Examples, pair: Pair) -> str:
-    """Return a sha256 over the examples and the split, which another version of this project or of
-    scikit-learn may make differently.
+    """Return a sha256 over the examples and the split, which may change with the version of this
+    project or of scikit-learn.
     """
     digest = hashlib.sha256(examples.fingerprint.encode())
     digest.update(np.ascontiguousarray(pair[1], np.int64).data)
@@ -165,13 +158,13 @@ def fingerprint(examples: Examples, pair: Pair) -> str:
 
 
 def held_out(examples: Examples, pair: Pair) -> str:
-    """Return a sha256 over the ids of the held-out rows: equal if two runs hold out the same."""
+    """Return a sha256 over the ids of the held-out rows."""
     ids = sorted(examples.ids[row] for row in pair[1])
     return hashlib.sha256(json.dumps(ids).encode()).hexdigest()
 
 
 def _warn(examples: Examples, rows: np.ndarray, count: int, show: Callable[[str], None]) -> None:
-    """Name the labels of which fewer of these rows are there than folds."""
+    """Show the labels that have fewer of these rows than folds."""
     members = np.bincount(examples.labels[rows])
     rare = [code for code in np.argsort(members, kind="stable") if members[code] < count]
     named = ", ".join(f"{examples.classes[code]!r} ({members[code]})" for code in rare[:12])
@@ -179,5 +172,5 @@ def _warn(examples: Examples, rows: np.ndarray, count: int, show: Callable[[str]
         show(
             f"Warning: {len(rare):,} of {len(members):,} labels have fewer rows than folds={count}"
             f", as {named}. Some folds hold out none of them, and a label's only row is "
-            "missing from the training of one."
+            "missing from the training of one fold."
         )

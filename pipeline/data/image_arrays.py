@@ -1,18 +1,15 @@
-"""Many images as one array: decoded by every CPU, in memory, in shards on the disk, or each time
-that they are asked for.
+"""Many images as one array: decoded by all CPU cores, in memory, in shards on disk, or on access.
 
-An image is a file, or a `Part` of one. A broken image is zeros, and its reason is returned.
+An image is a file, or a `Part` of one. A broken image becomes zeros, and its reason is returned.
 
-Threads help, since Pillow releases the interpreter while it decodes and resizes. On 2 cores,
-photographs of 500x375 to 224x224 come at 511/s with one thread and 912/s with two. Two processes
-would not pay for starting them and sharing memory; and a fork is not safe after TensorFlow and JAX
-have started.
+Threads are enough, since Pillow releases the GIL while it decodes and resizes: on 2 cores,
+photographs of 500x375 to 224x224 come at 511/s with one thread and 912/s with two. Forking is not
+safe once TensorFlow and JAX have started.
 
-A shard is `<name>.npy`, which holds pixels, and `<name>.json`, which says which are broken. The
-name stands for the rules of decoding, and the paths and sizes of the files. The .json is written
-last, with the sha256 of the pixels and its own: a run that is killed at any moment leaves whole
-shards, which the next one takes. A run writes them into its cache, and a session that prepares
-images for others into its output (`pipeline.data.preparation`).
+A shard is `<name>.npy` with the pixels and `<name>.json` with the reasons for broken images. The
+name is a digest of the decoding rules and the files' paths and sizes. The .json is written last,
+with the sha256 of the pixels and its own, so that a killed run leaves only complete shards for the
+next one. A run writes them into its cache, and `pipeline.data.preparation` into its output.
 """
 
 import errno
@@ -39,7 +36,7 @@ from pipeline.runtime import devices
 
 
 class Part(NamedTuple):
-    """An image within a file: `size` bytes, the first of them at `start`; -1: to the end."""
+    """An image within a file: `size` bytes from `start` on; -1: to the end."""
 
     path: str
     start: int = 0
@@ -50,30 +47,28 @@ Source = str | os.PathLike[str] | Part
 Paths = Sequence[Source]
 Show = Callable[[str], None]
 MISSING = os.devnull  # stands for a missing file
-# Images that a thread takes at a time: few enough for all threads to end together.
-RUN = 16
-SHARE = 0.5  # of memory that decoded images may take
+RUN = 16  # images per task of a thread; few, so that all threads end together
+SHARE = 0.5  # of memory that decoded images may use
 SHARD = 1 << 28  # bytes of pixels
 SHOW_SECONDS = 10.0
 FIX = "Correct its permissions, or complete the download."
 
 
 class FileImages:
-    """Images that are read each time that they are asked for, like an array of them.
+    """Images that are decoded on access; indexed like an array.
 
-    For a set that memory cannot hold, and for one that is asked for once.
+    For sets that do not fit into memory, or are read once.
 
     Args:
-        sources: n files, or parts of files, to be decoded; or arrays, as a map of a file has them.
-        data: which says how they are decoded.
+        sources: n files, or parts of files, to decode; or arrays, such as rows of a memory map.
+        data: determines how they are decoded.
 
     Attributes:
-        broken: the reason for each row that could not be decoded, and is zeros.
-        shape, dtype, nbytes: as if they were in memory, uint8 (n, height, width, channels).
-        row_digests: what `pipeline.data.duplicates` needs of their pixels; None: they are decoded
-            for it.
-        decodable: whether each image that is asked for could be decoded when the run began. One
-            that breaks later raises `DataError`.
+        broken: the reason for each row that could not be decoded; its pixels are zeros.
+        shape, dtype, nbytes: of the whole array, uint8 (n, height, width, channels).
+        row_digests: for `pipeline.data.duplicates`; None: computed from the pixels.
+        decodable: whether all images could be decoded at the start of the run. If so, one that
+            breaks later raises `DataError`.
     """
 
     dtype, decodable = np.dtype(np.uint8), False
@@ -105,7 +100,7 @@ class FileImages:
         return images
 
     def begin(self, pool: Executor, rows: np.ndarray, into: np.ndarray) -> Sequence[Future[None]]:
-        """Begin to decode rows, and return what to wait for; a future may raise `DataError`."""
+        """Start decoding rows, and return the futures, which may raise `DataError`."""
 
         def run(start: int) -> None:
             for place in range(start, min(start + RUN, len(rows))):
@@ -122,14 +117,14 @@ class FileImages:
         except BrokenImage as error:
             if self.decodable:
                 raise DataError(
-                    f"{source} could be decoded when this run began, and cannot any more: "
-                    f"{error}.\nRestore the file. The same command resumes."
+                    f"{source} could be decoded when this run began, and now it cannot: "
+                    f"{error}.\nRestore the file, and resume with the same command."
                 ) from error
             into[:], self.broken[row] = 0, "it is missing" if source == MISSING else str(error)
 
 
 def some(images: Any, rows: np.ndarray) -> Any:
-    """Return some rows: a copy of an array's, or files that are not decoded yet."""
+    """Return some rows: a copy for an array, and `FileImages` that are not decoded yet."""
     return images.subset(rows) if isinstance(images, FileImages) else images[rows]
 
 
@@ -143,7 +138,7 @@ def readable(source: Source) -> bytes:
 
 
 def _part(source: Source) -> Part:
-    """Return where an image is: a whole file is a part, too."""
+    """Return a source as a `Part`."""
     return source if isinstance(source, Part) else Part(os.fspath(source))
 
 
@@ -151,7 +146,7 @@ def read(
     sources: Paths,
     data: Data,
     cache: Path | None = None,
-    show: Show | None = None,
+    show: Show = lambda line: None,
     *,
     base: Path | None = None,
     prepared: Sequence[Path] = (),
@@ -161,21 +156,21 @@ def read(
 
     Args:
         sources: n files or parts of files.
-        cache: a folder that keeps large images (`Data.decoding`) for the next run. One that cannot
-            be written, or whose disk has too little free space, gets no more.
+        cache: a folder that keeps large images (`Data.decoding`) for the next run, as far as it can
+            be written and has space.
         base: the folder of the competition.
-        prepared: folders with decoded images; those of another form are not used.
-        in_files: leave them in their files, as is done where memory has no room.
+        prepared: folders with decoded images; those decoded by other rules are ignored.
+        in_files: leave images in their files, which is also done if memory is short.
 
     Returns:
-        uint8 (n, height, width, channels), zeros for a broken one, or `FileImages`; {row: reason}.
+        uint8 (n, height, width, channels), zeros for broken images, or `FileImages`; {row: reason}.
     """
-    show, images = show or (lambda line: None), FileImages(sources, data)
+    images = FileImages(sources, data)
     in_memory = not in_files and images.nbytes <= devices.memory_left() * SHARE
     pixels = np.empty(images.shape, np.uint8) if in_memory else None
     places, digests, broken = list[Source | np.ndarray](), list[bytes](), dict[int, str]()
     cache = cache if data.decoding and not in_files else None
-    if cache:  # files of another folder may have equal names and sizes
+    if cache:  # files in a different folder may have the same names and sizes
         cache /= hashlib.sha256(os.fsencode(os.path.abspath(base or ""))).hexdigest()[:8]  # noqa: PTH100
     folders, found, shown = [*([cache] if cache else []), *prepared], 0, time.monotonic()
     for name, part in shards(sources, data, base).items():
@@ -187,7 +182,7 @@ def read(
             try:
                 decoded = save(cache, name, decoded, rest)
             except DiskError as error:
-                show(f"The next run decodes images again. {str(error).splitlines()[0]}")
+                show(f"The next run will decode images again. {str(error).splitlines()[0]}")
                 cache = None
         broken |= {part.start + row: reason for row, reason in decoded.broken.items()}
         if pixels is not None:
@@ -201,13 +196,13 @@ def read(
     if found or prepared:
         show(
             f"Found {found:,} of {len(sources):,} images decoded in {', '.join(map(str, folders))} "
-            "(those of other files, rules or versions of Pillow are not used)"
+            "(not those of different files, rules or Pillow versions)"
         )
     if pixels is not None:
         return pixels, broken
     images = FileImages(places, data)
     images.row_digests, images.decodable = digests, True
-    show(f"{len(images):,} images ({images.nbytes / 1e6:,.0f} MB) are read as the run goes")
+    show(f"{len(images):,} images ({images.nbytes / 1e6:,.0f} MB) are read during the run")
     return images, broken
 
 
@@ -215,9 +210,9 @@ class Decoded(NamedTuple):
     """The images of a shard.
 
     Attributes:
-        pixels: uint8 (n, height, width, channels), zeros for a broken one.
+        pixels: uint8 (n, height, width, channels), zeros for broken images.
         broken: the reason for each row that could not be decoded.
-        folder: where they are kept, and mapped from; None: they are in memory.
+        folder: the folder that they are mapped from; None: they are in memory.
     """
 
     pixels: np.ndarray
@@ -226,10 +221,10 @@ class Decoded(NamedTuple):
 
 
 def shards(sources: Paths, data: Data, base: Path | None = None) -> dict[str, slice]:
-    """Return which images are in each shard, by its name.
+    """Return the slice of images in each shard, by the shard's name.
 
     Args:
-        base: the folder of the competition, which may be mounted elsewhere the next time.
+        base: the folder of the competition; names do not depend on where it is mounted.
 
     Raises:
         DataError: if a file is missing.
@@ -250,12 +245,12 @@ def shards(sources: Paths, data: Data, base: Path | None = None) -> dict[str, sl
 
 
 def shard(sources: Paths, data: Data, name: str, folders: Sequence[Path], show: Show) -> Decoded:
-    """Return the images of a shard, from the first of the folders that has it, or decoded.
+    """Return the images of a shard, from the first folder that has it, or decoded.
 
     Args:
         sources: files, or parts of files.
-        name: as `shards` gives it.
-        show: takes a line about a file that was changed, and is not used.
+        name: from `shards`.
+        show: receives a line about each corrupt shard, which is not used.
 
     Raises:
         DataError: if a file is missing or cannot be read.
@@ -277,13 +272,13 @@ def shard(sources: Paths, data: Data, name: str, folders: Sequence[Path], show: 
 
 
 def save(folder: Path, name: str, decoded: Decoded, rest: int = 0) -> Decoded:
-    """Keep a shard in a folder, and return it mapped from there.
+    """Save a shard in a folder, and return it mapped from there.
 
     Args:
-        rest: bytes that are still to be kept, which may take half of what is free.
+        rest: bytes that are still to be saved; they may use half of the free space.
 
     Raises:
-        DiskError: if there is no room, or it cannot be written.
+        DiskError: if there is not enough space, or the shard cannot be written.
     """
     array, content = folder / f"{name}.npy", io.BytesIO()
     with writing(array):

@@ -1,27 +1,25 @@
-"""From the bytes of an image file to uint8 pixels, by one rule for training and inference.
+"""From the bytes of an image file to uint8 pixels, by the same rules in training and inference.
 
-PNG, JPEG, WebP, BMP, GIF and TIFF, by the file's first bytes. The rules:
+PNG, JPEG, WebP, BMP, GIF and TIFF, recognized by their first bytes. The rules:
 
-grey         1 (black and white: 0 and 255), L, LA; I;16, I;16B, I and F, which have 16 or 32 bits:
-             `white` becomes 255, and what is between is rounded. Without it 65535 does
+grey         modes 1 (0 and 255), L, LA; I;16, I;16B, I and F, with 16 or 32 bits: `white` (65535
+             by default) becomes 255, and values are rounded
 colour       RGB, RGBA, RGBX, P and PA (the palette's colours), CMYK (Pillow's formula; Adobe's
              inverted inks are inverted back), YCbCr
-16 bits      of a colour, or with alpha: Pillow keeps the high byte, at most one level from the
+16 bits      per colour, or with alpha: Pillow keeps the high byte, at most one level from the
              rounded value
-refused      F, and I beyond 16 bits, without `white`: nothing says which value is white. LAB
-alpha        "drop" drops it; the colours below it stay as stored. Keras (`load_img`), TensorFlow,
-             torchvision and fastai do the same, so weights and results from there hold here. A
-             palette's transparent colour is a colour like the others. "white" and "black" lay the
-             image on that colour, for pictures that are drawn in the alpha channel
+refused      F, and I beyond 16 bits, without `white`, since the white level is unknown; LAB
+alpha        "drop" ignores it and keeps the stored colours, as Keras (`load_img`), TensorFlow,
+             torchvision and fastai do. A palette's transparent colour is an ordinary colour.
+             "white" and "black" put the image on that background
 to grey      ITU-R 601 luma, (299 R + 587 G + 114 B) / 1000. To colour: three equal channels
-orientation  that of the EXIF tag, all eight; one that cannot be read counts as upright
-pages        several pages or frames are refused. Of a JPEG with more pictures behind it, as phones
-             write, the first is taken
+orientation  by the EXIF tag, all eight values; upright if it is unreadable
+pages        several pages or frames are refused. If a phone stored more pictures in a JPEG, the
+             first one counts
 profiles     ICC profiles and gamma are ignored, as in the loaders above
 
-Equal bytes give equal pixels with one version of Pillow, and of OpenCV, which decodes some JPEGs
-where the config asks for speed (decode="reduced"). Another version's JPEG decoder may differ by a
-level.
+Equal bytes give equal pixels with the same version of Pillow, and of OpenCV, which decodes some
+JPEGs with decode="reduced". JPEG decoders of different versions may differ by a level.
 """
 
 import io
@@ -39,34 +37,33 @@ from PIL import Image, ImageOps, TiffImagePlugin, UnidentifiedImageError, WebPIm
 from pipeline.config.data_layout import PIXELS, Data
 from pipeline.errors import ConfigError
 
-# Raise this with every change of the pixels, so that no cache keeps those of an older rule.
+# Increase this with every change of the pixels: it invalidates caches.
 RULES = 4
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 DEEP = ("I;16", "I;16B", "I", "F")  # modes of grey pixels with more than 8 bits
-# Bilinear over all pixels that a new one covers, so that nothing is aliased: half the work of
-# bicubic, and no ringing at edges, which uint8 would clip.
+# Bilinear with antialiasing: half the work of bicubic, and no ringing at edges.
 FILTER = Image.Resampling.BILINEAR
-# Much larger images are first reduced by a whole number (a JPEG by 2, 4 or 8 while it is decoded),
-# never below this many times the new size (docs/decisions/0011).
+# Much larger images are first reduced by an integer factor (JPEGs by 2, 4 or 8 in the decoder), but
+# not below this multiple of the new size (docs/decisions/0011).
 GAPS = {"full": 2.0, "reduced": 0.8}
-# OpenCV's bilinear takes four pixels for each new one. Up to 1.25 pixels a side it misses nothing
-# visible; beyond that Pillow resizes.
+# OpenCV's bilinear has no antialiasing, which is invisible down to this scale; below it Pillow
+# resizes.
 LEAST_SCALE = 0.8
 ORIENTATION = 0x0112
 
 Size = tuple[int, int]  # width, height
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
-# Of corrupt EXIF and large images, for which there are rules here; they would name no file.
+# For corrupt EXIF and large images, which are handled here; the warnings would name no file.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 class BrokenImage(ValueError):
-    """The bytes are not a usable image; the message is a short reason to follow the file's name."""
+    """The bytes are not a usable image; the message is a short reason, to follow a file name."""
 
 
 def rules(data: Data) -> dict[str, Any]:
-    """Return what the pixels depend on beside the file, as JSON holds it.
+    """Return everything that the pixels depend on beside the file, for JSON.
 
     Raises:
         ConfigError: if OpenCV is needed and missing.
@@ -89,7 +86,7 @@ def _may_use_opencv(data: Data) -> bool:
 
 
 def differing(known: Mapping[str, Any], here: Mapping[str, Any], where: str) -> str:
-    """Return which `rules` differ, and how; "" if none does.
+    """Return the differences between two `rules` as text; "" if there are none.
 
     >>> differing({"alpha": "white", "Pillow": "13"}, {"alpha": "drop", "Pillow": "13"}, "there")
     "alpha: 'white' there, 'drop' here"
@@ -105,12 +102,12 @@ def decode(content: bytes, data: Data) -> np.ndarray:
 
     Args:
         content: of the file.
-        data: whose `PIXELS` say how: height, width, channels, resize, decode, alpha, white.
+        data: with the fields `PIXELS`: height, width, channels, resize, decode, alpha, white.
 
     Raises:
-        BrokenImage: if it is empty, of another format, truncated, of several pages, larger than
-            Pillow allows (179 million pixels), or (with "exact") of another size. Flipped bits in
-            the pixels of a JPEG go unnoticed, since the format has no checksum.
+        BrokenImage: if it is empty, truncated, in another format, has several pages, is larger than
+            Pillow allows (179 million pixels), or (with "exact") has another size. Flipped bits in
+            a JPEG may go unnoticed, since the format has no checksum.
 
     >>> file = io.BytesIO()
     >>> Image.new("RGBA", (40, 30), (255, 0, 0, 128)).save(file, "PNG")
@@ -124,7 +121,7 @@ def decode(content: bytes, data: Data) -> np.ndarray:
         raise
     except UnidentifiedImageError as error:
         raise BrokenImage(
-            f"it is none of {', '.join(FORMATS)} by its first bytes, or its header is corrupt"
+            f"its first bytes are none of {', '.join(FORMATS)}, or its header is corrupt"
         ) from error
     except Exception as error:  # Pillow raises a dozen kinds for corrupt bytes
         raise BrokenImage(f"it cannot be decoded: {error or type(error).__name__}") from error
@@ -137,11 +134,11 @@ def decode(content: bytes, data: Data) -> np.ndarray:
 
 
 def _upright(content: bytes, data: Data) -> np.ndarray:
-    """Return the image in its new size, as a viewer shows it: (h, w) of grey, or (h, w, 3)."""
+    """Return the resized image with its orientation applied: grey (h, w) or (h, w, 3)."""
     image = _opened(content)
     try:
         orientation = image.getexif().get(ORIENTATION)
-    except Exception:  # of corrupt EXIF; viewers show such images upright
+    except Exception:  # corrupt EXIF; viewers show such images upright
         orientation = 1
     sideways = orientation in (5, 6, 7, 8)
     wanted = (data.height, data.width) if sideways else (data.width, data.height)
@@ -160,14 +157,14 @@ def _upright(content: bytes, data: Data) -> np.ndarray:
 
 
 def _opened(content: bytes) -> Image.Image:
-    """Return an image; of a JPEG the header alone, since it may be decoded at a smaller size."""
+    """Return an image; a JPEG is not decoded yet, since that may be at a smaller size."""
     if not content:
         raise BrokenImage("it is empty")
     head = content[:60].strip()
     if head[:1] in (b"<", b"{") or (head.isascii() and head.decode("ascii").isprintable()):
         raise BrokenImage(f"it is text, not an image: {head.decode('utf-8', 'replace')!r}")
     image: Image.Image = Image.open(io.BytesIO(content), formats=FORMATS)
-    if image.format in ("JPEG", "MPO"):  # phones write a second picture behind the first
+    if image.format in ("JPEG", "MPO"):  # phones write a second picture after the first
         return image
     if (frames := getattr(image, "n_frames", 1)) > 1:
         raise BrokenImage(f"it has {frames} pages or frames; expected one")
@@ -176,7 +173,7 @@ def _opened(content: bytes) -> Image.Image:
 
 
 def _by_pillow(image: Image.Image, data: Data, part: int, box: Box, size: Size) -> Image.Image:
-    """Return the box of an image in another size. A JPEG is decoded at 1/`part` of its size."""
+    """Return the resized box of an image. A JPEG is decoded at 1/`part` of its size."""
     if image.draft(None, (image.width // part, image.height // part)):
         box = box[0] / part, box[1] / part, box[2] / part, box[3] / part
     image = image if data.alpha == "drop" else laid_on(image, data.alpha)
@@ -187,33 +184,33 @@ def _by_pillow(image: Image.Image, data: Data, part: int, box: Box, size: Size) 
 
 
 def _by_opencv(content: bytes, part: int, box: Box, size: Size) -> np.ndarray | None:
-    """Return the box of a colour JPEG in another size, in half of Pillow's time. None where Pillow
-    has to do it, which also says what is wrong with a file.
+    """Return the resized box of a colour JPEG, in half of Pillow's time; None if it is left to
+    Pillow, which also reports errors in a file.
     """
     import cv2
 
     left, top, right, bottom = (edge / part for edge in box)
     width, height = right - left, bottom - top
     across, down = size[0] / width, size[1] / height
-    # OpenCV would fill up a file that is truncated.
+    # OpenCV would pad a truncated file.
     if min(across, down) < LEAST_SCALE or not content.endswith(b"\xff\xd9"):
         return None
     flags = getattr(cv2, f"IMREAD_REDUCED_COLOR_{part}") | cv2.IMREAD_IGNORE_ORIENTATION
     whole = cv2.imdecode(np.frombuffer(content, np.uint8), flags)
     if whole is None:
         return None
-    # The last row or column may hold a part of one alone. Given the scale, and not the size, OpenCV
-    # moves nothing for it.
+    # The last row or column may be a partial one. Given the scale instead of the size, OpenCV does
+    # not shift the others for it.
     boxed = whole[round(top) :, round(left) :][: math.ceil(height), : math.ceil(width)]
     resized = cv2.resize(boxed, None, fx=across, fy=down)[: size[1], : size[0]]
     return np.asarray(cv2.cvtColor(resized, cv2.COLOR_BGR2RGB))
 
 
 def laid_on(image: Image.Image, colour: str) -> Image.Image:
-    """Return an image over a colour, mode RGB, where it is transparent; else the image itself.
+    """Return an image with transparency on a background, mode RGB, and any other image unchanged.
 
     Args:
-        image: of any mode; its palette or a colour of it may be transparent.
+        image: of any mode; the transparency may be in a channel, the palette or a colour.
         colour: "white" or "black".
 
     >>> drawn = Image.new("RGBA", (2, 1), (0, 0, 0, 0))  # black, and fully transparent
@@ -228,14 +225,14 @@ def laid_on(image: Image.Image, colour: str) -> Image.Image:
 
 
 def eight_bits(image: Image.Image, white: float | None = None) -> Image.Image:
-    """Return an image of any mode as grey or colour of 8 bits a channel, modes L or RGB.
+    """Return an image of any mode with 8 bits per channel, mode L or RGB.
 
     Args:
         image: of any mode.
         white: as in `Data`.
 
     Raises:
-        BrokenImage: if nothing says which value is white.
+        BrokenImage: if the white level is unknown.
         ValueError: if Pillow does not convert this mode.
 
     >>> deep = Image.fromarray(np.array([[0, 128, 129, 4095, 65535]], np.uint16))
@@ -250,8 +247,8 @@ def eight_bits(image: Image.Image, white: float | None = None) -> Image.Image:
         deep = image.mode != "F" and low >= 0 and high <= 65535
         if not (deep or white) or not np.isfinite(high - low):
             raise BrokenImage(
-                f"its values, {'floats' if image.mode == 'F' else 'whole numbers'} from {low:g} to "
-                f"{high:g}, are not those of 16 bits; set data.white to the value that is white"
+                f"its values, {'floats' if image.mode == 'F' else 'integers'} from {low:g} to "
+                f"{high:g}, are not 16-bit integers; set data.white to the value that is white"
             )
         levels = np.clip(values * 255 / (white or 65535), 0, 255)
         return Image.fromarray(np.floor(levels + 0.5).astype(np.uint8))
@@ -262,7 +259,7 @@ def eight_bits(image: Image.Image, white: float | None = None) -> Image.Image:
 
 
 def _geometry(size: Size, wanted: Size, resize: str) -> tuple[Size, Box]:
-    """Return the (width, height) to resize to, and the box of the image that is resized.
+    """Return the new (width, height), and the box of the image to resize.
 
     >>> _geometry((400, 300), (100, 100), "crop"), _geometry((400, 300), (100, 100), "pad")
     (((100, 100), (50.0, 0.0, 350.0, 300.0)), ((100, 75), (0, 0, 400, 300)))
@@ -271,7 +268,7 @@ def _geometry(size: Size, wanted: Size, resize: str) -> tuple[Size, Box]:
     if resize == "exact" and size != wanted:
         raise BrokenImage(
             f"it has {width}x{height} pixels (width x height), not {across}x{down};"
-            " resize='stretch', 'crop' or 'pad' would change that"
+            " use resize='stretch', 'crop' or 'pad'"
         )
     if resize == "crop":
         scale = max(across / width, down / height)

@@ -1,6 +1,4 @@
-"""Which image file, or part of a TFRecord file, belongs to an id or a label; which are
-missing or broken.
-"""
+"""The image file, or part of a TFRecord file, of each id or label, and missing or broken images."""
 
 import os
 from collections import Counter
@@ -15,23 +13,23 @@ from pipeline.data import table_features, tfrecords
 from pipeline.data.image_arrays import FIX, MISSING, Show, Source
 from pipeline.errors import DataError, reading
 
-RERUN = "KAGGLE_IS_COMPETITION_RERUN"  # set by Kaggle where nobody is there to fix anything
-DEPTH = 6  # levels of folders that are read: links may lead in a circle
-MOST_SKIPPED = 0.01  # share of the training images; FEW of a small set, up to MOST_BROKEN of it
+RERUN = "KAGGLE_IS_COMPETITION_RERUN"  # set by Kaggle in the scored rerun
+DEPTH = 6  # levels of folders to search, since links may be cyclic
+MOST_SKIPPED = 0.01  # share of the training images; FEW in a small set, up to MOST_BROKEN of it
 FEW = 3
 MOST_BROKEN = 0.1  # share of the test images
 Places = str | tuple[str, ...]
 
 
 def find(folder: Path, ids: Sequence[str], data: Data, *, test: bool = False) -> list[Source]:
-    """Return where each id's image is, a file or a part of a TFRecord file; `MISSING` for a few.
+    """Return the source of each id's image, a file or a part of a TFRecord file, or `MISSING`.
 
     Args:
-        test: look where the test set is.
+        test: search the test set.
 
     Raises:
-        DataError: if more than `most_skipped` ids have no image; of the test set more than one in
-            ten, in the scored rerun all.
+        DataError: if more than `most_skipped` ids have no image; in the test set more than one in
+            ten, or in the scored rerun all.
     """
     places: Places = data.test_images if test else data.train_images
     known: Mapping[str, Source]
@@ -51,23 +49,23 @@ def find(folder: Path, ids: Sequence[str], data: Data, *, test: bool = False) ->
         endings = other_endings(missing, folders)
         raise DataError(
             f"{len(missing)} of {len(ids)} images are missing in {', '.join(map(str, folders))}, "
-            f"for example of {', '.join(map(repr, missing[:3]))}; {endings.total():,} of these ids "
+            f"for example {', '.join(map(repr, missing[:3]))}; {endings.total():,} of these ids "
             f"have a file with another ending ({', '.join(endings)}).\nExpected an image for every "
             "row. Set train_images and test_images, or test_records and id_column, in the config; "
-            'set data.suffix="*" to read images with any ending; convert other files, or read them '
-            "by a reader of your own. Else complete the download."
+            'set data.suffix="*" to read images with any ending; convert other files, or write a '
+            "custom reader. Or complete the download."
         )
     return [known.get(name, MISSING) for name in ids]
 
 
 def paths_by_id(folder: Path, places: Places, ids: Collection[str], data: Data) -> dict[str, str]:
-    """Return the path of each image file by the id that it would have: the first of several.
+    """Return the path of each image file by its id; the first place that has it counts.
 
-    An id may name folders: `cats/1` is in the folder `cats` of a place. A place without images of
-    its own is searched in all folders below it.
+    An id may contain folders: `cats/1` is in the folder `cats` of a place. A place that directly
+    contains no images is searched with all its subfolders.
 
     Raises:
-        DataError: if two folders below a place have a file of one of these ids.
+        DataError: if two folders of a place have a file for one of these ids.
     """
     endings, wanted = ENDINGS if data.suffix == "*" else (data.suffix,), set(ids)
     known: dict[str, str] = {}
@@ -81,22 +79,21 @@ def paths_by_id(folder: Path, places: Places, ids: Collection[str], data: Data) 
             first = found.setdefault(stem, path)
             if os.path.dirname(first) != os.path.dirname(path) and stem in wanted:  # noqa: PTH120
                 raise DataError(
-                    f"{first} and {path} both have an image of the id {stem!r}; expected it "
-                    f"in one folder below {folder / place}.\nSet train_images and test_images in "
-                    "the config to the folders to read, or remove the copies."
+                    f"{first} and {path} both are images of the id {stem!r}; expected one in "
+                    f"{folder / place}.\nSet train_images and test_images in the config to the "
+                    "folders to read, or remove the copies."
                 )
         known = found | known
     return known
 
 
 def names(folder: Path, data: Data) -> list[str]:
-    """Return the id that each image of the test set has by its file's name, sorted.
+    """Return the sorted ids of the test images, from their file names.
 
-    A place without images of its own is searched in all folders below it, which an id then names
-    ("cats/1").
+    If a place directly contains no images, ids are paths in its subfolders ("cats/1").
 
     Raises:
-        DataError: if there is none.
+        DataError: if there are no images.
     """
     found = set[str]()
     for place in as_tuple(data.test_images):
@@ -106,7 +103,7 @@ def names(folder: Path, data: Data) -> list[str]:
     if not found:
         where = ", ".join(str(folder / place) for place in as_tuple(data.test_images))
         raise DataError(
-            f"{where} holds no image whose name ends in {data.suffix!r}; expected the test set,"
+            f"{where} has no image whose name ends in {data.suffix!r}; expected the test set,"
             " since data.sample_submission is None.\nSet test_images and suffix in the config, or"
             " complete the download."
         )
@@ -116,24 +113,22 @@ def names(folder: Path, data: Data) -> list[str]:
 def class_folders(
     folder: Path, data: Data, show: Show | None = None
 ) -> tuple[list[str], pd.DataFrame]:
-    """Return the path of each image below `data.train_images`, and its row of ids and labels.
+    """Return the path of each image below `data.train_images`, and a table of ids and labels.
 
-    The label is the first folder below `train_images` (train/cats/1.jpg). The id is the path below
-    `folder`, ending included, so no two images have the same one. Images beside the folders of
-    labels have no label and are not read. Files with other endings than those of images are not
-    read either.
+    The label is the first folder below `train_images` (train/cats/1.jpg), and the id is the path
+    below `folder`. Images outside the label folders, and other files, are ignored.
 
     Args:
         folder: of the competition.
-        data: with `train_images`, and the names of the two columns.
-        show: takes a line that counts what is not read, if there is any.
+        data: with `train_images`, `id_column` and `label_column`.
+        show: receives the number of ignored files, if there are any.
 
     Returns:
-        n paths, and a table of texts with the columns `id_column` and `label_column`, in the order
-        of the paths.
+        n paths, and a table of texts with the columns `id_column` and `label_column`, in the same
+        order.
 
     Raises:
-        DataError: if a folder cannot be read, or holds no folder with images.
+        DataError: if a folder cannot be read, or contains no folder with images.
     """
     rows, skipped = list[tuple[str, str]](), list[str]()
     for place in as_tuple(data.train_images):
@@ -144,25 +139,27 @@ def class_folders(
             skipped += [f"{below}/{name}" for name in sorted({*names} - {*found})]
         if len(rows) == before:
             raise DataError(
-                f"{folder / place} holds no folder with images; expected a folder for each label, "
+                f"{folder / place} has no folder with images; expected a folder for each label, "
                 "as train/cats/1.jpg, since data.train_csv is None.\n"
                 "Set data.train_images or data.train_csv in the config, or complete the download."
             )
     if skipped and show:
-        show(f"Not read: {len(skipped):,} files, no images in a label's folder, as {skipped[0]}")
+        show(
+            f"Not read: {len(skipped):,} files that are no images in label folders, as {skipped[0]}"
+        )
     table = pd.DataFrame(rows, columns=[data.id_column, *data.labels], dtype=object)
     return [os.path.join(folder, path) for path, _ in rows], table  # noqa: PTH118
 
 
 def images(names: Iterable[str]) -> list[str]:
-    """Return the names of image files among these."""
+    """Return those names that are names of image files."""
     return [name for name in names if name.lower().endswith(ENDINGS)]
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yield each folder's path below `folder`, "." for itself, and the names of its files, sorted.
+    """Yield each folder's path below `folder`, which is ".", and the names of its files, sorted.
 
-    Hidden files and folders, and folders of archivers such as __MACOSX, are skipped.
+    Hidden files and folders, and those of archivers such as __MACOSX, are skipped.
 
     Raises:
         DataError: if a folder cannot be read.
@@ -180,7 +177,7 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
 
 
 def most_skipped(count: int) -> float:
-    """Return how many of this many training images may be missing or broken.
+    """Return how many of `count` training images may be missing or broken.
 
     >>> [most_skipped(count) for count in (10, 100, 1000)]
     [1.0, 3, 10.0]
@@ -189,30 +186,31 @@ def most_skipped(count: int) -> float:
 
 
 def describe_broken(broken: Mapping[str, str], total: int, data: Data) -> str:
-    """Return the message that names images that cannot be used, by id."""
+    """Return the message about images that cannot be used."""
     listed = "; ".join(f"{name!r}: {reason}" for name, reason in list(broken.items())[:5])
     return (
         f"{len(broken)} of {total} images cannot be used: {listed}.\n"
         "Expected images that can be decoded to height x width x channels = "
-        f"{data.height}x{data.width}x{data.channels} (resize={data.resize!r}), or rows of as many "
-        "levels from 0 to 255. Replace the broken ones, or remove those of the training set. Else "
-        "correct height, width and resize (of a table: id_column and label_column) in the config."
+        f"{data.height}x{data.width}x{data.channels} (resize={data.resize!r}), or rows with that "
+        "many integers from 0 to 255. Replace the broken ones, or remove them from the training "
+        "set. Or correct height, width and resize (for a table: id_column and label_column) in the "
+        "config."
     )
 
 
 def other_endings(ids: Sequence[str], folders: Sequence[Path]) -> Counter[str]:
-    """Return with which endings the files of ids lie in folders."""
+    """Count the endings of the files of these ids in folders."""
     names = (name for folder in reversed(folders) for name, _ in _files(folder, ids))
     endings = dict(map(os.path.splitext, names))
     return Counter(endings[name] for name in ids if name in endings)
 
 
 def _files(place: Path, ids: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield name and path of each file in a place. Where it has no images of its own, those of all
-    folders below; else these may be other ones, as masks are.
+    """Yield name and path of each file in a place, and if it directly contains no images, in its
+    subfolders. Else these may contain different images, such as masks.
 
     Args:
-        ids: if they name folders, names are paths below the place, and all folders are looked into.
+        ids: if they contain folders, names are paths below the place, with all subfolders.
     """
     deep = any("/" in name for name in ids)
     for inside, names in walk(place) if place.is_dir() else ():

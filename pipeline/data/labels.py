@@ -1,17 +1,17 @@
-"""What is predicted: labels as arrays, the loss, and the meaning of a model's outputs.
+"""The target: labels as arrays, the usual losses, and the meaning of a model's outputs.
 
-`Config.target` names one of five kinds:
+`Config.target` is one of five kinds:
 
     classes     one of several labels; softmax and cross-entropy
-    ordinal     one of several labels in rising order (numbers); an output for each "more than this
-                one", so that a miss by two costs more than a miss by one (cumulative logits; Cheng
-                et al. 2008, arXiv:0704.1028)
-    multilabel  any of several labels: a column of 0 and 1 for each, or one column of labels with
-                `data.label_separator` between them; a sigmoid each
-    regression  one number or several, learned in standard deviations from the mean; their log1p
-                for the metric rmsle
-    custom      labels of any shape, as `data.custom_labels` says, with a loss, a metric and a
-                submission of the config's own; an output is what the model gives
+    ordinal     one of several labels in increasing order (numbers); an output for each "more than
+                this one", so that an error of two costs more than one (cumulative logits; Cheng et
+                al. 2008, arXiv:0704.1028)
+    multilabel  any of several labels: a column of 0 and 1 for each, or one column of labels
+                separated by `data.label_separator`; a sigmoid each
+    regression  one or more numbers, learned in standard deviations from the mean; their log1p for
+                the metric rmsle
+    custom      labels of any shape (`data.custom_labels`), with a custom loss, metric and
+                submission
 """
 
 from collections.abc import Callable, Sequence
@@ -27,27 +27,27 @@ from pipeline.config import Config
 from pipeline.data.csv_files import as_numbers, check_column
 from pipeline.errors import DataError
 
-# What is shown for each epoch beside the loss. The error is in standard deviations of the target.
+# The number shown for each epoch beside the loss; the error is in the target's standard deviations.
 FIGURE = dict.fromkeys(("classes", "ordinal", "multilabel"), "accuracy")
 FIGURE |= {"regression": "absolute_error", "custom": "mean_output"}
-MOST = 1e30  # of a number to predict: its square, and what a model makes of it, stay finite
+MOST = 1e30  # of a number to predict, so that its square stays finite
 FIX = "Correct the table, or label_column in the config."
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the labels of a competition mean.
+    """The meaning of a competition's labels.
 
     Attributes:
         kind: "classes", "ordinal", "multilabel", "regression" or "custom".
-        names: of the classes (sorted; "ordinal" by value), or of the label columns; "custom" has
-            none.
+        names: of the classes (sorted; "ordinal" by value), or of the label columns; () for
+            "custom".
         center: mean of each column of a regression, after `log`.
         spread: its standard deviation.
         log: whether log1p is learned.
         separator: between several labels in one text.
-        lowest, highest: of each column of a regression, in the labels' own units: predictions are
-            limited to this range; () if they are not.
+        lowest, highest: the range that predictions of a regression are clipped to, per column, in
+            the labels' units; () for no clipping.
     """
 
     kind: str
@@ -61,18 +61,18 @@ class Target:
 
     @staticmethod
     def from_json(value: Any) -> "Target":
-        """Return the target of its fields, as `asdict` and JSON give them."""
+        """Return a target from the JSON of its `asdict`."""
         lists = {name: tuple(each) for name, each in value.items() if isinstance(each, list)}
         return Target(**{**value, **lists})
 
     def limited(self, labels: np.ndarray) -> "Target":
-        """Return this target of a regression with predictions limited to the range of `labels`.
+        """Return this regression target with predictions clipped to the range of `labels`.
 
-        A network is linear far from its training rows, and behind a logarithm that is exponential:
-        one wrong input would decide a whole score.
+        A network extrapolates linearly, and with `log` exponentially: one wrong input could decide
+        the whole score.
 
         Args:
-            labels: of the rows that are trained on, as `read` returns them, (n, k).
+            labels: of the training rows, from `read`, (n, k).
         """
         truth = self.truth(np.stack([labels.min(axis=0), labels.max(axis=0)]))
         lowest, highest = (tuple(map(float, ends)) for ends in truth)
@@ -84,13 +84,13 @@ class Target:
         return self.kind in ("classes", "ordinal")
 
     def predictions(self, logits: np.ndarray) -> np.ndarray:
-        """Return what the outputs of a model mean, float32 (n, k).
+        """Return the predictions that a model's outputs stand for, float32 (n, k).
 
-        These are probabilities of the names, or numbers in the labels' own units; of "custom" the
+        These are probabilities of the names, or numbers in the labels' units; for "custom" the
         outputs themselves, (n, …).
 
         Args:
-            logits: float (n, outputs), as `Config.outputs` says.
+            logits: float (n, `Config.outputs`).
         """
         values = np.asarray(logits, np.float32)
         if self.kind == "custom":
@@ -100,8 +100,8 @@ class Target:
         if self.kind == "multilabel":
             return np.asarray(special.expit(values))
         if self.kind == "ordinal":
-            # "More than b" is never more probable than "more than a < b". Outputs that contradict
-            # this count as equal.
+            # "More than b" is never more probable than "more than a < b": contradicting outputs
+            # are clipped.
             likely = special.expit(values)
             padded = np.pad(likely, ((0, 0), (1, 1)), constant_values=((0, 0), (1, 0)))
             beyond = np.minimum.accumulate(padded, axis=1)
@@ -109,24 +109,23 @@ class Target:
         numbers = values * np.array(self.spread, np.float32) + np.array(self.center, np.float32)
         if self.lowest:
             ends = (self._with_log(np.array(each)) for each in (self.lowest, self.highest))
-            # What is not finite is no prediction: it stays, and is refused or replaced.
+            # Values that are not finite stay, and are refused or replaced later.
             numbers = np.where(np.isfinite(numbers), numbers.clip(*ends), numbers)
         return np.asarray(self._without_log(numbers), np.float32)
 
     def mean(
         self, predictions: Sequence[np.ndarray], weights: Sequence[float] | None = None
     ) -> np.ndarray:
-        """Return the mean of predictions for the same rows: over folds, views, or members of an
-        ensemble.
+        """Return the mean of predictions for the same rows, over folds, views, or ensemble members.
 
-        Where the logarithm of a number is learned and scored, logarithms are averaged.
+        With `log`, logarithms are averaged.
 
         Args:
-            predictions: float arrays of one shape, (n, …), as `predictions` returns them.
-            weights: as many, which are divided by their sum; None: equal ones.
+            predictions: float arrays of one shape, (n, …), from `predictions`.
+            weights: one per array, which are divided by their sum; None: equal.
 
         Returns:
-            float32 (n, …); of one array its own values.
+            float32 (n, …).
 
         >>> two = np.array([[0.0, 1.0]]), np.array([[1.0, 0.0]])
         >>> Target("classes", ("a", "b")).mean(two, [3, 1]).tolist()
@@ -144,10 +143,8 @@ class Target:
         return np.asarray(self._without_log(total / sum(weights)), np.float32)
 
     def truth(self, labels: np.ndarray) -> np.ndarray:
-        """Return labels as a metric takes them.
-
-        These are int32 (n,), 0 and 1 as float32 (n, k), or numbers in their own units, float64
-        (n, k); of "custom" the labels themselves.
+        """Return labels for a metric: int32 (n,), 0 and 1 as float32 (n, k), or numbers in their
+        units, float64 (n, k); for "custom" the labels themselves.
         """
         if self.kind != "regression":
             return labels
@@ -158,14 +155,12 @@ class Target:
         return np.log1p(numbers) if self.log else numbers
 
     def _without_log(self, numbers: np.ndarray) -> np.ndarray:
-        # Labels of 0 or more: the metric would refuse a rounding below 0.
+        # Rounding may lead below 0, which the metric would refuse.
         return np.maximum(np.expm1(numbers), 0) if self.log else numbers
 
     def strata(self, labels: np.ndarray) -> np.ndarray:
-        """Return what a split keeps in proportion, int (n,).
-
-        This is the label, the rarest of several labels, or the tenth that a number lies in; of
-        "custom" nothing.
+        """Return the strata of a split, int (n,): the label, the rarest of several labels, or the
+        decile of a number; a single one for "custom".
         """
         if self.kind == "custom":
             return np.zeros(len(labels), int)
@@ -178,9 +173,8 @@ class Target:
         return np.searchsorted(edges, labels[:, 0])
 
     def losses(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-        """Return how wrong each row is, float64 (n,).
-
-        This is minus the log of the true label's probability, or the error in standard deviations.
+        """Return the error of each row, float64 (n,): the negative log of the true label's
+        probability, or the absolute error in standard deviations.
         """
         likely = predictions.astype(np.float64).clip(1e-12, 1 - 1e-12)
         if self.single:
@@ -190,15 +184,13 @@ class Target:
         return np.asarray(np.abs(self.learned(predictions) - labels).mean(axis=1))
 
     def learned(self, predictions: np.ndarray) -> np.ndarray:
-        """Return predictions of a regression as the labels are learned, float64 (n, k): in standard
-        deviations from the mean.
-        """
+        """Return a regression's predictions as learned: standardized, float64 (n, k)."""
         numbers = self._with_log(predictions.astype(np.float64))
         return np.asarray((numbers - np.array(self.center)) / np.array(self.spread))
 
     def best(self, predictions: np.ndarray) -> list[str]:
-        """Return each row's likeliest class, labels above 1/2, or numbers, as one text; of "custom"
-        the mean of its numbers.
+        """Return one text per row: the most probable class, the labels above 1/2, or the numbers;
+        for "custom" their mean.
         """
         if self.kind == "custom":
             return [f"{row.mean():.7g}" for row in predictions]
@@ -211,7 +203,7 @@ class Target:
 
 
 def parts(text: str, separator: str) -> list[str]:
-    """Return the labels in a text; spaces around them do not count.
+    """Return the labels in a text, without surrounding spaces.
 
     >>> parts("big cat| dog", "|"), parts(" cat  dog", " "), parts("", "|")
     (['big cat', 'dog'], ['cat', 'dog'], [])
@@ -228,11 +220,11 @@ def labels_of(target: Target, labels: np.ndarray, rows: Sequence[int] | np.ndarr
 
 
 def losses(kind: str, labels: Any, logits: Any) -> Any:
-    """Return the loss of each row, float32 (n,), by Keras' operations.
+    """Return the usual loss of each row, float32 (n,), with Keras operations.
 
     Args:
-        kind: of the target, but for "custom", whose loss is the config's own.
-        labels: as `read` returns them.
+        kind: of the target, except "custom".
+        labels: from `read`.
         logits: float32 (n, outputs).
     """
     import keras
@@ -248,20 +240,17 @@ def losses(kind: str, labels: Any, logits: Any) -> Any:
 
 
 def binary(labels: Any, logits: Any) -> Any:
-    """Return the cross-entropy of each label, float32 (n, k), of labels from 0 to 1."""
+    """Return the cross-entropy of each label from 0 to 1, float32 (n, k)."""
     import keras
 
-    # This form overflows for no logits.
+    # This form never overflows.
     each = keras.ops.relu(logits) - logits * labels
     each += keras.ops.log1p(keras.ops.exp(-keras.ops.abs(logits)))
     return each
 
 
 def figure(kind: str, labels: Any, logits: Any) -> Any:
-    """Return what `FIGURE` names for each row, float32 (n,), by Keras' operations.
-
-    The arguments are those of `losses`.
-    """
+    """Return the number in `FIGURE` for each row, float32 (n,); arguments as for `losses`."""
     import keras
 
     if kind == "classes":
@@ -282,14 +271,14 @@ def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.nd
 
     Args:
         table: of texts.
-        path: where the table came from, for messages.
+        path: of the table, for messages.
 
     Returns:
-        The labels are int32 (n,) for classes, float32 (n, k) for the others, and standardized for a
-        regression.
+        The target, and labels: int32 (n,) for classes and ordinal, else float32 (n, k),
+        standardized for a regression.
 
     Raises:
-        DataError: if the labels are not as many as the config says, or not of its kind.
+        DataError: if the labels do not agree with the config.
     """
     kind, columns = config.target, table[list(config.data.labels)]
     if kind == "regression":
@@ -303,7 +292,7 @@ def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.nd
         names = sorted(set().union(*rows))
         labels = np.array([[name in row for name in names] for row in rows], np.float32)
     else:
-        check_column(path, texts, texts == "", "a label in each", FIX)
+        check_column(path, texts, texts == "", "a label in each row", FIX)
         if kind == "ordinal":
             _numbers(columns, path, np.isfinite, "numbers with target='ordinal'")
         names = sorted(set(texts), key=float if kind == "ordinal" else str)
@@ -337,7 +326,7 @@ def _standardized(columns: pd.DataFrame, config: Config, path: Path) -> tuple[Ta
 def _numbers(
     columns: pd.DataFrame, path: Path, allowed: Callable[[pd.Series], pd.Series], expected: str
 ) -> np.ndarray:
-    """Return columns of texts as float64 (n, k), or refuse a number that is not allowed."""
+    """Return columns of texts as float64 (n, k); raises `DataError` if one is not allowed."""
     numbers = columns.apply(as_numbers)
     for name in columns:
         check_column(path, columns[name], ~allowed(numbers[name]), expected, FIX)

@@ -1,8 +1,7 @@
-"""Preparation: the training images, decoded in a session that needs no accelerator.
+"""Preparation: decoding the training images in a session without an accelerator.
 
-They are kept in shards, each whole or not there. A session that ends early leaves those that are
-done, and the next one takes them. A training that has this output among its inputs decodes nothing
-else (`pipeline.data.image_arrays.read`).
+Decoded images are saved in shards. A session that ends early leaves complete ones, and the next one
+continues. A training that mounts the output uses them (`pipeline.data.image_arrays.read`).
 """
 
 import json
@@ -19,10 +18,8 @@ from pipeline.errors import ConfigError
 from pipeline.runtime.mounts import PREPARED
 from pipeline.train.session import Session
 
-# Kaggle keeps 20 GB of a session, of which some is left to the notebook; and 500 files, which
-# shards never are.
-MOST_BYTES = 19.5e9
-HOURS = 12.0  # of a session on its CPU
+MOST_BYTES = 19.5e9  # of the 20 GB that Kaggle keeps of a session
+HOURS = 12.0  # of a CPU session
 
 
 def prepare(
@@ -36,14 +33,14 @@ def prepare(
     """Decode the training images into `output`; return "complete", or "partial" if time was short.
 
     Args:
-        config: the run that will train on them.
+        config: of the training.
         folder: the competition, as Kaggle mounts it.
-        output: gets the marker `mounts.PREPARED` and the shards; those that are there stay.
+        output: receives the marker `mounts.PREPARED` and the shards; existing ones stay.
         earlier: folders with shards of earlier sessions, which are copied.
-        show: takes each line of text, and a line of JSON for each shard.
+        show: receives each line of text, and a line of JSON for each shard.
 
     Raises:
-        ConfigError: if nothing has to be decoded, or Kaggle would not keep all of it.
+        ConfigError: if there is nothing to decode, or more than Kaggle keeps.
         DataError: if an image is missing or cannot be read.
         DiskError: if a shard cannot be written.
     """
@@ -54,7 +51,7 @@ def prepare(
         share = (MOST_BYTES / size) ** 0.5
         raise ConfigError(
             f"{len(sources):,} images of {data.height}x{data.width} are {size / 1e9:.1f} GB; "
-            f"expected {MOST_BYTES / 1e9:g} GB at most, since Kaggle keeps no more of a session.\n"
+            f"expected {MOST_BYTES / 1e9:g} GB at most, which Kaggle keeps of a session.\n"
             f"Set height={int(data.height * share)} and width={int(data.width * share)} in the "
             f"config {config.name}, or train without a preparation:\n"
             f"invoke push-train --config {config.name}"
@@ -66,7 +63,7 @@ def prepare(
     with Session(min(config.session_hours or HOURS, HOURS), output) as session:
         for number, (name, part) in enumerate(shards.items(), 1):
             if why := session.over(longest):
-                show(f"Stopped: {why}. {number - 1} of {len(shards)} shards are kept; to resume:")
+                show(f"Stopped: {why}. {number - 1} of {len(shards)} shards are saved; to resume:")
                 show(f"invoke push-prepare --config {config.name}")
                 return "partial"
             before = time.monotonic()
@@ -79,12 +76,12 @@ def prepare(
             line = {"step": number, "steps": len(shards), "eta_seconds": round(left, 1)}
             show(json.dumps({**line, "decoded": decoded}))
             session.progress()
-    show(f"Prepared {len(sources):,} images: {decoded:,} decoded here, the others were there")
+    show(f"Prepared {len(sources):,} images: {decoded:,} decoded here, the others before")
     return "complete"
 
 
 def require_images(config: Config) -> None:
-    """Raise `ConfigError` if a config has no images whose decoding takes time."""
+    """Raise `ConfigError` if a config has no images that are worth preparing."""
     if not config.data.decoding:
         raise ConfigError(
             f'{config.name} has nothing to prepare: kind="{config.data.kind}" and '

@@ -1,7 +1,7 @@
-"""Rows of large arrays: into batches, and into buffers that are used again, by every CPU.
+"""Gathering rows of large arrays into batches and reused buffers, on all CPU cores.
 
-A thread copies as fast as `numpy.copyto`, and holds no interpreter meanwhile. Memory that is used
-again is there: a new array takes more than as long to come as to be filled (docs/dev/findings.md).
+A thread copies as fast as `numpy.copyto`, and releases the GIL. Buffers are reused because
+allocating a new array takes longer than filling it (docs/dev/findings.md).
 """
 
 import os
@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-# Rows below that together are copied by one thread: to hand them over takes longer.
-PART = 1 << 20
+PART = 1 << 20  # bytes; fewer are not worth another thread
 AHEAD = 2  # blocks that are read while the caller has one
 
 Item = TypeVar("Item")
@@ -30,14 +29,14 @@ def take(inputs: np.ndarray, rows: np.ndarray, into: np.ndarray) -> None:
     [[9, 10, 11], [0, 1, 2]]
     """
     if inputs.flags.c_contiguous:
-        # Without a mode numpy would check all rows, and copy twice. They are in range.
+        # With mode="raise" numpy would copy twice.
         np.take(inputs, rows, axis=0, out=into, mode="clip")
     else:  # `take` would copy the whole array first
         into[...] = inputs[rows]
 
 
 def padded(inputs: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield (batch rows of the inputs, how many of them are real); zeros fill the last batch."""
+    """Yield (`batch` rows of the inputs, number of real ones); zeros fill the last batch."""
     for start in range(0, len(inputs), batch):
         part = inputs[start : start + batch]
         missing = np.zeros((batch - len(part), *inputs.shape[1:]), inputs.dtype)
@@ -45,10 +44,10 @@ def padded(inputs: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:
 
 
 class Gatherer(ThreadPoolExecutor):
-    """Threads that copy rows. It is a context, at whose end they end.
+    """A pool of threads that copy rows.
 
     Args:
-        inputs: (n, …), or an object that `begin`s itself (`image_arrays.FileImages`).
+        inputs: (n, …), or an object with its own `begin` (`image_arrays.FileImages`).
         threads: None: one per CPU.
     """
 
@@ -60,7 +59,7 @@ class Gatherer(ThreadPoolExecutor):
         self.shutdown(cancel_futures=True)
 
     def begin(self, rows: np.ndarray, into: np.ndarray) -> Sequence[Future[Any]]:
-        """Begin to copy rows, and return what to wait for."""
+        """Start copying rows, and return the futures."""
         if not isinstance(self.inputs, np.ndarray):
             begun: Sequence[Future[Any]] = self.inputs.begin(self, rows, into)
             return begun
@@ -75,7 +74,7 @@ class Gatherer(ThreadPoolExecutor):
 def ahead(
     begin: Callable[[Item], Started], items: Iterable[Item], count: int = AHEAD
 ) -> Iterator[Started]:
-    """Yield begin(item) of each item in order, after the next `count` items were begun, too."""
+    """Yield begin(item) for each item in order, after the next `count` items have begun."""
     begun: deque[Started] = deque()
     for item in items:
         begun.append(begin(item))
@@ -85,13 +84,11 @@ def ahead(
 
 
 def blocks(inputs: Any, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield (`batch` rows of the inputs, how many of them are real), in order. The next blocks are
-    read meanwhile, so that neither the devices nor the CPUs wait for the other.
-
-    The last row fills the last block, so that all have one shape.
+    """Yield (`batch` rows of the inputs, number of real ones), in order. The next blocks are read
+    in the background. Copies of the last row fill the last block.
 
     Args:
-        inputs: as `Gatherer` takes them.
+        inputs: as for `Gatherer`.
         rows: int64 (n,).
         batch: rows per block.
 

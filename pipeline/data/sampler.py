@@ -1,7 +1,7 @@
-"""Sampler: which rows an epoch has, where it does not have each once (`Config.sampler`).
+"""Sampler: the rows of each epoch, if not each row once (`Config.sampler`).
 
-An epoch's rows are a function of (seed, epoch), so a run that resumes gets the same ones. An epoch
-has as many rows as there are to train on, and so as many steps; some come twice, others not at all.
+An epoch's rows depend only on (seed, epoch), so a resumed run gets the same ones. Their number
+stays the same: some are repeated, and others left out.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Sampler = Callable[[int], np.ndarray]
 
 
 def of(config: Config, labels: np.ndarray) -> Sampler | None:
-    """Return what gives the rows of an epoch, by its number from 0: int64 (n,), places in the
+    """Return a function from an epoch, counted from 0, to its rows: int64 (n,), indices into the
     training rows; None: each row once.
 
     Args:
@@ -37,8 +37,8 @@ def of(config: Config, labels: np.ndarray) -> Sampler | None:
 
 
 def balanced(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return as many rows as there are, each label equally often, to within one row; rows of one
-    label come equally often, too.
+    """Return as many rows as there are labels, with each label equally often to within one row, and
+    each row of a label equally often, too.
 
     >>> rows = balanced(np.array([0, 0, 0, 0, 0, 1]), np.random.default_rng(0))
     >>> sorted(rows.tolist())[-3:], len(set(rows.tolist()))
@@ -56,7 +56,7 @@ def balanced(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def _rows(given: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-    """Return the rows that a custom function gives: themselves, or a weight for each."""
+    """Return the rows from the result of a custom function: rows, or a weight for each row."""
     least, most = given.min(initial=0), given.max(initial=0)
     if given.shape == (count,) and least >= 0:
         if given.dtype.kind in "iu" and most < count:

@@ -1,7 +1,7 @@
-"""The sample submission: which ids to predict, in which order, and which columns to write.
+"""The sample submission: the ids to predict, in order, and the columns to write.
 
-It is a file of the competition. Where there is none (`data.sample_submission=None`), it is made of
-the test set: of the ids of its table, else of the names of its images.
+It is a file of the competition. If there is none (`data.sample_submission=None`), it is made from
+the ids in the test table, or else from the names of the test images.
 """
 
 from collections.abc import Iterable
@@ -15,20 +15,20 @@ from pipeline.config.rules import as_tuple
 from pipeline.data import csv_files, image_files, table_features, tfrecords
 from pipeline.errors import DataError, PipelineError
 
-ADVICE = "Set data.sample_submission in the config; to None, if the competition has none."
-COUNTED = "id"  # the column that counts the rows of a test table without ids
-VALUE = "label"  # in each column of a made sample: it stands for any text
+ADVICE = "Set data.sample_submission in the config, to None if the competition has none."
+COUNTED = "id"  # the column with row numbers, for a test table without ids
+VALUE = "label"  # in each column of a made sample, for any text
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What a submission looks like.
+    """The format of a submission.
 
     Attributes:
-        path: of the file; of a made one, where the test set is.
-        table: texts (object), the ids in the first column.
-        separator: of the file's fields.
-        made: of what it was made, in words; "" for a file of the competition.
+        path: of the file; for a made sample, of the test set.
+        table: texts (object), with ids in the first column.
+        separator: of the fields.
+        made: how it was made, in words; "" for a file of the competition.
     """
 
     path: Path
@@ -37,34 +37,34 @@ class Sample:
     made: str = ""
 
     def __str__(self) -> str:
-        return f"the sample that was made of {self.path}" if self.made else str(self.path)
+        return f"the sample made from {self.path}" if self.made else str(self.path)
 
     @property
     def columns(self) -> list[str]:
-        """The columns beside the id."""
+        """The columns after the id."""
         return [str(name) for name in self.table.columns[1:]]
 
     def with_columns(self, names: Iterable[str]) -> "Sample":
-        """Return the sample with these columns beside the id, for any texts."""
+        """Return the sample with these columns after the id, for any texts."""
         return replace(self, table=self.table.iloc[:, :1].assign(**dict.fromkeys(names, VALUE)))
 
 
 def read(path: Path, kind: type[PipelineError] = DataError, advice: str = ADVICE) -> Sample:
-    """Return the sample in a file; the errors are those of `csv_files.read`."""
+    """Return the sample in a file; errors as for `csv_files.read`."""
     return Sample(path, csv_files.read(path, kind, advice), csv_files.separator(path))
 
 
 def ids(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Sample:
-    """Return the sample of a competition's folder with its column of ids alone.
+    """Return the sample of a competition's folder with only the column of ids.
 
     Raises:
         kind: if the file cannot be read.
         ConfigError: if it has no rows, or the test table lacks `data.id_column`.
-        DataError: if there is no test set to make one of.
+        DataError: if there is neither a sample nor a test set.
     """
     if data.sample_submission is not None:
         path = folder / data.sample_submission
-        # Ids are the first column, which may have another name than in the tables.
+        # Ids are in the first column, whatever its name.
         first = csv_files.header(path, kind, ADVICE)[0]
         return Sample(path, csv_files.read(path, kind, ADVICE, (), required=(first,)))
     path, column, why = _of_test_set(folder, data)
@@ -73,8 +73,8 @@ def ids(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Samp
 
 
 def of(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Sample:
-    """Return the sample of a competition's folder; a made one has the column of ids alone, since
-    the target decides on the others. The errors are those of `ids`.
+    """Return the sample of a competition's folder; a made one has only ids, since the other columns
+    depend on the target. Errors as for `ids`.
     """
     if data.sample_submission is None:
         return ids(folder, data)
@@ -82,33 +82,28 @@ def of(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Sampl
 
 
 def is_there(folder: Path, data: Data) -> bool:
-    """Return whether the file is there, or a test set to make a sample of: some come in the scored
-    rerun alone.
+    """Return whether the sample, or a test set to make one from, exists: in some competitions only
+    in the scored rerun.
     """
     if data.sample_submission is not None:
         return (folder / data.sample_submission).is_file()
-    where = {
-        **dict.fromkeys(("images", "custom"), data.test_images),
-        "arrays": data.test_array,
-        "tfrecords": data.test_records,
-    }
-    every = (data.test_csv, *as_tuple(where.get(data.kind, ())))
+    every = data.files("test") or (data.test_csv, *as_tuple(data.test_images))
     return any(any(folder.glob(each)) for each in every)
 
 
 def counts_rows(folder: Path, data: Data) -> bool:
-    """Return whether the ids of a made sample are row numbers: its test set has no ids."""
+    """Return whether the ids of a made sample are row numbers, since the test set has no ids."""
     if data.sample_submission is not None or data.kind in ("images", "tfrecords"):
         return False
     if not (table := folder / data.test_csv).is_file():
         return data.kind == "arrays"
     names = csv_files.header(table, DataError, table_features.ADVICE)
-    # A column of another name is one that somebody chose: it has to be there.
+    # A column with any other name was chosen by somebody, and has to exist.
     return data.id_column == COUNTED and COUNTED not in map(str.casefold, names)
 
 
 def _of_test_set(folder: Path, data: Data) -> tuple[Path, pd.Series, str]:
-    """Return where the test set is, its ids, and what these are, in words."""
+    """Return the test set's path, its ids, and a description of these."""
     key, table, advice = data.id_column, folder / data.test_csv, table_features.ADVICE
     if data.kind == "tfrecords":
         images, records = data.image_feature, data.test_records

@@ -1,15 +1,14 @@
-"""A table's numbers and categories as a model reads them, and images in columns or in one array.
+"""A table's numbers and categories as model inputs, and images in columns or in one array.
 
-A row becomes float32 (features,): each number, and each that dates become (`pipeline.data.dates`),
-in standard deviations from its mean, 0 where it is missing; a 1 for each missing number; and the
-place of each category in the list that training has seen, 0 for any other. Numbers, list and forms
-of dates travel in the artifact, so that inference cannot differ.
+A row becomes float32 (features,): each number, including those made of dates
+(`pipeline.data.dates`), in standard deviations from the mean, 0 if missing; a 1 for each missing
+number; and the index of each category among those seen in training, 0 for any other. The artifact
+contains this encoding, so that inference is the same.
 
-Numbers are limited first, to a range that a few wrong rows cannot move: the least and the greatest
-value of the table that are no farther from its 1st and 99th percentile than these from each other.
-So a typo becomes a value that the model has seen. A value that most rows have does not count for
-the percentiles, so a column of mostly zeros keeps its range. One typo far out would otherwise be
-the mean, the deviation and, behind a logarithm, the whole score.
+Numbers are first clipped to a range that a few wrong rows cannot change: the least and greatest
+value of the column that are no farther from its 1st and 99th percentile than these are from each
+other. So a typo becomes a value that the model has seen, and does not determine mean and deviation.
+Percentiles ignore a value that most rows have, so that a column of mostly zeros keeps its range.
 """
 
 import math
@@ -29,25 +28,26 @@ from pipeline.errors import DataError
 
 ADVICE = "Set data.train_csv and data.test_csv in the config."
 MOST = 1e150  # of a number, so that its square is finite
-FARTHEST = 10.0  # from 0, of an input. A value in one row of 10,000 is 100 deviations away, and
-# would weigh as much as that; its column is divided by more.
-TAIL = 0.01  # of the rows on each side, which do not decide the range
-WHOLE = re.compile(r"(-?\d+)\.0+")  # pandas writes whole numbers so in a column with gaps
+# Largest distance of an input from 0: a column with rare values, which would be many deviations
+# away, is divided by more.
+FARTHEST = 10.0
+TAIL = 0.01  # share of the rows on each side that do not determine the range
+WHOLE = re.compile(r"(-?\d+)\.0+")  # pandas' integers in a column with gaps
 
 
 def unique_ids(column: pd.Series, path: Path) -> tuple[str, ...]:
-    """Return the ids in a column of the table at `path`. Raises `DataError` for a repeated one."""
+    """Return the ids in a column of the table at `path`; raises `DataError` for duplicates."""
     check_column(path, column, column.duplicated(), "each id once", "Remove the repeated rows.")
     return tuple(column)
 
 
 class Scale(NamedTuple):
-    """How the numbers of a column become inputs; all are in the column's own units.
+    """The scaling of a numeric column, in the column's units.
 
     Attributes:
-        mean: of the known values, limited to the range.
+        mean: of the known values, clipped to the range.
         unit: their standard deviation, or more, so that no input is beyond `FARTHEST`.
-        low, high: the range that values are limited to.
+        low, high: the range that values are clipped to.
     """
 
     mean: float
@@ -58,12 +58,12 @@ class Scale(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoding:
-    """What training has seen in its table.
+    """The encoding of a table, from the training table.
 
     Attributes:
         numbers: the scale of each of `Data.number_names`.
         categories: the texts of each categorical column, the most frequent first.
-        dates: the form of each date column.
+        dates: the format of each date column.
     """
 
     numbers: dict[str, Scale]
@@ -77,8 +77,8 @@ class Encoding:
 
     @staticmethod
     def from_json(value: Any, data: Data) -> "Encoding":
-        """Return the encoding that `to_json` wrote, its columns in the order of `data`: JSON keeps
-        none. Raises `KeyError` where it lacks one.
+        """Return the encoding from `to_json`, with columns in the order of `data`, which the
+        manifest does not keep. Raises `KeyError` if one is missing.
         """
         return Encoding(
             {name: Scale(**value["numbers"][name]) for name in data.number_names},
@@ -91,7 +91,7 @@ def fit(table: pd.DataFrame, data: Data, path: Path) -> Encoding:
     """Return the encoding of a training table, whose numeric columns may be numbers or texts.
 
     Raises:
-        DataError: if a numeric column has a text that is not a number, or no number at all.
+        DataError: if a numeric column has a text that is not a number, or has no numbers.
     """
     numbers = {}
     for name in data.numeric_columns:
@@ -105,7 +105,7 @@ def fit(table: pd.DataFrame, data: Data, path: Path) -> Encoding:
     derived = data.number_names[len(numbers) :]
     for name, values in zip(derived, dates.numbers(table, forms, path), strict=True):
         known = values[np.isfinite(values)]
-        numbers[name] = scale_of(known if len(known) else np.zeros(1))  # two that never meet
+        numbers[name] = scale_of(known if len(known) else np.zeros(1))  # no row has both dates
     categories = {}
     for name in data.categorical_columns:
         counts = _texts(table[name]).value_counts().sort_index()
@@ -129,18 +129,18 @@ def scale_of(values: np.ndarray) -> Scale:
     """
     values = np.sort(values)
     least, most = float(values[0]), float(values[-1])
-    if least == most:  # the mean of equal numbers may be rounded
+    if least == most:  # rounding may change the mean of equal numbers
         return Scale(least, 1.0, least, most)
     median = values[len(values) // 2]
     others, ends = values[values != median], [median]
     if 2 * len(others) >= len(values):
         others, ends = values, []
-    # Towards the middle: of fewer than 100 rows the outermost one on each side does not count.
+    # Towards the middle: with fewer than 100 rows, the outermost one on each side is ignored.
     ends += [
         np.quantile(others, TAIL, method="higher"),
         np.quantile(others, 1 - TAIL, method="lower"),
     ]
-    width = (max(ends) - min(ends)) or most - least  # of two or three rows there is no middle
+    width = (max(ends) - min(ends)) or most - least  # two or three rows have no middle
     low = float(values[values >= min(ends) - width][0])
     high = float(values[values <= max(ends) + width][-1])
     limited = values.clip(low, high)
@@ -152,15 +152,14 @@ def scale_of(values: np.ndarray) -> Scale:
 def encode(
     table: pd.DataFrame, encoding: Encoding, path: Path, *, lenient: bool = False
 ) -> np.ndarray:
-    """Return what a model reads: float32 (n, 2 x numbers + categorical columns).
+    """Return the model's inputs: float32 (n, 2 x numbers + categorical columns).
 
     Args:
-        lenient: take a text that is not a number for a missing one, as in the scored rerun, where
-            nobody can fix it.
+        lenient: treat texts that are not numbers or dates as missing, for the scored rerun, where
+            nobody can fix them.
 
     Raises:
-        DataError: if a numeric column has a text that is not a number, or a date column one that
-            is no date of its form.
+        DataError: if a text in a numeric or date column is not a number or date.
     """
     numbers, categories = encoding.numbers, encoding.categories
     inputs = np.empty((len(table), 2 * len(numbers) + len(categories)), np.float32)
@@ -174,13 +173,13 @@ def encode(
         inputs[:, len(numbers) + column] = missing
     for column, (name, texts) in enumerate(categories.items(), start=2 * len(numbers)):
         places = pd.Index(texts, dtype=object).get_indexer(pd.Index(_texts(table[name])))
-        inputs[:, column] = places + 1  # -1 is none of them
+        inputs[:, column] = places + 1  # the place of an unknown category is -1
     return inputs
 
 
 def pixels(path: Path, data: Data, others: Collection[str]) -> tuple[np.ndarray, dict[int, str]]:
     """Return the images in the columns of a table: uint8 (n, height, width, channels); and the
-    reason for each row with other values than whole numbers from 0 to 255, which becomes zeros.
+    reason for each row whose values are not integers from 0 to 255, which becomes zeros.
 
     Args:
         others: columns that are not pixels, if they exist.
@@ -202,22 +201,22 @@ def pixels(path: Path, data: Data, others: Collection[str]) -> tuple[np.ndarray,
     for row in np.flatnonzero(wrong.any(axis=1)).tolist():
         place = int(wrong[row].argmax())
         text = str(table.iat[row, place])
-        broken[row] = f"{text!r} in {names[place]!r}, where pixels are whole numbers from 0 to 255"
+        broken[row] = f"{text!r} in {names[place]!r}, where pixels are integers from 0 to 255"
         values[row] = 0
     return values.astype(np.uint8).reshape(-1, *data.shape), broken
 
 
 def array(path: Path, data: Data, rows: int | None) -> np.ndarray:
-    """Return the images in a .npy file, or in a .npz file that holds one array.
+    """Return the images in a .npy file, or in a .npz file with one array.
 
     Args:
-        rows: how many images are expected; None: any number.
+        rows: the expected number of images; None: any number.
 
     Returns:
-        uint8 (n, height, width, channels), a memory map of a .npy file.
+        uint8 (n, height, width, channels), memory-mapped from a .npy file.
 
     Raises:
-        DataError: if the file is not an array, or not of these images.
+        DataError: if the file is not an array, or not of this shape and type.
     """
     wanted: tuple[int | None, ...] = (rows, *data.shape)
     try:
@@ -230,28 +229,28 @@ def array(path: Path, data: Data, rows: int | None) -> np.ndarray:
         if images.dtype == np.uint8 and images.shape == wanted:
             return np.asanyarray(images)
         found = f"{images.dtype} {images.shape}"
-    except Exception as error:  # of a foreign file numpy and zipfile raise a dozen kinds
+    except Exception as error:  # numpy and zipfile raise a dozen kinds for a foreign file
         found = f"no array: {type(error).__name__}: {str(error)[:200]}"
     raise DataError(
-        f"{path} holds {found}; expected uint8 {wanted} in one array, an image per row of the "
+        f"{path} contains {found}; expected uint8 {wanted} in one array, an image per row of the "
         "table.\nCorrect train_array, test_array, height, width and channels in the config, or "
-        "save it as uint8, from 0 to 255. Other numbers need data.kind='custom' and two readers "
+        "save it as uint8, from 0 to 255. Other types need data.kind='custom' and two readers "
         "(docs/custom-code.md)."
     )
 
 
 def _texts(column: pd.Series) -> pd.Series:
-    """Return categories as they are compared: no blanks around them, and "3" for "3.0"."""
+    """Return categories without surrounding spaces, and "3" for "3.0"."""
     clean = column.astype("category").map(lambda text: WHOLE.sub(r"\1", text.strip()))
     return clean.astype(object)
 
 
 def _numbers(column: pd.Series, path: Path, *, lenient: bool = False) -> np.ndarray:
-    """Return float64 (n,), NaN where the number is missing.
+    """Return float64 (n,), NaN for missing numbers.
 
     Args:
-        column: of numbers or of texts.
-        lenient: take a text that is no number for a missing one.
+        column: of numbers or texts.
+        lenient: treat texts that are not numbers as missing.
     """
     values = csv_files.as_numbers(column).to_numpy(np.float64)
     finite = np.isfinite(values)

@@ -1,10 +1,10 @@
-"""TFRecord files, as Kaggle's TPU competitions ship them: where each image lies, and its labels.
+"""TFRecord files, as in Kaggle's TPU competitions: the position of each image, and its labels.
 
-One pass reads each file from start to end, checks every checksum, and keeps only what is small. An
-image is then a `pipeline.data.image_arrays.Part` of its file, read in any order like a file.
+One pass reads each file, verifies every checksum, and keeps only the small features. An image is
+then a `pipeline.data.image_arrays.Part` of its file.
 
-TensorFlow is imported here only, and only for this kind of data. Its record reader and `Example` do
-not start its runtime, so no accelerator is taken from JAX.
+TensorFlow is imported only for this kind of data. Its record reader and `Example` do not start its
+runtime, so JAX keeps the accelerator.
 """
 
 import logging
@@ -20,19 +20,19 @@ from pipeline.errors import DataError
 from pipeline.runtime import mounts
 
 HEAD = 12  # bytes before a record: its length (8) and the checksum of that (4)
-TAIL = 4  # bytes behind it: its own checksum
+TAIL = 4  # bytes after a record: its own checksum
 
 
 def read(
     folder: Path, patterns: str | tuple[str, ...], image: str, features: Sequence[str]
 ) -> tuple[list[Part], pd.DataFrame]:
-    """Return where the image of each record lies, and a table with one row a record.
+    """Return the position of each record's image, and a table with one row per record.
 
     Args:
-        patterns: of files in `folder`, with * and ?. Files are in the order of their names.
+        patterns: of files in `folder`, with * and ?; each pattern's files are sorted by name.
         image: the feature with the bytes of an image file.
-        features: the columns of the table, as texts: bytes are UTF-8, and several values have
-            blanks between them.
+        features: the columns of the table, as texts: bytes are decoded as UTF-8, and several values
+            joined by spaces.
 
     Raises:
         DataError: if no file matches, a file is corrupt or compressed, or a record is not a
@@ -44,27 +44,27 @@ def read(
             where = f"{path}, record {number}"
             values = feature_values(record, where)
             content = values.get(image, [])
-            counts = {name: len(held) for name, held in values.items()}
             one_image = len(content) == 1 and isinstance(content[0], bytes)
             if not (one_image and values.keys() >= set(features)):
+                counts = {name: len(held) for name, held in values.items()}
                 raise DataError(
                     f"{where}: it has values of {counts}; expected the bytes of one image file in "
                     f"{image!r}, and {', '.join(map(repr, features))}.\nSet image_feature, "
                     "id_column and label_column in the config, or complete the download."
                 )
-            # The image is by far the longest part of a record. An equal part would be as good.
+            # `index` is quick, since the image is most of a record.
             parts.append(Part(str(path), start + record.index(content[0]), len(content[0])))
             rows.append([text(values[name]) for name in features])
     if not rows:
         raise DataError(
-            f"The files of {patterns!r} in {folder} hold no record; expected one per example.\n"
+            f"The files {patterns!r} in {folder} contain no records; expected one per example.\n"
             "Complete the download."
         )
     return parts, pd.DataFrame(rows, columns=list(features), dtype=object)
 
 
 def files(folder: Path, patterns: str | tuple[str, ...]) -> list[Path]:
-    """Return the files that match, in the order of `read`.
+    """Return the matching files, in the order of `read`.
 
     Raises:
         DataError: if no file matches a pattern.
@@ -82,10 +82,10 @@ def files(folder: Path, patterns: str | tuple[str, ...]) -> list[Path]:
 
 
 def records(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the number of each record, from 1, its first byte in the file, and its bytes."""
+    """Yield the number of each record, from 1, its offset in the file, and its bytes."""
     import tensorflow as tf
 
-    # It would advise `tf.data`, which starts the runtime.
+    # TensorFlow would recommend `tf.data`, which starts the runtime.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     number, start = 0, HEAD
     try:
@@ -102,10 +102,10 @@ def records(path: Path) -> Iterator[tuple[int, int, bytes]]:
 
 
 def feature_values(record: bytes, where: str) -> dict[str, list[Any]]:
-    """Return the values of each feature that has some: bytes, whole numbers or floats.
+    """Return the values of each feature that has some: bytes, integers or floats.
 
     Args:
-        where: what the record is called in a message.
+        where: the record, for messages.
 
     Raises:
         DataError: if it is not a `tf.train.Example`.
@@ -128,7 +128,7 @@ def feature_values(record: bytes, where: str) -> dict[str, list[Any]]:
 
 
 def text(values: Sequence[Any]) -> str:
-    """Return values as one text, as a table would hold them; bytes that are no text as \\xff."""
+    """Return values as one text, as in a table; bytes that are not UTF-8 as \\xff."""
     return " ".join(
         value.decode(errors="backslashreplace") if isinstance(value, bytes) else repr(value)
         for value in values

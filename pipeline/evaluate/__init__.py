@@ -1,5 +1,4 @@
-"""What a trained model is worth on its held-out rows.
+"""Evaluation on held-out rows: losses, metrics, and the rows with the largest errors.
 
-In: examples, and a forward pass. Out: predictions, losses, metrics, and the rows that it is most
-wrong about. Never imported here: training or figures.
+Nothing here imports training or figures.
 """

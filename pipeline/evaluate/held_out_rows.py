@@ -1,9 +1,7 @@
-"""Held-out rows: their score after an epoch, and what a training writes and shows of them at its
-end.
+"""Held-out rows: their score after each epoch, and the files about them at the end of a training.
 
-At the end these are validation.csv and validation.npz, the metrics of the manifest, the rows that
-the model is most wrong about (examples.npz), and how the run compares with the baseline that
-`invoke inspect` measured (`Config.baseline`).
+These are validation.csv and validation.npz, the manifest's metrics, the rows with the largest
+errors (examples.npz), and the comparison with the baseline (`Config.baseline`).
 """
 
 import math
@@ -26,23 +24,23 @@ from pipeline.errors import PipelineError
 from pipeline.evaluate import losses, metrics
 from pipeline.evaluate.metrics import Metric
 
-LOSS_ROWS = 1024  # whose custom losses are computed at once
+LOSS_ROWS = 1024  # per call of a custom loss
 
 EXAMPLES = "examples.npz"
 MOST_EXAMPLES = 24
-SIDE = 256  # pixels; a larger picture is reduced: people look at it, nothing computes with it
+SIDE = 256  # pixels; larger pictures are reduced, since they are only looked at
 
 
 @dataclass(frozen=True)
 class EpochScore:
-    """Scores a model after an epoch by the competition's metric. `Config.keep="best"` and
-    `Config.patience` follow it.
+    """Scores a model after an epoch by the competition's metric, for `Config.keep="best"` and
+    `Config.patience`.
 
     Attributes:
         metric: of the competition.
-        target: what the labels mean.
-        labels: of the held-out rows, as `pipeline.data.labels.read` returns them.
-        show: takes a warning where the metric has no value.
+        target: the meaning of the labels.
+        labels: of the held-out rows, from `pipeline.data.labels.read`.
+        show: receives a warning if the metric has no value.
     """
 
     metric: Metric
@@ -51,7 +49,7 @@ class EpochScore:
     show: Callable[[str], None]
 
     def of(self, outputs: np.ndarray) -> dict[str, float]:
-        """Return {"validation_<metric>": its value}, or nothing if it has none.
+        """Return {"validation_<metric>": value}, or {} without a value.
 
         Args:
             outputs: of the model for these rows, float32 (n, outputs).
@@ -60,26 +58,26 @@ class EpochScore:
         return scored(self.metric, truth, predictions, self.show)
 
     def order(self, metrics: Mapping[str, float]) -> tuple[bool, float, float]:
-        """Return what is greater for the better of two epochs: by the metric, of equals by the
-        validation loss. An epoch without a value comes after all that have one.
+        """Return a sort key that is greater for a better epoch: by the metric, then by validation
+        loss. Epochs without a value come last.
 
         Args:
-            metrics: of an epoch: validation_loss, and what `of` returns.
+            metrics: of an epoch: validation_loss, and the result of `of`.
         """
         value, loss = metrics.get(self.name), -metrics["validation_loss"]
         return (False, 0.0, loss) if value is None else (True, self.metric.sign * value, loss)
 
     @property
     def name(self) -> str:
-        """What an epoch's score is called in history.csv."""
+        """The name of an epoch's score in history.csv."""
         return f"validation_{self.metric.name}"
 
 
 def scored(
     metric: Metric, truth: np.ndarray, predictions: np.ndarray, show: Callable[[str], None]
 ) -> dict[str, float]:
-    """Return {"validation_<metric>": its value}. If it has none (AUC of one class), show a warning
-    and return nothing: no training is lost for that.
+    """Return {"validation_<metric>": value}; without a value (AUC of one class) {}, with a warning:
+    no training is lost for that.
     """
     try:
         return {f"validation_{metric.name}": metric(truth, predictions)}
@@ -95,8 +93,8 @@ class HeldOutRows:
     Attributes:
         config: of the run.
         examples: all labelled ones.
-        pairs: (training rows, held-out rows) of each fold; one without folds.
-        predictions: float32 (n, …), of each example, by a model that has not seen it; 0 of those
+        pairs: (training rows, held-out rows) of each fold; a single pair without folds.
+        predictions: float32 (n, …), for each example by a model that has not seen it; 0 for those
             that are not held out.
     """
 
@@ -112,11 +110,11 @@ class HeldOutRows:
 
     @cached_property
     def metric(self) -> Metric:
-        """The competition's."""
+        """The competition's metric."""
         return metrics.of(self.config)
 
     def truth(self, rows: np.ndarray) -> np.ndarray:
-        """Return the labels of these rows as a metric takes them."""
+        """Return the labels of these rows for a metric."""
         return self.examples.target.truth(self.examples.labels[rows])
 
 
@@ -159,11 +157,11 @@ def metrics_of(
     trained: Sequence[tuple[int, dict[str, float]]],
     show: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Return the manifest's "metrics" and, if there are folds, "folds": those of each.
+    """Return the manifest's "metrics" and, with folds, "folds", the metrics of each.
 
     Args:
-        trained: of each fold, its steps and the metrics that its loop measured.
-        show: takes a warning for each metric without a value.
+        trained: steps of each fold, and the metrics that its loop measured.
+        show: receives a warning for each metric without a value.
     """
     examples = held_out.examples
 
@@ -194,12 +192,12 @@ def metrics_of(
     return {"metrics": overall, "folds": per_fold}
 
 
-# The rows that a model is most wrong about
+# The rows with the largest errors
 
 
 def worst(wrong: np.ndarray, most: int = MOST_EXAMPLES) -> np.ndarray:
-    """Return the places of the largest losses, the largest first, of equals the first first. A NaN
-    counts as infinite.
+    """Return the indices of the largest losses, largest first, in a stable order; NaN counts as
+    infinite.
 
     >>> worst(np.array([0.1, 3.0, 0.2, 3.0]), most=3)
     array([1, 3, 2])
@@ -212,9 +210,8 @@ def keep_examples(output: Path, rows: np.ndarray, pictures: np.ndarray | None) -
 
     Args:
         output: the run's folder.
-        rows: int (m,), of validation.csv, from 0; that of the largest loss first.
-        pictures: of these rows, uint8 (m, height, width, channels) with 1 or 3 channels; None for
-            tables.
+        rows: int (m,), rows of validation.csv, from 0; that of the largest loss first.
+        pictures: of these rows, uint8 (m, height, width, 1 or 3); None for tables.
     """
     arrays = {"indices": rows.astype(np.int64)}
     if pictures is not None:
@@ -223,8 +220,8 @@ def keep_examples(output: Path, rows: np.ndarray, pictures: np.ndarray | None) -
 
 
 def _losses(held_out: HeldOutRows) -> np.ndarray:
-    """Return how wrong each row is, float (m,): the loss of its target, or a custom one; nothing
-    where that needs more than outputs.
+    """Return the error of each row, float (m,): the target's loss, or a custom one; (0,) if that
+    needs more than outputs.
     """
     labels = held_out.examples.labels[held_out.rows]
     predictions = held_out.predictions[held_out.rows]
@@ -250,23 +247,20 @@ def _small(pixels: np.ndarray) -> np.ndarray:
 
 
 def differing(config: Config) -> str:
-    """Return that the config's baseline is in another metric, and how to renew it; "" if it is not.
-
-    Two metrics' numbers cannot be compared.
-    """
+    """Return a message if the config's baseline is in a different metric, else ""."""
     metric = metrics.of(config).name
     if config.baseline is None or config.baseline.metric == metric:
         return ""
     return (
         f"The baseline is in {config.baseline.metric} and the config's metric is {metric}, so they"
-        " are not compared. Renew the baseline:\n"
+        " are not compared. Update the baseline:\n"
         f"invoke inspect --input DIR --metric {metric} --write {config.name}"
     )
 
 
 def standard_error(held_out: HeldOutRows) -> float | None:
-    """Return the standard error of the run's score by the competition's metric, over its held-out
-    rows; None where the metric has no value.
+    """Return the standard error of the run's score over its held-out rows; None if the metric has
+    no value.
     """
     rows = held_out.rows
     truth, predictions = held_out.truth(rows), held_out.predictions[rows]
@@ -281,15 +275,15 @@ def standard_error(held_out: HeldOutRows) -> float | None:
 def compare(
     held_out: HeldOutRows, error: float | None, show: Callable[[str], None]
 ) -> dict[str, Any] | None:
-    """Return the manifest's "baseline", and show in one line how the run compares with it.
+    """Return the manifest's "baseline", and show the comparison of the run with it.
 
     Args:
-        error: as `standard_error` returns it.
+        error: from `standard_error`.
 
     Returns:
-        The baseline's own fields; `network` and `network_error`: score and standard error of the
-        run by the same metric; `below`: whether the run is the worse one. None without a baseline,
-        or with one in another metric, or where the metric has no value.
+        The baseline's fields; `network` and `network_error`: the run's score and its standard error
+        in the same metric; `below`: whether the run is worse. None without a baseline, with one in
+        a different metric, or if the metric has no value.
     """
     config, rows, metric = held_out.config, held_out.rows, held_out.metric
     baseline, other = config.baseline, differing(config)
@@ -306,14 +300,14 @@ def compare(
         f" held-out rows; {baseline.model} has {baseline.score:.4g} ± {baseline.error:.2g}."
     )
     if below:
-        line += " Look at the worst rows (`invoke report`). Then train longer, or take the model"
+        line += " Look at the worst rows (`invoke report`). Then train longer, or use the model"
         line += " that `invoke inspect --budget` proposes."
     show(line)
     return {**asdict(baseline), "network": score, "network_error": error, "below": below}
 
 
 def beside(baseline: Baseline, metric: Metric, score: float, error: float) -> str:
-    """Return how a score with its standard error compares with a baseline in the same metric.
+    """Return the comparison of a score with a baseline in the same metric, in words.
 
     >>> known = Baseline(model="a forest", metric="rmse", score=5.0, error=0.3, rows=100)
     >>> beside(known, metrics.find("rmse", "regression"), 5.5, 0.4)

@@ -1,8 +1,8 @@
-"""Losses: what a training minimizes for each row, and how much each row counts.
+"""The loss of each row, and the weights of rows in training.
 
-`Config.loss` names a function of the config's own file, or one of ours: "focal". Without a name it
-is the usual loss of the target (`pipeline.data.labels`). The validation loss is the same function
-without `label_smoothing`, and counts all rows alike, so that it compares between such settings.
+`Config.loss` names a custom function, or "focal"; without it, the loss is the usual one for the
+target (`pipeline.data.labels`). The validation loss has neither `label_smoothing` nor weights, so
+that it is comparable between such settings.
 
 Sources: label smoothing, Szegedy et al. 2016, arXiv:1512.00567; focal loss, Lin et al. 2017,
 arXiv:1708.02002.
@@ -20,20 +20,19 @@ from pipeline.data import labels as target
 from pipeline.data.dataset import Examples
 from pipeline.errors import ConfigError, DataError
 
-# What a custom loss may ask for by the name of a parameter, beside labels and outputs.
+# Optional parameters of a custom loss, after labels and outputs.
 EXTRA, KEY = "extra", "key"
 
 
 def asked(config: Config) -> set[str]:
-    """Return what the custom loss of a config asks for: `EXTRA`, `KEY`, both or nothing."""
+    """Return which of `EXTRA` and `KEY` are parameters of the config's custom loss."""
     custom = custom_code.function(config, "loss")
     return set(inspect.signature(custom).parameters) & {EXTRA, KEY} if custom else set()
 
 
 def of(config: Config, *, training: bool = False) -> Callable[..., dict[str, Any]]:
-    """Return the loss as a function of labels, outputs, extra outputs by name, and a key of JAX's
-    random numbers (None in validation), which gives numbers per row, (n,), by name. Their sum is
-    minimized.
+    """Return the loss: a function of labels, outputs, extra outputs by name, and a JAX random key
+    (None in validation). It returns values per row, (n,), by name; their sum is minimized.
 
     Args:
         config: the run.
@@ -57,10 +56,10 @@ def of(config: Config, *, training: bool = False) -> Callable[..., dict[str, Any
 
 def focal(kind: str, labels: Any, logits: Any) -> Any:
     """Return the cross-entropy of each row times (1 - p) ** 2, where p is the probability of the
-    truth; of several labels the mean. Section 4.1 of its paper finds the exponent 2 best.
+    truth; for several labels the mean. The exponent 2 is the best one in section 4.1 of the paper.
 
     Args:
-        kind, labels, logits: as `pipeline.data.labels.losses` takes them.
+        kind, labels, logits: as for `pipeline.data.labels.losses`.
     """
     import keras
 
@@ -71,11 +70,11 @@ def focal(kind: str, labels: Any, logits: Any) -> Any:
 
 
 def smoothed(kind: str, share: float, labels: Any, logits: Any) -> Any:
-    """Return the loss of each row, of labels that are wrong with a small probability.
+    """Return the loss of each row with smoothed labels.
 
     Args:
-        kind, labels, logits: as `pipeline.data.labels.losses` takes them.
-        share: of each label that all labels get in equal parts.
+        kind, labels, logits: as for `pipeline.data.labels.losses`.
+        share: of each label that is spread evenly over all labels.
     """
     import keras
 
@@ -86,10 +85,10 @@ def smoothed(kind: str, share: float, labels: Any, logits: Any) -> Any:
 
 
 def row_weights(examples: Examples, config: Config, rows: np.ndarray) -> np.ndarray | None:
-    """Return how much each example's loss counts: float32 (n,); None: all count alike.
+    """Return the weight of each example in the loss: float32 (n,); None: equal.
 
-    The weights of classes have a mean of 1 over the training rows, so that they change neither the
-    scale of the loss nor what a learning rate does. Those of a column count as they are.
+    Class weights have a mean of 1 over the training rows, so that the scale of the loss and the
+    learning rate stay the same. Those of a column are used unchanged.
 
     Args:
         examples: all of them.
@@ -97,8 +96,8 @@ def row_weights(examples: Examples, config: Config, rows: np.ndarray) -> np.ndar
         rows: int64 (m,), those that train.
 
     Raises:
-        ConfigError: if class_weights has other labels than the data.
-        DataError: if all training rows get 0.
+        ConfigError: if class_weights has labels that are not in the data.
+        DataError: if the weights of all training rows are 0.
     """
     weights, by_class = examples.weights, config.class_weights
     if by_class:
@@ -119,8 +118,8 @@ def row_weights(examples: Examples, config: Config, rows: np.ndarray) -> np.ndar
         return None
     if not weights[rows].any():
         raise DataError(
-            f"class_weights and data.weight_column={config.data.weight_column!r} give 0 to each of"
+            f"class_weights and data.weight_column={config.data.weight_column!r} are 0 for all"
             f" {len(rows)} training rows; expected some above 0.\n"
-            "Raise the weight of a label that training has, or correct the column."
+            "Raise the weight of a label in the training rows, or correct the column."
         )
     return weights.astype(np.float32)

@@ -1,25 +1,25 @@
-"""The metrics of competitions, by the names that a config uses.
+"""The metrics of competitions, by their names in a config.
 
-Every metric is called as `metric(truth, predicted)`, with n rows, and itself does argmax,
-threshold, ranking and clipping:
+Every metric is called as `metric(truth, predicted)`, and does argmax, threshold, ranking and
+clipping by itself:
 
     target        truth                                        predicted
     classes       int (n,), from 0 to k - 1                    probabilities, float (n, k)
-    ordinal       the same, with classes in rising order       the same
+    ordinal       the same, with classes in increasing order   the same
     multilabel    0 or 1, (n, k)                               probabilities, float (n, k)
     regression    numbers, float (n, k)                        numbers, float (n, k)
 
-A value that does not exist is an error, never NaN: auc and qwk need two classes in the truth, r2 a
-column that varies. Of several columns (labels, or classes one against the rest) those without a
-value are left out, and the others are averaged.
+A metric without a value is an error, never NaN: auc and qwk need two classes in the truth, r2 a
+column that varies. Several columns (labels, or classes one against the rest) are averaged, without
+those that have no value.
 
-To add a metric, write one function of (truth, predicted) that returns a float, or NaN where there
-is no value, and name it in `METRICS`.
+To add a metric, write a function of (truth, predicted) that returns a float, or NaN for no value,
+and add it to `METRICS`.
 
-A custom metric, of the config's own file, is called as `score(truth, …)`. The name of its second
-parameter says what it gets: labels, probabilities or numbers. Whether greater is better follows
-from what it gives to the truth itself. With target="custom" it gets labels and the model's outputs,
-and says so: `def dice(truth, numbers, greater_is_better=True)`.
+A custom metric, in the config's file, is called as `score(truth, …)`. The name of its second
+parameter determines what it gets: labels, probabilities or numbers. Its score for the truth itself
+shows whether greater is better. With target="custom" it gets labels and the model's outputs, and
+declares that: `def dice(truth, numbers, greater_is_better=True)`.
 """
 
 import inspect
@@ -40,17 +40,17 @@ DEFAULTS = {"classes": "accuracy", "ordinal": "qwk", "multilabel": "auc", "regre
 CLASSES = frozenset({"classes", "ordinal"})
 LABELS = CLASSES | {"multilabel"}
 NUMBERS = frozenset({"regression"})
-OWN = frozenset({"custom"})  # labels and outputs of any shape, given to the metric as they are
-# Metrics with a number in their name: the pattern of the name, and what `score` gets the number as.
+OWN = frozenset({"custom"})  # labels and outputs of any shape, passed to the metric unchanged
+# Metrics with a number in their name: the pattern, and the parameter of `score` for the number.
 PARAMETERS: dict[str, tuple[str, str, Callable[[str], float]]] = {
     "f_beta:<beta>": (r"f_beta:([0-9]{1,3}(?:\.[0-9]{1,6})?)", "beta", float),
     "map@<k>": (r"map@([1-9][0-9]{0,5})", "k", int),
 }
-# What the second parameter of a custom metric may be called, and what it then takes.
+# The names for the second parameter of a custom metric, with `Metric.takes`.
 TAKES = {"labels": "classes", "probabilities": "scores", "numbers": "scores"}
-# What every epoch measures, beside a metric of the competition.
+# Measured in every epoch, beside the competition's metric.
 MEASURES = {"accuracy", "loss", "absolute_error", "mean_output"}
-SURE = 1e-3  # apart from 0 and 1, of made-up probabilities: their logarithms are finite
+SURE = 1e-3  # distance of made-up probabilities from 0 and 1, for finite logarithms
 MOST_RESAMPLES, LEAST_RESAMPLES, RESAMPLED_VALUES = 1000, 100, 10**7
 
 
@@ -59,16 +59,15 @@ class Metric:
     """A way to score predictions.
 
     Attributes:
-        name: as in a config; in `METRICS`, `<k>` or `<beta>` at its end stands for a number, which
+        name: as in a config; in `METRICS`, a final `<k>` or `<beta>` stands for a number, which
             `score` gets as k or beta.
-        score: a function of truth, as above, and of what `takes` says.
+        score: a function of truth, as above, and of predictions as in `takes`.
         greater_is_better: False if the best value is the lowest.
-        takes: what `score` gets, and a submission holds. "classes": hard labels, int (n,), the
-            first of the most probable classes, or of several labels int (n, k), 1 above 0.5.
-            "ranking": int (n, k), the classes by falling probability, of equal ones the first
-            class first; a submission holds the first k. "scores": float64 (n, k), the probabilities
-            or numbers as given.
-        targets: the kinds of target that it suits.
+        takes: the predictions for `score`, and in a submission. "classes": labels, int (n,), the
+            first of the most probable classes, or for several labels int (n, k), 1 above 0.5.
+            "ranking": int (n, k), the classes by decreasing probability, the first of equal ones
+            first; a submission has the first k. "scores": float64 (n, k), probabilities or numbers.
+        targets: the kinds of target that it is for.
     """
 
     name: str
@@ -95,17 +94,17 @@ class Metric:
             value = float(self.score(*self.arguments(truth, predicted)))
             if not math.isfinite(value):
                 raise ValueError(f"it came out as {value}")
-        except ValueError as error:  # scikit-learn says what it cannot take
+        except ValueError as error:  # also from scikit-learn
             raise DataError(
                 f"{self.name} has no value for these {len(truth)} rows: {error}.\n"
-                "Expected finite predictions of its kind (probabilities, or numbers), and a truth "
-                "that varies (two classes, or a column that is not constant).\n"
-                "Validate on more rows, or set metric in the config to one that is defined here."
+                "Expected finite predictions (probabilities, or numbers), and a truth that varies "
+                "(two classes, or a column that is not constant).\n"
+                "Validate on more rows, or set a different metric in the config."
             ) from error
         return value
 
     def arguments(self, truth: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return truth and predictions as `score` takes them.
+        """Return truth and predictions for `score`.
 
         Raises:
             ValueError: if a prediction is not finite.
@@ -125,7 +124,7 @@ class Metric:
 
 
 def of(config: Config, name: str = "") -> Metric:
-    """Return the metric of a config, or of that name.
+    """Return the metric of a config, or with this name.
 
     Raises:
         ConfigError: if there is none, or it cannot work.
@@ -136,10 +135,10 @@ def of(config: Config, name: str = "") -> Metric:
 
 
 def find(name: str, target: str) -> Metric:
-    """Return the metric of that name, for a target of that kind.
+    """Return the metric with this name, for a target of this kind.
 
     Raises:
-        ConfigError: if there is none, or it does not suit the target.
+        ConfigError: if there is none, or it is not for this target.
 
     >>> find("f_beta:2", "multilabel").greater_is_better
     True
@@ -153,8 +152,8 @@ def find(name: str, target: str) -> Metric:
         suited = ", ".join(each.name for each in METRICS.values() if target in each.targets)
         raise ConfigError(
             f"metric={name[:200]!r} cannot work with target={target!r}: expected one of {suited},"
-            " with a number in place of <beta>, and of <k> a whole one from 1 on, as in map@5.\n"
-            "Correct it, or write the function into the config's own file (docs/custom-code.md)."
+            " with a number in place of <beta>, and an integer from 1 on for <k>, as in map@5.\n"
+            "Correct it, or write the function into the config's file (docs/custom-code.md)."
         )
     return metric
 
@@ -165,15 +164,16 @@ def _custom(score: Callable[..., float], config: Config) -> Metric:
     second = [*parameters, "", ""][1]
     greater = getattr(parameters.get("greater_is_better"), "default", None)
     good = second in TAKES
-    if config.target == "custom":  # outputs do not tell which score is better
+    if config.target == "custom":  # nobody knows the best outputs
         good = second == "numbers" and isinstance(greater, bool)
     if not good or config.metric in MEASURES:
         gets = "labels" if config.target in CLASSES else "numbers"
         raise ConfigError(
             f"{described} takes ({', '.join(parameters)}); expected (truth, labels), (truth,"
             " probabilities) or (truth, numbers), with target='custom' (truth, numbers,"
-            f" greater_is_better=True) or False, and a name beside {', '.join(sorted(MEASURES))}.\n"
-            "Name the second parameter after what it gets. A function of a package wants a wrapper:"
+            f" greater_is_better=True) or False, and a name different from"
+            f" {', '.join(sorted(MEASURES))}.\n"
+            "Name the second parameter after what it gets. Wrap a function of a package:"
             f" def my_{config.metric}(truth, {gets}): return {config.metric}(truth, {gets}), and"
             f" metric='my_{config.metric}'."
         )
@@ -189,14 +189,14 @@ def _custom(score: Callable[..., float], config: Config) -> Metric:
     right, wrong = (metric(truth, best(config, each)) for each in (truth, other))
     if right == wrong:
         raise ConfigError(
-            f"{described} gives {right:g} to the truth and {wrong:g} to the worst predictions;"
-            " expected two values.\nLet it compare truth and predictions."
+            f"{described} returns {right:g} for the truth and {wrong:g} for the worst predictions;"
+            " expected different values.\nLet it compare truth and predictions."
         )
     return replace(metric, greater_is_better=right > wrong)
 
 
 def _made_up(config: Config) -> tuple[np.ndarray, np.ndarray]:
-    """Return a truth of 16 rows or more, and another that is wrong in each of them."""
+    """Return a truth of 16 rows or more, and one that is wrong in each row."""
     width, rows = max(config.num_classes, 1), 2 * max(config.num_classes, 8)
     if config.target in CLASSES:
         codes = np.arange(rows)
@@ -208,7 +208,7 @@ def _made_up(config: Config) -> tuple[np.ndarray, np.ndarray]:
 
 
 def best(config: Config, truth: np.ndarray) -> np.ndarray:
-    """Return the best predictions of a truth."""
+    """Return the best predictions for a truth."""
     if config.target in CLASSES:
         width = config.num_classes
         return np.asarray((np.eye(width) * (1 - SURE) + SURE / width)[truth])
@@ -218,14 +218,13 @@ def best(config: Config, truth: np.ndarray) -> np.ndarray:
 def standard_error(
     metric: Metric, truth: np.ndarray, predicted: np.ndarray, seed: int, most: int = MOST_RESAMPLES
 ) -> float:
-    """Return the standard deviation of the metric's value over resamples of the rows, drawn with
-    replacement: Efron's bootstrap (1979).
+    """Return the bootstrap standard error of the metric's value (Efron, 1979).
 
-    There are `most` resamples, fewer (to 100) for more than 10,000 values; those for which the
+    There are `most` resamples, fewer (down to 100) for more than 10,000 values; those for which the
     metric has no value are skipped.
 
     Raises:
-        DataError: as the metric itself does.
+        DataError: if the metric has no value.
 
     >>> coin = np.arange(400) % 2
     >>> found = standard_error(find("accuracy", "classes"), coin, np.eye(2)[coin * 0], 0)
@@ -249,32 +248,31 @@ def sklearn(name: str, truth: np.ndarray, predicted: np.ndarray, **options: Any)
 
 
 def balanced_accuracy(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean of each class's share of right rows, over the classes in the truth."""
-    # scikit-learn's own balanced_accuracy_score warns of a class that is predicted and never true.
+    """Return the mean recall over the classes in the truth."""
+    # balanced_accuracy_score warns about a class that is predicted and never true.
     return sklearn("recall_score", truth, predicted, labels=np.unique(truth), average="macro")
 
 
 def f_beta(truth: np.ndarray, predicted: np.ndarray, beta: float = 1.0) -> float:
     """Return the mean F-score over the classes or labels.
 
-    Recall counts beta times as much as precision. Of two classes it is the mean, too; some
-    competitions take the second class alone. A class or label that is neither true nor predicted in
-    any row is left out; NaN if all are.
+    Recall counts beta times as much as precision. For two classes it is the mean, too, although
+    some competitions score only the second one. A class or label that is neither true nor predicted
+    in any row is left out; NaN if all are.
     """
-    # With "macro", scikit-learn takes the 0 and 1 of a single column for two classes.
+    # With "macro", scikit-learn treats the 0 and 1 of a single column as two classes.
     average = "binary" if truth.shape[1:] == (1,) else "macro"
     options = {"beta": beta, "average": average, "zero_division": np.nan}
     return sklearn("fbeta_score", truth, predicted, **options)
 
 
 def qwk(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the quadratic weighted kappa (Cohen, 1968), from -1 to 1; NaN of one class.
-
-    1 is agreement, and 0 is what chance gives.
+    """Return the quadratic weighted kappa (Cohen, 1968): 1 is agreement, 0 chance; NaN for a single
+    class.
     """
     if truth.min() == truth.max():
         return math.nan
-    # Without `labels`, a class that does not occur would not count in the distance of two others.
+    # `labels`, since absent classes count in the distance of two others.
     every = np.arange(max(truth.max(), predicted.max()) + 1)
     return sklearn("cohen_kappa_score", truth, predicted, labels=every, weights="quadratic")
 
@@ -282,8 +280,8 @@ def qwk(truth: np.ndarray, predicted: np.ndarray) -> float:
 def auc(truth: np.ndarray, predicted: np.ndarray) -> float:
     """Return the area under the ROC curve.
 
-    Of two classes it is that of the second; of more classes, or of labels, the mean over columns.
-    A column of the truth that is all 0 or all 1 has no area and is left out; NaN if all are.
+    For two classes it is that of the second; for more, or for labels, the mean over columns. A
+    column of the truth that is all 0 or all 1 is left out; NaN if all are.
     """
     from scipy.stats import rankdata  # type: ignore[import-untyped]
 
@@ -300,10 +298,10 @@ def auc(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean negative logarithm of the true class's probability; of labels, over columns.
+    """Return the mean negative logarithm of the true class's probability; for labels, over columns.
 
-    Each row of classes is divided by its sum; of labels, the sum of a blend's weights may be 1 and
-    a rounding. scikit-learn clips to 2.2e-16 from 0 and 1, so the worst value of a row is 36.04.
+    Each row of classes is divided by its sum; a blend's probability of a label may exceed 1 by
+    rounding. scikit-learn clips to 2.2e-16 from 0 and 1, so the worst value of a row is 36.04.
     """
     if truth.ndim == 1:
         shares = predicted / predicted.sum(axis=1, keepdims=True)
@@ -312,21 +310,18 @@ def log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def average_precision_at(truth: np.ndarray, ranking: np.ndarray, k: int) -> float:
-    """Return the mean of 1 / place of the true class, or 0 where that is not among the first k."""
+    """Return the mean of 1 / rank of the true class, 0 if that is not among the first k."""
     hits = ranking[:, :k] == truth[:, None]
     return float((hits / np.arange(1, hits.shape[1] + 1)).sum(axis=1).mean())
 
 
 def rmsle(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the rmse of log(1 + value); a negative prediction counts as 0, as competitors clip."""
+    """Return the rmse of log(1 + value), with negative predictions clipped to 0."""
     return sklearn("root_mean_squared_log_error", truth, np.maximum(predicted, 0))
 
 
 def r2(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean share of explained variance, over the columns whose truth varies.
-
-    NaN if none does.
-    """
+    """Return the mean R² over the columns whose truth varies; NaN if none does."""
     varied = truth.min(axis=0) < truth.max(axis=0)
     return sklearn("r2_score", truth[:, varied], predicted[:, varied]) if varied.any() else math.nan
 

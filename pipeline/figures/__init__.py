@@ -1,5 +1,4 @@
-"""Pictures of a run, as PNG files made from the files that the run wrote.
+"""Pictures of a run, as PNG files made from the files that it wrote.
 
-Comes in: the output of a training, or predictions. Goes out: paths of pictures. Never imported
-here: training.
+Nothing here imports the training loop.
 """

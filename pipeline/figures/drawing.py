@@ -1,7 +1,4 @@
-"""What every figure is drawn with.
-
-A figure never ends a run: one that cannot be drawn is reported, and its path is not returned.
-"""
+"""Tools for all figures. One that cannot be drawn is reported, and never ends a run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,12 +14,12 @@ BLUE, ORANGE, GREY = "#1f5fa8", "#d9741a", "#8a8a8a"
 def draw_each(
     pictures: Mapping[Path, Callable[[Path], None]], show: Callable[[str], None]
 ) -> list[Path]:
-    """Draw each picture at its path, and return the paths of those that were drawn."""
+    """Draw each picture at its path, and return the paths of those that succeeded."""
     paths = []
     for path, draw in pictures.items():
         try:
             draw(path)
-        except Exception as error:  # any: the files hold what the picture would show
+        except Exception as error:  # any, since the data are in the run's files
             plt.close("all")
             show(f"Warning: {path} was not drawn: {type(error).__name__}: {error}")
         else:
@@ -47,12 +44,12 @@ def grid(pixels: np.ndarray, captions: Sequence[str], path: Path, title: str) ->
 
 
 def escape(text: str) -> str:
-    """Return a text in which matplotlib does not read what is between dollars as mathematics."""
+    """Return a text with escaped dollars, which matplotlib would read as mathematics."""
     return text.replace("$", r"\$")
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as a PNG file, without the upper and right frame, and close it."""
+    """Save a figure as a PNG file, without the upper and right frame, and close it."""
     for axis in figure.axes:
         axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=110)

@@ -1,4 +1,4 @@
-"""The figure of the predictions: the test images that a model was least sure of."""
+"""The figure of an inference: the test images with the least confident predictions."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +12,8 @@ from pipeline.infer.inference import Predictions
 def least_sure(
     predictions: Predictions, output: Path, *, show: Callable[[str], None] = print
 ) -> list[Path]:
-    """Draw predictions.png in `output`: the test images with the lowest confidence, the lowest
-    first. Where there are no images or no confidence, draw nothing.
+    """Draw predictions.png in `output`: the test images with the lowest confidence, lowest first.
+    Without images or confidence, draw nothing.
     """
     values = predictions.values
     sums_to_1 = (

@@ -26,13 +26,13 @@ REST = "all else"  # mostly building the model and its first state
 def of_training(
     output: Path, config: Config, *, status: str = "complete", show: Callable[[str], None] = print
 ) -> list[Path]:
-    """Draw curves.png, time.png, and confusion.png or, of a regression, predicted.png.
+    """Draw curves.png, time.png, and confusion.png or, for a regression, predicted.png.
 
     Args:
-        output: the folder of a training; the pictures go there, too.
+        output: the folder of a training, also for the pictures.
         config: of the run; its custom `log` gets {"status", "pictures"}.
         status: for a "partial" run only the curves are drawn, once an epoch has ended.
-        show: takes a warning for each that fails; the paths of the others are returned.
+        show: receives a warning for each picture that fails; the paths of the others are returned.
     """
     kind = "classes"
     with suppress(Exception):  # the pictures that need the manifest report what is wrong with it
@@ -52,9 +52,8 @@ def of_training(
 def training_sample(
     examples: dataset.Examples, config: Config, output: Path, *, show: Callable[[str], None] = print
 ) -> list[Path]:
-    """Draw images.png: the first images of the first training batch, augmented, with their labels;
-    for a linear model of features as they are. Where inputs are no images, or labels have a shape
-    of their own, draw nothing.
+    """Draw images.png: the first images of the first training batch with their labels, augmented
+    unless `config.fit`. Without images, or with custom labels, draw nothing.
     """
     if not config.data.images or config.target == "custom":
         return []
@@ -64,15 +63,10 @@ def training_sample(
         pixels, labels = dataset.Batches(*given, batch=size, seed=config.seed).at(0)
         custom = custom_code.function(config, "augment")
         changes = Augmentation(config.data, config.seed, size, custom)
-        captions, changed = (
-            targets.labels_of(examples.target, labels, np.arange(size)),
-            not config.fit,
-        )
-        if changed:
+        captions = targets.labels_of(examples.target, labels, np.arange(size))
+        if not config.fit:
             pixels, shares = map(np.asarray, jax.jit(changes.applied)(pixels, changes.draws(0)))
-        if (
-            changed and changes.mixes
-        ):  # the label of the greater share, which may be the neighbour's
+        if not config.fit and changes.mixes:  # show the label of the greater share
             captions = [
                 f"{captions[place if share >= 0.5 else place ^ 1]} {max(share, 1 - share):.0%}"
                 for place, share in enumerate(shares)
@@ -154,7 +148,7 @@ def _time(output: Path, path: Path) -> None:
 
 
 def phases(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return how long each phase took, the longest first; together they are the total.
+    """Return the seconds of each phase, longest first; they add up to the total.
 
     >>> phases({"train": 9.0, "validate": 2.0, "compile": 1.0, "read": 0.01, "total": 13.0})
     {'train': 7.0, 'all else': 2.99, 'validate': 2.0, 'compile': 1.0}

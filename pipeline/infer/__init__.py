@@ -1,5 +1,4 @@
-"""An artifact and a test set become a submission, in time.
+"""From artifacts and a competition's folder to a submission.csv, in time.
 
-In: artifacts and a competition's folder. Out: one prediction for each id, and a submission.csv that
-is equal to the sample in ids, order and columns. Never imported here: training.
+The submission has the ids, order and columns of the sample. Nothing here imports training.
 """

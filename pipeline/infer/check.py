@@ -1,7 +1,7 @@
-"""Check: an artifact's models and its decoding of files give here what they gave in training.
+"""Golden checks: models and image decoding give the same results here as in training.
 
-The golden outputs are computed again before anything is predicted, by the program that the test set
-goes through, and the golden file is decoded again.
+Before anything is predicted, the golden outputs are computed by the program that the test set will
+go through, and the golden file is decoded.
 """
 
 from collections.abc import Iterator
@@ -21,14 +21,14 @@ from pipeline.models import architectures, published
 from pipeline.runtime import devices
 
 HALF, FULL = "mixed_float16", "float32"
-# Largest difference between two predictions, for numbers in standard deviations. float32: other
-# kernels add in another order (measured: below 1e-6 between JAX and TensorFlow on a CPU). float16
-# has 11 bits, and its errors grow through the layers (measured 2026-11-22: 2.8e-3 at most over
-# 12,000 rows of a small network).
+# Largest allowed difference between predictions, for numbers in standard deviations. In float32,
+# kernels differ in the order of additions (measured: below 1e-6 between JAX and TensorFlow on a
+# CPU). float16 has 11 bits, and errors grow through the layers (measured 2026-11-22: at most 2.8e-3
+# over 12,000 rows of a small network).
 TOLERANCE = {FULL: 1e-4, HALF: 2e-2}
-# Grey levels, in the mean over the golden file's pixels, that another version of Pillow or OpenCV
-# may differ by: what rounding each pixel in another way may do. Measured on photographs: 0 between
-# Pillow 10.4, 11.3, 12.0 and 13.0; 0.6 to 15 with another filter or decode="reduced".
+# Largest mean difference of the golden file's pixels, in grey levels, as by different rounding.
+# Measured on photographs: 0 between Pillow 10.4, 11.3, 12.0 and 13.0; 0.6 to 15 with a different
+# filter or decode="reduced".
 LEVELS = 0.5
 
 
@@ -38,8 +38,8 @@ class Checked(NamedTuple):
     Attributes:
         run_id: of the training.
         precision: of the models.
-        difference: the largest between two predictions, here and where the model was trained.
-        tolerance: the largest that is allowed; a difference of NaN is not.
+        difference: the largest between predictions here and in training.
+        tolerance: the largest allowed difference; NaN is never allowed.
     """
 
     run_id: str
@@ -51,37 +51,36 @@ class Checked(NamedTuple):
 def restore(
     artifact: Artifact, precision: str = "", *, rows: int = 0, show: Show = print
 ) -> tuple[Forward, Checked]:
-    """Return the artifact's models, one per fold, after computing the golden outputs again.
+    """Return the artifact's models, one per fold, after checking the golden outputs.
 
-    "auto" takes float16 with float32 weights on a GPU, if the predictions of the golden inputs are
-    then those of the training; else float32. A T4 computes float16 several times as fast, and has
-    no bfloat16. Only the forward pass runs, so no gradient can underflow.
+    On a GPU, "auto" is float16 with float32 weights if the golden outputs then agree; else float32.
+    A T4 computes float16 several times as fast, and has no bfloat16.
 
     Args:
         precision: "auto", "float32" or "mixed_float16"; "": `infer_precision` of the config.
-        rows: of the test set, from which the batch follows.
-        show: takes a line if float16 does not agree, or a batch does not fit.
+        rows: of the test set, which determine the batch.
+        show: receives a line if float16 does not agree, or a batch does not fit.
 
     Raises:
         ArtifactError: if the weights do not fit, or the golden outputs differ.
     """
     precision = precision or artifact.config.infer_precision
-    # Rounded to float16, rows that no golden output is of take other ways through trees.
+    # Rounding to float16 changes paths through trees, also of rows without golden outputs.
     trees = artifact.config.fit == "boosting"
     if precision == "auto" and devices.found().platform == "gpu" and not trees:
         forward, checked = _restored(artifact, HALF, rows, show)
         if checked.difference <= checked.tolerance:
             return forward, checked
         show(
-            f"float16 gives other predictions ({checked.difference:.1e} apart on golden inputs;"
+            f"float16 changes predictions (by {checked.difference:.1e} on golden inputs;"
             f" {checked.tolerance:.0e} is allowed); float32 is used"
         )
     precision = FULL if precision == "auto" else precision
     forward, checked = _restored(artifact, precision, rows, show)
     if not checked.difference <= checked.tolerance:
         raise ArtifactError(
-            "The model gives other outputs here than where it was trained:"
-            f" {checked.difference:.2e} apart on {len(artifact.golden_inputs)} golden inputs;"
+            "The model's outputs here differ from those in training:"
+            f" by {checked.difference:.2e} on {len(artifact.golden_inputs)} golden inputs;"
             f" expected at most {checked.tolerance:.0e} in {precision}.\n"
             f"Trained with {artifact.manifest['versions']}. Infer with the same commit, in float32."
         )
@@ -89,7 +88,7 @@ def restore(
 
 
 def _restored(artifact: Artifact, precision: str, rows: int, show: Show) -> tuple[Forward, Checked]:
-    """Return the models, and how their predictions for the golden inputs compare."""
+    """Return the models, and the comparison of their golden outputs."""
     models, networks = [], published.carried(artifact.manifest)
     with building(precision):
         for weights in artifact.folds:
@@ -108,11 +107,10 @@ def _restored(artifact: Artifact, precision: str, rows: int, show: Show) -> tupl
 
 @contextmanager
 def building(precision: str) -> Iterator[None]:
-    """Let Keras build models in a precision, whose random weights are replaced at once.
+    """Let Keras build models in a precision, whose random weights are then replaced.
 
-    So XLA compiles what draws them without optimizations, in a quarter of the time. Such programs
-    give other bits. No other code gets them, since JAX keeps the programs of another matmul
-    precision apart.
+    XLA compiles the initializers without optimizations, in a quarter of the time. Programs compiled
+    so give different bits, but no other code gets them: JAX caches programs by matmul precision.
     """
     policy, option = keras.config.dtype_policy(), "jax_disable_most_optimizations"
     keras.config.set_dtype_policy(precision)
@@ -128,13 +126,10 @@ def building(precision: str) -> Iterator[None]:
 
 
 def check_decoding(artifact: Artifact) -> None:
-    """Refuse to predict where files become other pixels than in training.
-
-    Decodes the golden file and compares it with the first golden input. The pixels have to be
-    within `LEVELS` in the mean. Inputs outside of image files have nothing to decode.
+    """Decode the golden file, if there is one, and compare it with the first golden input.
 
     Raises:
-        ArtifactError: if the pixels differ; it names the rules that do.
+        ArtifactError: if pixels differ by more than `LEVELS` in the mean; with the rules that do.
     """
     if artifact.golden_file is None:
         return
@@ -150,7 +145,7 @@ def check_decoding(artifact: Artifact) -> None:
         other = image_decoding.differing(known, image_decoding.rules(data), "in training")
         raise ArtifactError(
             f"The artifact's golden file is decoded differently here than in training: {problem};"
-            f" expected at most {LEVELS:g}. What differs beside the build of the libraries:"
-            f" {other or 'nothing'}.\n"
+            f" expected at most {LEVELS:g}. Differences, apart from the builds of libraries:"
+            f" {other or 'none'}.\n"
             "Infer with the commit and the versions of the training, or train again."
         )

@@ -1,8 +1,8 @@
-"""Ensemble: trained models whose predictions are averaged with weights, the members.
+"""Ensembles: the weighted mean of the predictions of several trained models, its members.
 
 `python -m pipeline ensemble` finds the weights on rows that all members held out, and writes
-ensemble.json, which pins each member by the sha256 of its weights. The same members are in the
-bundle of an inference.
+ensemble.json, which pins each member by the sha256 of its weights. So does the bundle of an
+inference.
 """
 
 import math
@@ -29,25 +29,25 @@ from pipeline.runtime import mounts
 FILE, ARRAYS = "ensemble.json", "validation.npz"
 AGAIN = "Find the weights again:\npython -m pipeline ensemble OUT OUT --output DIR"
 PULL_AGAIN = "Pull the run again, or train it again."
-PINS = ("run_id", "weights_sha256")  # of a member
-LEAST_ROWS = 20  # to find weights on
+PINS = ("run_id", "weights_sha256")  # identify a member
+LEAST_ROWS = 20  # for finding weights
 ROUNDS = 50  # of the hill climb: the smallest weight is 1/50
 
 # The members of an inference
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the members in an ensemble.json that have a weight, as `search` describes them.
+    """Return the members with a weight in an ensemble.json (see `search`).
 
     Raises:
-        ConfigError: if it is not what the command wrote.
+        ConfigError: if the file is not as the command wrote it.
     """
     try:
         members = opened(path.read_bytes())["members"]
         return [member for member in members if member["weight"] > 0]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise ConfigError(
-            f"{path} is no ensemble: {error}.\nExpected the file as it was written. {AGAIN}"
+            f"{path} is not an ensemble: {error}.\nExpected the file as it was written. {AGAIN}"
         ) from error
 
 
@@ -59,7 +59,7 @@ def mounted(inputs: Path, expect: Mapping[str, Any]) -> tuple[list[Artifact], li
         expect: of the bundle: `PINS` of a single model, or "members" with `PINS` and a weight each.
 
     Raises:
-        ArtifactError: if one is not mounted, or has other bytes.
+        ArtifactError: if one is not mounted, or its bytes differ.
     """
     members = expect.get("members", [{**expect, "weight": 1.0}])
     return _pinned(members, [mounts.artifact(inputs, each["run_id"]) for each in members])
@@ -68,15 +68,15 @@ def mounted(inputs: Path, expect: Mapping[str, Any]) -> tuple[list[Artifact], li
 def chosen(
     folders: Sequence[Path], members: Sequence[Mapping[str, Any]], config: Config
 ) -> tuple[list[Artifact], list[float] | None]:
-    """Return the artifacts in folders, verified, and their weights, None without an ensemble.json.
+    """Return the verified artifacts in folders, and their weights, None without an ensemble.json.
 
     Args:
-        members: of an ensemble.json, one for each folder, as `read` returns them; or none.
-        config: of the inference. Without an ensemble.json one artifact has to be of that config.
+        members: of an ensemble.json, one for each folder, from `read`; or none.
+        config: of the inference; a single artifact has to be of this config.
 
     Raises:
-        ConfigError: if it is of another config.
-        ArtifactError: if one has other bytes.
+        ConfigError: if it is not.
+        ArtifactError: if the bytes of one differ.
     """
     if members:
         return _pinned(members, folders)
@@ -85,7 +85,7 @@ def chosen(
     if len(artifacts) == 1 and trained != config.name:
         raise ConfigError(
             f"--config {config.name}: the artifact {artifacts[0].manifest['run_id']} was trained"
-            f" with {trained}.\nGive --config {trained}, or another --artifact."
+            f" with {trained}.\nPass --config {trained}, or a different --artifact."
         )
     return artifacts, None
 
@@ -103,18 +103,19 @@ def _pinned(
 def best_first(
     artifacts: Sequence[Artifact], weights: Sequence[float] | None
 ) -> list[tuple[Artifact, float]]:
-    """Return members and weights, the best by its validation first, of equal ones the heaviest;
-    those without a weight are left out.
+    """Return members and weights, sorted by validation score, then by weight, without members of
+    weight 0.
 
-    A weight does not say how good a member is: it depends on how far its predictions lie apart.
+    The weight alone does not show how good a member is: it also depends on how different its
+    predictions are.
 
     Args:
         artifacts: of models with one target.
-        weights: as many, of 0 or more; None: equal ones. They are divided by their sum.
+        weights: one each, 0 or more, which are divided by their sum; None: equal.
 
     Raises:
-        ConfigError: if these cannot be weights, one run is given twice, or the functions of a
-            member are not here, or others than in training.
+        ConfigError: if the weights are invalid, a run occurs twice, or a member's custom code is
+            missing or differs from that in training.
         ArtifactError: if two predict different things.
     """
     weights = [1.0] * len(artifacts) if weights is None else list(weights)
@@ -122,7 +123,7 @@ def best_first(
     if not (len(set(runs)) == len(weights) == len(runs) and min(weights) >= 0 and total > 0):
         raise ConfigError(
             f"weights={weights} cannot work for the runs {', '.join(runs)}; expected each run once,"
-            " and for each a number of 0 or more, one of them above 0.\nCorrect the artifacts or"
+            " with a number of 0 or more for each, one of them above 0.\nCorrect the artifacts or"
             " weights."
         )
     _refuse_differing(artifacts)
@@ -143,7 +144,7 @@ def _metric(member: Artifact) -> Metric:
 
 
 def _refuse_differing(artifacts: Sequence[Artifact]) -> None:
-    """Raise `ArtifactError` unless all predict the same: competition, metric, kind and names."""
+    """Raise `ArtifactError` unless competition, metric, target and label names are the same."""
     meanings = {
         each.manifest["run_id"]: f"{each.config.competition}, {each.manifest['metric']},"
         f" {each.target.kind}, {each.target.names}"
@@ -153,7 +154,7 @@ def _refuse_differing(artifacts: Sequence[Artifact]) -> None:
         listed = "\n".join(f"{run}: {meaning[:300]}" for run, meaning in meanings.items())
         raise ArtifactError(
             f"The members predict different things (competition, metric, target, labels):\n{listed}"
-            "\nExpected the same in all, in the same order. Leave one out, or train it again with"
+            "\nExpected the same for all, in the same order. Leave one out, or train it again with"
             " the target, labels and metric of the others."
         )
 
@@ -163,14 +164,14 @@ def _refuse_differing(artifacts: Sequence[Artifact]) -> None:
 
 @dataclass(frozen=True)
 class CommonRows:
-    """What several runs predict for the rows that all of them hold out.
+    """Predictions of several runs for the rows that all of them held out.
 
     Attributes:
         members: the artifact of each run.
         folders: of the artifacts.
         metric: the competition's.
         ids: n texts.
-        truth: as the metric takes it, (n, …).
+        truth: for the metric, (n, …).
         predictions: of each member, float32 (m, n, …).
     """
 
@@ -182,14 +183,14 @@ class CommonRows:
     predictions: np.ndarray
 
     def score(self, weights: np.ndarray) -> float:
-        """Return the metric of the weighted mean of the members that have a weight."""
+        """Return the metric of the weighted mean of the members."""
         used = np.flatnonzero(weights)
         predictions = [self.predictions[place] for place in used]
         mean = self.members[0].target.mean(predictions, weights[used].tolist())
         return self.metric(self.truth, mean)
 
     def ranks(self, candidates: np.ndarray) -> np.ndarray:
-        """Return the score of the weights in each row, float (m,), such that greater is better."""
+        """Return the score of each row of weights, float (m,), negated if lower is better."""
         return np.array([self.metric.sign * self.score(weights) for weights in candidates])
 
     def part(self, rows: np.ndarray) -> "CommonRows":
@@ -199,19 +200,19 @@ class CommonRows:
 
 
 def find(outputs: Sequence[Path], output: Path, show: Callable[[str], None]) -> dict[str, Any]:
-    """Find weights for the models of several runs, show one table, and write ensemble.json.
+    """Find weights for the models of several runs, show a table, and write ensemble.json.
 
     Args:
         outputs: of the runs.
-        output: gets ensemble.json.
-        show: takes the lines of the table.
+        output: the folder for ensemble.json.
+        show: receives the lines of the table.
 
     Returns:
-        What `search` returns.
+        The contents of ensemble.json (see `search`).
 
     Raises:
-        ConfigError, ArtifactError, ReportError: as `common_rows` does.
-        DiskError: if it cannot be written.
+        ConfigError, ArtifactError, ReportError: see `common_rows`.
+        DiskError: if the file cannot be written.
     """
     value = search(common_rows(outputs, show))
     path = atomic_file.write(output / FILE, sealed(value))
@@ -221,11 +222,11 @@ def find(outputs: Sequence[Path], output: Path, show: Callable[[str], None]) -> 
 
 
 def search(rows: CommonRows) -> dict[str, Any]:
-    """Return what ensemble.json holds: weights by a hill climb, and what each member adds.
+    """Return the contents of ensemble.json: weights from a hill climb, and each member's share.
 
-    `alone` is the score of a member, `without` that of the others, with their weights. `other_half`
-    has the scores of the ensemble and of the best member, each chosen on one half of the rows and
-    scored on the other, and the mean of both ways; null if the metric has no value there.
+    `alone` is the score of a member, and `without` that of the others with their weights.
+    `other_half` has the scores of the ensemble and of the best member, chosen on one half of the
+    rows and scored on the other, averaged over both ways; null if the metric has no value there.
     """
     weights, every = climb(rows), np.eye(len(rows.members))
     members = []
@@ -252,14 +253,13 @@ def search(rows: CommonRows) -> dict[str, Any]:
 
 
 def climb(rows: CommonRows) -> np.ndarray:
-    """Return a weight for each member, float (m,), which add up to 1 and score no less than the
-    best member.
+    """Return a weight for each member, float (m,), with a sum of 1 and a score no worse than that
+    of the best member.
 
-    Greedy selection with replacement, which starts with the best member (Caruana et al. 2004,
-    Ensemble selection from libraries of models). Each round adds the member with which the mean
-    scores best, even where that is worse than before; of equal ones that which is best alone, so
-    that a member which adds nothing gets nothing. Of all rounds the one that scores best counts, of
-    equal ones the last: it averages more.
+    Greedy selection with replacement, starting from the best member (Caruana et al. 2004, Ensemble
+    selection from libraries of models). Each round adds the member that gives the best mean, even
+    if that is worse than before; of equal ones the best alone, so that a useless member gets no
+    weight. The round with the best score counts, and of equal ones the last, which averages more.
     """
     every = np.eye(len(rows.members))
     alone = rows.ranks(every)
@@ -283,7 +283,7 @@ def _other_half(rows: CommonRows) -> dict[str, float] | None:
         for here, there in (halves, halves[::-1]):
             best = every[here.ranks(every).argmax()]
             scores.append([there.score(climb(here)), there.score(best)])
-    except DataError:  # a half without one of two classes has no AUC
+    except DataError:  # such as the AUC of a half with a single class
         return None
     ensemble, best_member = np.mean(scores, axis=0).tolist()
     return {"ensemble": ensemble, "best_member": best_member}
@@ -299,9 +299,9 @@ def _table(value: Mapping[str, Any]) -> list[str]:
     if half:
         ours, best = half["ensemble"], half["best_member"]
         scores = f"{name} {ours:.5f}; best member {best:.5f}"
-        lines.append(f"On rows that weights were not found on: {scores}")
+        lines.append(f"On rows that were not used to find the weights: {scores}")
         if (ours < best) if greater else (ours > best):
-            lines.append("Warning: there these weights are worse than the best member alone")
+            lines.append("Warning: there the ensemble is worse than its best member alone")
     return lines
 
 
@@ -309,12 +309,12 @@ def _table(value: Mapping[str, Any]) -> list[str]:
 
 
 def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonRows:
-    """Return what several runs predict for the rows that all of them hold out, by run id.
+    """Return the predictions of several runs for the rows that all held out, sorted by run id.
 
     Args:
-        outputs: of trainings, as `python -m pipeline train` and `invoke pull` leave them, or their
-            artifacts' folders.
-        show: takes a line about the rows.
+        outputs: folders of trainings, from `python -m pipeline train` or `invoke pull`, or of their
+            artifacts.
+        show: receives a line about the rows.
 
     Raises:
         ConfigError: if there are too few such rows.
@@ -327,15 +327,15 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
     members = [runs[output] for output in outputs]
     if len(members) < 2:
         raise ConfigError(
-            f"{len(members)} run is given; expected two or more.\n"
-            "Give the output folder of each training."
+            f"There is {len(members)} run; expected two or more.\n"
+            "Pass the output folder of each training."
         )
-    best_first(members, None)  # refuses what does not belong together
+    best_first(members, None)  # checks that they belong together
     for member in members:
         if (member.manifest.get("init_from") or {}).get("may_have_seen_held_out"):
             show(
                 f"Warning: run {member.manifest['run_id']} may have been trained on rows that it"
-                " holds out (init_from); its score and its weight are then too good"
+                " holds out (init_from); then its score and weight are too high"
             )
     ids, truths, values = zip(*map(_read_rows, outputs), strict=True)
     common = ids[0][np.all([ids[0].isin(each) for each in ids], axis=0)]
@@ -343,18 +343,18 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
     if len(common) < LEAST_ROWS:
         raise ConfigError(
             f"The runs hold out {counts} rows, {len(common)} of them in common; expected"
-            f" {LEAST_ROWS} or more, to find weights on.\n"
+            f" {LEAST_ROWS} or more to find weights.\n"
             "Train each with folds: then every row is held out once."
         )
     show(f"Rows: {len(common):,} that all runs hold out (they hold out {counts})")
     places = [each.get_indexer(common) for each in ids]
     truth = truths[0][places[0]]
     for output, every, rows in zip(outputs, truths, places, strict=True):
-        # Numbers are standardized in training, by all rows that could be read.
+        # Not exactly equal, since training standardizes numbers by all readable rows.
         if not np.allclose(every[rows], truth, rtol=1e-4, atol=1e-6, equal_nan=True):
             raise ReportError(
                 f"{output / ARRAYS} has different labels than {outputs[0] / ARRAYS} for the same"
-                " ids; expected runs of the same labels.\n"
+                " ids; expected the same labels.\n"
                 "Leave one of the two out, or train it again with the other's labels."
             )
     predictions = np.stack([each[rows] for each, rows in zip(values, places, strict=True)])
@@ -371,8 +371,8 @@ def _read_rows(output: Path) -> tuple[pd.Index, np.ndarray, np.ndarray]:
         truth, (values,) = arrays.pop("truth"), arrays.values()
         if not (ids.is_unique and len(ids) == len(truth) == len(values)):
             raise ValueError(
-                f"validation.csv has {len(ids)} ids (or some twice), this {len(truth)} true and"
-                f" {len(values)} predicted rows"
+                f"validation.csv has {len(ids)} ids (or duplicates), this file {len(truth)} true"
+                f" and {len(values)} predicted rows"
             )
     except (OSError, ValueError, LookupError, EOFError, BadZipFile) as error:
         raise ReportError(f"{path} cannot be read: {error}.\n{PULL_AGAIN}") from error

@@ -1,6 +1,6 @@
-"""The forward pass: the models of all folds, as one compiled function on every device.
+"""The forward pass: one compiled function for the models of all folds, on every device.
 
-Weights are arguments of that function, so one serves all folds.
+Weights are its arguments.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,9 +17,8 @@ from pipeline.errors import DeviceError
 from pipeline.models import architectures
 from pipeline.runtime import devices
 
-# A block is what the devices compute at once, each a batch of it. A batch has at most this many
-# rows and bytes, and a test set at least 32 blocks where it has the rows: while the first one is
-# decoded, the device waits.
+# Devices compute a block at once, one batch each. A batch has at most this many rows and bytes, and
+# a large test set at least 32 blocks, since devices wait while the first one is decoded.
 MOST_ROWS, MOST_BYTES = 1024, 1 << 25
 LEAST_ROWS, BLOCKS = 32, 32
 
@@ -31,8 +30,8 @@ class Forward:
 
     Args:
         models: Keras models of one architecture, one per fold.
-        batch: rows that a device computes at once; halved where they do not fit.
-        show: takes a line where a batch does not fit.
+        batch: rows per device and call; halved if they do not fit.
+        show: receives a line if a batch does not fit.
     """
 
     def __init__(self, models: Sequence[Any], batch: int, show: Show = print) -> None:
@@ -43,7 +42,7 @@ class Forward:
                 self._weights[device] = [_weights(model) for model in models]
 
     def outputs(self, inputs: np.ndarray) -> list[np.ndarray]:
-        """Return the outputs of each fold, float32 (n, …). Devices compute a batch each.
+        """Return the outputs of each fold, float32 (n, …). Each device computes a batch.
 
         Raises:
             DeviceError: if not even one row fits into a device's memory.
@@ -61,13 +60,13 @@ class Forward:
                     raise DeviceError(
                         "Not even one row fits into the device's memory:"
                         f" {str(error).splitlines()[0][:300]}\n"
-                        "End what else uses this device, or use a smaller model."
+                        "Stop other programs on this device, or use a smaller model."
                     ) from error
                 self.batch //= 2
                 self._show(f"Out of memory; retrying with {self.batch} rows at once")
 
     def _outputs(self, device: str, batch: tuple[np.ndarray, int]) -> list[np.ndarray]:
-        """Return the outputs of each fold for a batch, of whose rows the first ones count."""
+        """Return the outputs of each fold for the real rows of a batch."""
         inputs, real = batch
         with keras.device(device):
             placed = keras.ops.convert_to_tensor(inputs)  # once, for all folds
@@ -77,18 +76,16 @@ class Forward:
 
 
 def device_names() -> list[str]:
-    """Return Keras' names of all GPUs or cores of a TPU; of a CPU, which computes as one, its
-    first.
-    """
+    """Return Keras' names of all GPUs or TPU cores, or of one CPU."""
     names: list[str] = keras.distribution.list_devices()
     return names[:1] if names[0].startswith("cpu") else names
 
 
 def batch_size(inputs: np.ndarray, rows: int) -> int:
-    """Return how many rows the device computes at once, a power of two.
+    """Return the batch per device, a power of two.
 
     Args:
-        inputs: any, for the size of one.
+        inputs: any inputs, for the size of one.
         rows: of the test set.
 
     >>> image = np.zeros((1, 224, 224, 3), np.uint8)
@@ -101,13 +98,13 @@ def batch_size(inputs: np.ndarray, rows: int) -> int:
 
 
 def mean_of_folds(artifact: Artifact, outputs: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the mean of the predictions that the folds' outputs stand for: float32 (n, …)."""
+    """Return the mean prediction of all folds, from their outputs: float32 (n, …)."""
     return artifact.target.mean([artifact.target.predictions(each) for each in outputs])
 
 
 def _weights(model: Any) -> tuple[list[Any], list[Any]]:
     groups = model.trainable_variables, model.non_trainable_variables
-    # By way of numpy, from which they come to the device that is asked for.
+    # By way of numpy, so that they get to the current device.
     trainable, other = ([keras.ops.convert_to_tensor(v.numpy()) for v in group] for group in groups)
     return trainable, other
 
@@ -129,7 +126,7 @@ def _compiled(model: Any) -> Callable[[Any, Any], Any]:
     import tensorflow as tf
 
     tf.config.experimental.enable_tensor_float_32_execution(False)
-    # On a CPU not by XLA: oneDNN's convolutions are as fast, and ready in a third of the time.
+    # On a CPU without XLA: oneDNN's convolutions are as fast, and compile in a third of the time.
     compiled: Callable[[Any, Any], Any] = tf.function(call, jit_compile=_gpu())
     return compiled
 

@@ -1,13 +1,12 @@
 """Inference: artifacts and a test set → submission.csv, in time. Runs on TensorFlow or JAX.
 
-Where there is no submission yet, it first writes a valid one with the mean prediction for every id.
-That one, or an older one, stays if anything fails. Then it checks each artifact
-(`pipeline.infer.check`) and predicts the test set, block by block: while devices compute one,
-threads decode the next ones, so memory grows with the predictions alone. Members of an ensemble are
-computed one after the other.
+If there is no submission yet, a valid one with the mean prediction for every id comes first. That
+one, or an older one, stays if anything fails. Then each artifact is checked
+(`pipeline.infer.check`), and the test set predicted in blocks: threads decode the next ones while
+devices compute one, so that only predictions stay in memory. Ensemble members follow one another.
 
-Where time is short, views are left out first, then whole members, then rows of the best. An input
-that cannot be read gets the mean prediction and is named: no id is ever dropped.
+If time is short, views are dropped first, then whole members, then rows of the best one. An
+unreadable input gets the mean prediction and is reported: no id is ever dropped.
 """
 
 import json
@@ -34,10 +33,9 @@ from pipeline.infer.check import Checked
 from pipeline.infer.forward_pass import Forward, Show
 from pipeline.infer.views import views
 
-# For the submission's lineage: what was compared, and which members counted.
+# The submission's lineage: golden checks, and the members with their weights.
 GOLDEN, MEMBERS = "golden.json", "members.json"
-# The share of the time that predicting may take: the rest is for writing, and what follows.
-SHARE = 0.9
+SHARE = 0.9  # of the time for predictions; the rest is for writing, and later cells
 clock = time.monotonic
 NOT_FINITE = "its prediction is not a finite number"
 
@@ -46,9 +44,9 @@ class Member(NamedTuple):
     """A model of an ensemble, or the only one.
 
     Attributes:
-        artifact: with the config to infer with.
-        weight: how much it counts; all weights add up to 1.
-        test: the test set, as its config reads it.
+        artifact: with the config for inference.
+        weight: in the mean; all weights add up to 1.
+        test: the test set, read by its config.
     """
 
     artifact: Artifact
@@ -61,12 +59,12 @@ class Predictions:
     """The predictions of a test set.
 
     Attributes:
-        test: the test set, from which the inputs can be read again.
-        values: float32 (n, …), as `pipeline.data.labels.Target.predictions` returns them.
+        test: the test set, from which inputs can be read again.
+        values: float32 (n, …), see `pipeline.data.labels.Target.predictions`.
         labels: a text per row.
-        broken: why a row has the mean prediction, by its id.
-        left_out: how many rows there was no time for.
-        checked: the golden checks before them.
+        broken: the reason for each id with the mean prediction.
+        left_out: number of rows that there was no time for.
+        checked: the golden checks.
     """
 
     test: TestSet
@@ -94,29 +92,28 @@ def infer(
 ) -> Predictions:
     """Predict the test set in `folder`, write `output`/submission.csv, and return the predictions.
 
-    Several artifacts are the members of an ensemble, and their predictions are averaged. The best
-    by its validation is computed first.
+    Several artifacts are the members of an ensemble, and their predictions are averaged. The member
+    with the best validation score is computed first.
 
     Args:
-        artifact: gives the model, what its outputs mean and the shape of the inputs.
+        artifact: with the model, its target and the shape of its inputs.
         folder: the competition.
-        output: gets golden.json, members.json and submission.csv. If this fails, an older
-            submission.csv is as it was; where there was none, one holds the mean prediction for
-            every id.
-        weights: of several artifacts, which are divided by their sum; None: equal ones.
-        config: says how long a session lasts, and for artifacts of its name where in the folder the
-            test set is and how many `views` each image gets; None: the artifact's own. For a member
-            of another config, that one's file says so, if it is here, else its artifact.
+        output: the folder for golden.json, members.json and submission.csv. After a failure an
+            older submission.csv is unchanged, or a new one has the mean prediction for every id.
+        weights: of several artifacts, which are divided by their sum; None: equal.
+        config: determines the length of the session, and for artifacts of its name the location of
+            the test set and the number of `views`; None: the artifact's. For members of other
+            configs, these come from their config's file if it exists, else from their artifact.
         precision: "auto", "float32" or "mixed_float16"; "": that of the config.
-        show: takes each line of text.
+        show: receives each line of text.
 
     Raises:
-        ConfigError: if the config is for another competition, or custom code is not here.
-        ArtifactError: if a model gives other outputs here than in training, or members predict
+        ConfigError: if the config is for a different competition, or custom code is missing.
+        ArtifactError: if a model's outputs differ from those in training, or members predict
             different things.
-        DataError: if the test set cannot be read, or too many predictions are not finite, in
-            float32 too.
-        SubmissionError: if the predictions are not what the sample asks for.
+        DataError: if the test set cannot be read, or too many predictions are not finite, even in
+            float32.
+        SubmissionError: if the predictions do not fit the sample.
     """
     started, path = clock(), output / "submission.csv"
     artifacts = [artifact] if isinstance(artifact, Artifact) else artifact
@@ -140,10 +137,10 @@ def infer(
         _refuse_broken(predictions.broken, len(test), first.config)
         rows = form.write(path, predictions.ids, predictions.values)
     except BaseException:
-        held = "is as it was before" if older else "holds the mean prediction for every id"
-        show(f"Warning: {path} {held}.")
+        state = "is unchanged" if older else "has the mean prediction for every id"
+        show(f"Warning: {path} {state}.")
         raise
-    told = [
+    lineage = [
         {
             **{name: each.artifact.manifest[name] for name in ensemble.PINS},
             "config": each.artifact.config.name,
@@ -153,7 +150,7 @@ def infer(
         for each, share in zip(members, used, strict=True)
     ]
     checked = [each._asdict() for each in predictions.checked]
-    for name, value in ((GOLDEN, checked), (MEMBERS, told)):
+    for name, value in ((GOLDEN, checked), (MEMBERS, lineage)):
         atomic_file.write(output / name, json.dumps(value, indent=1).encode())
     show(f"Wrote {rows} rows to {path}")
     return predictions
@@ -171,39 +168,41 @@ def _members(
     for trained, weight in ensemble.best_first(artifacts, weights):
         each = replace(trained, config=_config(trained, config))
         members.append(Member(each, weight, read_test(folder, each.config, each.encoding)))
-        number = len(each.folds)  # of a linear model one, whatever the folds
+        number = len(each.folds)  # 1 for a linear model with any folds
         folds = f" of {number} folds, averaged" if number > 1 else ""
-        counts = f", counts {weight:.2f}" if len(artifacts) > 1 else ""
+        counts = f", weight {weight:.2f}" if len(artifacts) > 1 else ""
         show(
             f"Artifact {each.manifest['run_id']}: {each.config.name},"
             f" weights {each.manifest['weights_sha256'][:12]}{folds}{counts}"
         )
     if config is not None and all(each.artifact.config.name != config.name for each in members):
-        show(f"Warning: no model was trained with the config {config.name}; only its hours count")
+        show(
+            f"Warning: no model was trained with the config {config.name}; only its hours are used"
+        )
     if any(each.test.ids != members[0].test.ids for each in members):
         raise DataError(
             "The sample submissions of the members' configs have different ids; expected the same."
-            "\nSet data.sample_submission alike in all of them."
+            "\nSet the same data.sample_submission in all of them."
         )
     return members
 
 
 def _config(member: Artifact, config: Config | None) -> Config:
-    """Return the config of a member's training, with what training does not read as its config's
-    file says today: where files are, views and hours.
+    """Return the config of a member's training, updated from today's file by the fields that
+    training does not read: paths, views and hours.
 
     Args:
-        config: of the inference, which is that of members of its name.
+        config: of the inference; it is today's config of members with its name.
 
     Raises:
-        ConfigError: if the config is for another competition.
+        ConfigError: if the config is for a different competition.
     """
     trained = member.config
     if config is not None and config.competition != trained.competition:
         raise ConfigError(
             f"The config {config.name!r} is for the competition {config.competition}, and the"
-            f" artifact {member.manifest['run_id']} for {trained.competition}; expected one"
-            f" competition.\nGive the config {trained.name!r}, or another artifact."
+            f" artifact {member.manifest['run_id']} for {trained.competition}; expected the same."
+            f"\nPass the config {trained.name!r}, or a different artifact."
         )
     if config is not None and config.name != trained.name:
         here = trained.name in config_files.named_files()
@@ -215,22 +214,21 @@ def _config(member: Artifact, config: Config | None) -> Config:
 
 
 def _free(part: Config | Data) -> dict[str, Any]:
-    """Return the fields of a config, or of its data, from which no weight follows."""
+    """Return the fields of a config, or of its data, that no weight depends on."""
     return {name: getattr(part, name) for name in rules.marked(type(part), rules.FREE)}
 
 
 def _averaged(
     members: Sequence[Member], precision: str, end: float, show: Show
 ) -> tuple[Predictions, list[float]]:
-    """Return the mean over the members that there is time for, and the weight that each of them has
-    in it.
+    """Return the mean over the members that there is time for, and the weight of each in it.
 
-    The best has to be there. Another member is computed as a whole, or left out. Each has as much
-    time for its views as those after it.
+    The best always counts; any other is computed completely, or left out. Each member gets an equal
+    share of the remaining time for its views.
 
     Args:
         members: the best first.
-        end: of the time, by `clock`.
+        end: deadline, by `clock`.
     """
     mean, used = _predicted(members[0], precision, end, len(members), show), [members[0].weight]
     for place, member in enumerate(members[1:], start=1):
@@ -239,7 +237,7 @@ def _averaged(
             found = _predicted(member, precision, end, len(members) - place, show)
         if found is None or found.left_out:
             run_id = member.artifact.manifest["run_id"]
-            show(f"Warning: time was up; the member {run_id} is left out, the others count more")
+            show(f"Warning: time was up; without the member {run_id}, the others count more")
             used.append(0.0)
             continue
         target = member.artifact.target
@@ -252,10 +250,10 @@ def _averaged(
 
 
 def _predicted(member: Member, precision: str, end: float, sharing: int, show: Show) -> Predictions:
-    """Return a member's predictions. What is too large for float16 is computed in float32.
+    """Return a member's predictions, in float32 if some overflow in float16.
 
     Args:
-        end, sharing: as `Pace` takes them.
+        end, sharing: see `Pace`.
     """
     artifact, test = member.artifact, member.test
 
@@ -273,14 +271,14 @@ def _predicted(member: Member, precision: str, end: float, sharing: int, show: S
 
 
 class Pace:
-    """Chooses how many views each block gets, so that all rows end in time.
+    """Chooses the number of views for each block, so that all rows are done in time.
 
     Args:
-        views: how many there are.
+        views: the most views.
         rows: of all blocks.
-        end: of the time, by `clock`.
-        sharing: how many models share what is left of it; with several views this one may take its
-            part, and with one view all of it.
+        end: deadline, by `clock`.
+        sharing: number of models that share the remaining time. With several views this one may use
+            its part, and with a single view all of it.
 
     Attributes:
         views: of the next block.
@@ -292,23 +290,22 @@ class Pace:
         self._views_end = self._last + (end - self._last) / sharing
 
     def over(self) -> bool:
-        """Return whether another block would end too late."""
+        """Return whether the next block would end too late."""
         return clock() + self._block_seconds >= self._end
 
     def block_ended(self, rows: int) -> None:
-        """Leave views out if the next blocks would take too long with them.
+        """Drop views if the next blocks would take too long with them.
 
-        All of a block's time, with decoding, counts as if it grew with the views. So leaving some
-        out saves less than expected, which the next block shows.
+        The estimate is proportional to the views, although decoding is not. So dropping some may
+        save less than expected, which the next block shows.
 
         Args:
             rows: of the block.
         """
         now = clock()
-        # To leave views out may save nothing, if decoding takes the time.
         self._block_seconds, self._last = now - self._last, now
         self._rows_left -= rows
-        blocks = math.ceil(self._rows_left / rows) + 1  # a slow block may come
+        blocks = math.ceil(self._rows_left / rows) + 1  # one in reserve
         seconds = self._block_seconds / self.views * blocks
         while self.views > 1 and now + seconds * self.views > self._views_end:
             self.views -= 1
@@ -323,13 +320,13 @@ def predict(
     sharing: int = 1,
     show: Show = print,
 ) -> Predictions:
-    """Return the predictions of all rows, as far as there is time.
+    """Return the predictions of all rows.
 
-    A row that cannot be read, whose prediction is not finite, or for which there is no time gets
-    the artifact's prior.
+    A row that is unreadable, whose prediction is not finite, or for which there is no time gets the
+    artifact's prior.
 
     Args:
-        end, sharing: as `Pace` takes them.
+        end, sharing: see `Pace`.
     """
     values, broken, done = _mean_prediction(artifact, len(test)), dict[str, str](), 0
     seen = views(artifact.config.data, artifact.config.views)
@@ -365,8 +362,8 @@ def _mean_prediction(artifact: Artifact, rows: int) -> np.ndarray:
 
 
 def _refuse_broken(broken: Mapping[str, str], total: int, config: Config) -> None:
-    """Raise `DataError` if that is too much: one in ten, or in the scored rerun, where nobody could
-    fix it, all.
+    """Raise `DataError` for more than one in ten, or in the scored rerun, where nobody can fix
+    them, for all.
     """
     most = total - 1 if os.environ.get(image_files.RERUN) else total * image_files.MOST_BROKEN
     if len(broken) > most:
@@ -385,4 +382,4 @@ def _warn(predictions: Predictions, show: Show) -> None:
     if left_out:
         show(f"Warning: time was up; {left_out:,} of {rows:,} rows have the mean prediction")
     if rows > 1 and not np.ptp(predictions.values, axis=0).any():
-        show(f"Warning: all {rows:,} rows have the same prediction; look at inputs and training")
+        show(f"Warning: all {rows:,} rows have the same prediction; check inputs and training")

@@ -1,23 +1,18 @@
-"""Submission: predictions in the columns of the sample submission, and whether Kaggle would score
-the file.
+"""The submission: predictions in the columns of the sample, and checks that Kaggle will score it.
 
-layout    columns                metric     what is written
-LABELS    one                    labels     the likeliest label; of several labels those above 1/2,
-                                            separated as in the sample, or else the likeliest
-SCORES    one                    scores     the probability of the class that names the column, or
-                                            of the second of two
-RANKING   one                    rankings   the k likeliest labels, the likeliest first, with blanks
-                                            between
-COLUMNS   one for each class     any        its probability or number; 1 or 0 of several labels for
-          or target                         a metric of labels
-CUSTOM    those of               any        what the config's `write_submission` returns
-          `write_submission`
+layout    columns                metric     contents
+LABELS    one                    labels     the most probable label; for "multilabel" those above
+                                            1/2, separated as in the sample, or the most probable
+SCORES    one                    scores     the probability of the class that the column is named
+                                            after, or of the second of two
+RANKING   one                    rankings   the k most probable labels in order, separated by spaces
+COLUMNS   one per class or       any        its probability or number; 0 or 1 for "multilabel" and
+          target                            a metric of labels
+CUSTOM    any                    any        the result of the config's `write_submission`
 
-The tasks of the Kaggle side check a file by this module before they spend a submission. So nothing
-here imports Keras.
+Nothing here imports Keras, since the tasks of the Kaggle side check files before they submit them.
 """
 
-import csv
 import inspect
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -39,23 +34,22 @@ from pipeline.errors import SubmissionError
 from pipeline.evaluate import metrics
 from pipeline.evaluate.metrics import Metric
 
-Texts = Mapping[str, Sequence[str]]  # of each column beside the id, by its name
-# Of ids, predictions (n, …) and the sample's columns beside the id (None: any).
+Texts = Mapping[str, Sequence[str]]  # of each column after the id, by name
+# From ids, predictions (n, …) and the sample's columns after the id (None: any).
 Writer = Callable[[Sequence[str], np.ndarray, Sequence[str] | None], Texts]
 
 Range = tuple[float, float] | tuple[()]
 
 LABELS, SCORES, RANKING, COLUMNS, CUSTOM = "labels", "scores", "ranking", "columns", "custom"
-AGAIN = "Correct the path, or write it again."
+AGAIN = "Correct the path, or write the file again."
 SEPARATORS = ("|", ", ", ",", "; ", ";", " ")  # between several labels in one text
 ANY_NUMBER, ANY_TEXT = (-math.inf, math.inf), ()
-MANY = 20  # rows that chance cannot make all equal
-# Kinds of values. int() and float() accept more than a CSV reader does: 1_0, other scripts' digits,
-# blanks.
+MANY = 20  # rows that are not all equal by chance
+# Kinds of values. Python's int() and float() accept more than a CSV reader, as 1_0 and spaces.
 WHOLE, FINITE, FILLED = "whole numbers", "finite numbers", "filled in"
 WHOLE_NUMBER = "[+-]?[0-9]+"
 NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
-# The texts that pandas (2.2 to 3.1) and Kaggle's metrics read as missing values.
+# Texts that pandas (2.2 to 3.1) and Kaggle's metrics read as missing values.
 MISSING = {
     *("", "NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A", "<NA>", "NULL", "null", "None"),
     *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
@@ -69,14 +63,14 @@ class Form:
     Attributes:
         target: of the run.
         metric: the competition's.
-        sample: the competition's; one that was made gets its columns here, by target and metric.
+        sample: the competition's; a made one gets its columns here, by target and metric.
         positive: the config's `data.positive_label`.
-        writer: the config's own `write_submission`, as `writer_of` returns it.
-        labels: the config's label columns, after which those of a made sample are called.
-        columns: of the sample beside the id; None: those that `writer` returns.
+        writer: for the config's `write_submission`, from `writer_of`.
+        labels: the config's label columns, which name those of a made sample.
+        columns: of the sample after the id; None: those that `writer` returns.
 
     Raises:
-        SubmissionError: if its columns are none of the above, or `positive` is not a label.
+        SubmissionError: if no layout fits the columns, or `positive` is not a label.
     """
 
     target: Target
@@ -95,17 +89,17 @@ class Form:
         self._layout = CUSTOM if self.writer else self._fitting()
         if not self.writer and self.positive not in (None, *names):
             raise SubmissionError(
-                f"data.positive_label={self.positive!r} is no label of the training table; expected"
-                f" one of {', '.join(map(repr, names[:12]))}.\nCorrect it in the config."
+                f"data.positive_label={self.positive!r} is not a label in the training table;"
+                f" expected one of {', '.join(map(repr, names[:12]))}.\nCorrect it in the config."
             )
         if not self._layout:
             shown = ", ".join(self.sample.columns[:12])
             raise SubmissionError(
-                f"{self.sample} has the columns {shown} beside the id; expected one, or one for"
+                f"{self.sample} has the columns {shown} after the id; expected one, or one for"
                 f" each of {', '.join(names[:12])}"
                 f" (target={self.target.kind!r}, metric={self.metric.name!r}).\nCorrect target,"
-                " metric or label_column in the config, or write this format in"
-                " pipeline/infer/submission.py."
+                " metric or label_column in the config, or write a custom write_submission"
+                " (docs/custom-code.md)."
             )
 
     def _fitting(self) -> str:
@@ -113,7 +107,7 @@ class Form:
         names, columns, takes = self.target.names, self.sample.columns, self.metric.takes
         regression = self.target.kind == "regression"
         if len(columns) != 1 or regression:
-            # Numbers may have other names than in the sample, but not some of its names.
+            # A regression's columns may all have different names in the sample, but not only some.
             renamed = regression and not set(columns) & set(names)
             named = len(columns) == len(names) and (renamed or set(columns) == set(names))
             return COLUMNS if named else ""
@@ -122,18 +116,15 @@ class Form:
         return RANKING if takes == "ranking" else LABELS
 
     def check_labels(self) -> None:
-        """Raise `SubmissionError` for labels that a submission may not hold.
-
-        This runs before a training, not when such a label is first predicted.
-        """
+        """Raise `SubmissionError`, before a training, for labels that cannot be submitted."""
         names, wrong, expected = pd.Series(self.target.names, dtype=object), list[str](), ""
         if self._layout == RANKING:
             wrong = [name for name in names if len(name.split()) != 1]
-            expected = f"labels without blanks, which metric={self.metric.name!r} puts between"
+            expected = f"labels without spaces, which separate them for {self.metric.name}"
         elif self._layout == LABELS:
             values = self.sample.table.iloc[:, 1]
             wrong, kind = _unfit(names, values, _kind(values)), _kind(values)
-            expected = f"values that are {kind}, as those of {values.name!r} in {self.sample}"
+            expected = f"values that are {kind}, as in {values.name!r} of {self.sample}"
         if wrong:
             raise SubmissionError(
                 f"The training table has {len(wrong)} labels that cannot be submitted, for example "
@@ -142,26 +133,26 @@ class Form:
             )
 
     def write(self, path: Path, ids: Sequence[str], values: np.ndarray) -> int:
-        """Write the submission in one rename and return its number of rows.
+        """Write the submission atomically, and return its number of rows.
 
         Nothing is written if Kaggle would refuse it.
 
         Args:
-            values: float32 (n, k), as `Target.predictions` returns them, in the order of `ids`; of
+            values: float32 (n, k), from `Target.predictions`, in the order of `ids`; for
                 target="custom" (n, …).
 
         Raises:
-            SubmissionError: if a value is not finite; and as `write` says.
+            SubmissionError: if a value is not finite; and see `write`.
         """
         if not (finite := np.isfinite(values)).all():
-            # `argmax` would make a label of NaNs.
+            # `argmax` would turn NaNs into a label.
             raise SubmissionError(
-                f"{path} would hold {(~finite).sum()} predictions that are not finite; expected"
+                f"{path} would contain {(~finite).sum()} predictions that are not finite; expected"
                 " finite numbers.\nNothing was written. Infer again with --precision float32; if"
                 " that does not help, train again."
             )
         if self.target.kind not in ("regression", "custom"):
-            values = values.clip(0, 1)  # a mean of probabilities may be outside by a rounding
+            values = values.clip(0, 1)  # the mean of probabilities may be outside by rounding
         texts = self.writer(ids, values, self.columns) if self.writer else self.texts(values)
         sample = self.sample if self.columns else self.sample.with_columns(texts)
         within: Range | None = None if self._layout in (LABELS, RANKING) else ANY_NUMBER
@@ -186,7 +177,7 @@ class Form:
             k = int(self.metric.name.partition("@")[2])
             order = np.argsort(-values, axis=1, kind="stable")[:, :k]
             texts = [" ".join(names[place] for place in row) for row in order]
-        elif several:  # Kaggle accepts no empty text: the likeliest label replaces it
+        elif several:  # Kaggle accepts no empty text
             shown = set(self.sample.table.iloc[:, 1])
             texts = replace(target, separator=separator(target, shown)).best(values)
             likeliest = (names[place] for place in values.argmax(axis=1))
@@ -197,15 +188,15 @@ class Form:
 
 
 def form_of(config: Config, target: Target, metric: Metric, folder: Path) -> Form:
-    """Return the format of a config's submission, by the sample in the competition's folder."""
+    """Return the format of a config's submission, for the sample in the competition's folder."""
     data, sample = config.data, samples.of(folder, config.data, SubmissionError)
     writer = writer_of(config, folder)
     return Form(target, metric, sample, data.positive_label, writer, data.labels)
 
 
 def columns_of(target: Target, metric: Metric, labels: Sequence[str]) -> Sequence[str]:
-    """Return the columns beside the id where no sample names them: the label columns, or one for
-    each label where a metric takes probabilities of several.
+    """Return the columns after the id of a made sample: the label columns, or one for each label if
+    the metric takes probabilities of several.
 
     >>> columns_of(Target("classes", ("a", "b", "c")), metrics.find("accuracy", "classes"), ["y"])
     ['y']
@@ -217,11 +208,10 @@ def columns_of(target: Target, metric: Metric, labels: Sequence[str]) -> Sequenc
 
 
 def writer_of(config: Config, folder: Path) -> Writer | None:
-    """Return the config's own `write_submission`, with its result checked; None without one.
+    """Return the config's `write_submission`, with its result checked; None without one.
 
-    Where it has a third parameter, it gets the competition's folder: the pictures' sizes are there.
-
-    It raises `SubmissionError` unless that returns a dict of the sample's columns with a text or a
+    If it has a third parameter, it gets the competition's folder, as for the sizes of pictures. It
+    raises `SubmissionError` unless the result is a dict of the sample's columns with a text or a
     number for each id.
     """
     custom: Any = custom_code.function(config, "write_submission")
@@ -246,8 +236,8 @@ def _written(
         raise SubmissionError(
             f"{custom_code.described(config, 'write_submission')} returns {len(table)} rows, for"
             f" example {str(example)[:200]}; expected a dict with"
-            f" {', '.join(wanted) or 'column: texts'}, as the sample submission beside the id,"
-            f" and {len(ids)} texts or numbers in each.\nReturn {{column: [one for each id]}}."
+            f" {', '.join(wanted) or 'column: texts'}, the sample submission's columns after the"
+            f" id, and {len(ids)} texts or numbers in each.\nReturn {{column: [one per id]}}."
         )
     return {column: table[column].map(str).tolist() for column in wanted}
 
@@ -257,7 +247,7 @@ def _is_cell(value: object) -> bool:
 
 
 def positive_code(names: Sequence[str], column: str, chosen: str | None) -> int:
-    """Return which of two labels a single column of probabilities is about.
+    """Return the index of the label whose probability a single column has.
 
     >>> positive_code(("dead", "recovered"), "has_died", "dead")
     0
@@ -269,11 +259,10 @@ def positive_code(names: Sequence[str], column: str, chosen: str | None) -> int:
 
 
 def separator(target: Target, shown: Collection[str]) -> str:
-    """Return what a sample has between known labels; where it shows none, the training table's
-    separator.
+    """Return the separator of labels in a sample, or if it shows none, in the training table.
 
     Args:
-        target: of several labels.
+        target: with several labels.
         shown: texts of the sample's column.
 
     >>> separator(Target("multilabel", ("big cat", "dog")), ["big cat|dog"])
@@ -287,7 +276,7 @@ def separator(target: Target, shown: Collection[str]) -> str:
 
 
 def limits(config: Config) -> Range | None:
-    """Return `within`, as `check` takes it, for a submission of this config."""
+    """Return `within`, for `check`, for a submission of this config."""
     if config.target == "custom":
         return ANY_TEXT
     if config.target == "regression" or config.write_submission:
@@ -298,33 +287,25 @@ def limits(config: Config) -> Range | None:
 def write(
     path: Path, sample: Sample, ids: Sequence[str], columns: Texts, *, within: Range | None = None
 ) -> int:
-    """Write the submission in one rename and return its number of rows.
+    """Write the submission atomically, and return its number of rows.
 
     Nothing is written if Kaggle would refuse it.
 
     Args:
-        sample: the competition's, with different ids in its first column.
+        sample: the competition's, with unique ids in its first column.
         ids: of the predictions, in any order.
         columns: the texts of each column, in the order of `ids`.
         within: as for `check`.
 
     Raises:
-        SubmissionError: if columns, ids or types differ from the sample's; with all problems at
-            once.
+        SubmissionError: if columns, ids or types differ from the sample's; with all problems.
     """
     wanted = sample.table
     key = wanted.columns[0]
     order = np.argsort(pd.Index(wanted[key]).get_indexer(list(ids)), kind="stable")
     table = pd.DataFrame({key: list(ids), **columns}, dtype=object).iloc[order]
     _refuse(_problems(table, wanted, within), path, str(sample))
-    # Python does not quote a carriage return, and every reader ends the line there.
-    returns = any("\r" in text for name in table for text in (name, *table[name]))
-    content = table.to_csv(
-        sep=sample.separator,
-        index=False,
-        lineterminator="\n",
-        quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL,
-    )
+    content = table.to_csv(sep=sample.separator, index=False, lineterminator="\n")
     atomic_file.write(path, content.encode())
     return len(table)
 
@@ -332,18 +313,17 @@ def write(
 def check(
     path: Path, sample: Path | None, *, within: Range | None = None, constant: bool = False
 ) -> int:
-    """Return the number of rows of a submission that Kaggle would score.
+    """Check that Kaggle would score a submission, and return its number of rows.
 
     Args:
-        sample: the competition's file; None: it has none, so ids and columns are not compared.
-        within: least and largest of any finite numbers, as 0 and 1 for probabilities; None: numbers
-            are whole where those of the sample are; (): any texts, empty ones as well: the run
-            lengths of an empty mask.
-        constant: whether many rows may all have the same prediction.
+        sample: the competition's file; None: there is none, and ids and columns are not compared.
+        within: range of finite numbers, as (0, 1) for probabilities; None: numbers are integers if
+            those of the sample are; (): any texts, also empty ones, as for empty masks.
+        constant: allow many rows that all have the same prediction.
 
     Raises:
         SubmissionError: if columns, ids, order or types differ from the sample's, a value is empty,
-            not finite or out of range, or all predictions are equal; with all problems at once.
+            not finite or out of range, or all predictions are equal; with all problems.
     """
     given = samples.read(path, SubmissionError, AGAIN)
     table, expected = given.table, given.with_columns(given.columns)
@@ -351,8 +331,7 @@ def check(
         expected = samples.read(sample, SubmissionError, AGAIN)
     problems = _problems(table, expected.table, within)
     if given.separator != expected.separator:
-        between = f"{given.separator!r} separates its fields; expected {expected.separator!r}"
-        problems = [between]
+        problems = [f"{given.separator!r} separates fields; expected {expected.separator!r}"]
     rows = table.iloc[:, 1:].drop_duplicates()
     if not problems and len(table) >= MANY and len(rows) == 1 and not constant:
         shown = ", ".join(f"{name} {text!r}" for name, text in list(rows.iloc[0].items())[:5])
@@ -362,7 +341,7 @@ def check(
 
 
 def _problems(table: pd.DataFrame, wanted: pd.DataFrame, within: Range | None) -> list[str]:
-    """Return how a submission differs from the sample."""
+    """Return the differences between a submission and the sample."""
     if list(table) != list(wanted):
         found, expected = (", ".join(map(str, each)) for each in (table, wanted))
         return [f"the columns are {found}; expected {expected}"]
@@ -378,7 +357,7 @@ def _problems(table: pd.DataFrame, wanted: pd.DataFrame, within: Range | None) -
         if names
     ]
     if not problems and list(ids) != list(asked):
-        problems.append("the ids are in another order than the sample's")
+        problems.append("the order of the ids differs from the sample's")
     for column in wanted.columns[1:] if within != ANY_TEXT else ():
         kind = _kind(wanted[column])
         kind = FINITE if within and kind == WHOLE else kind
@@ -407,12 +386,12 @@ def _refuse(problems: Sequence[str], path: Path, sample: str) -> None:
 
 def _unfit(texts: pd.Series, sample: pd.Series, kind: str) -> list[str]:
     """Return the texts that are not of this kind."""
-    # If the sample itself has a missing value, the metric keeps it.
+    # If the sample itself has this text for missing values, the metric accepts it.
     return texts[~_is_a(texts, kind) & ~texts.isin(MISSING & set(sample))].tolist()
 
 
 def _kind(sample: pd.Series) -> str:
-    """Return the narrowest kind that fits all of the sample's values, which are placeholders."""
+    """Return the narrowest kind that fits all values of the sample, which are placeholders."""
     return next((kind for kind in (WHOLE, FINITE) if _is_a(sample, kind).all()), FILLED)
 
 

@@ -1,8 +1,7 @@
-"""Test-time augmentation: predictions are averaged over views of an image: unchanged, mirrored,
-upside down, and moved by a pixel.
+"""Test-time augmentation: predictions are averaged over views of an image.
 
-A view does only what training did to its images: it is mirrored where `data.flip` is set, upside
-down where `data.flip_vertical` is, and moved where `data.crop_padding` is, with zeros at the edge.
+Besides the unchanged image, views are mirrored if `data.flip` is set, upside down if
+`data.flip_vertical` is, and moved by a pixel if `data.crop_padding` is, with zeros at the edge.
 """
 
 from dataclasses import dataclass
@@ -16,8 +15,8 @@ MOVES = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))
 
 @dataclass(frozen=True)
 class View:
-    """A view of an image: moved down and right by a pixel or none, then mirrored left to right,
-    then turned upside down.
+    """A view of an image: moved down and right by up to a pixel, then mirrored left to right, then
+    turned upside down.
     """
 
     down: int = 0
@@ -26,8 +25,8 @@ class View:
     upside_down: bool = False
 
     def apply(self, images: np.ndarray) -> np.ndarray:
-        """Return this view of the images, uint8 (n, height, width, channels). The unchanged view
-        takes and returns inputs of any shape.
+        """Return this view of images, uint8 (n, height, width, channels), or for the unchanged view
+        of any inputs.
 
         >>> View(right=1).apply(np.array([[[[1], [2]]]], np.uint8)).ravel().tolist()
         [0, 1]
@@ -48,8 +47,7 @@ def views(data: Data, number: int) -> tuple[View, ...]:
     >>> [view.mirrored for view in views(Data(height=8, width=8, channels=1, flip=True), 2)]
     [False, True]
     """
-    sides = (False, True) if data.flip else (False,)
-    ends = (False, True) if data.flip_vertical else (False,)
+    sides, ends = range(1 + data.flip), range(1 + data.flip_vertical)
     moves = MOVES if data.crop_padding else MOVES[:1]
-    every = [View(*move, side, end) for move in moves for end in ends for side in sides]
+    every = [View(*move, bool(side), bool(end)) for move in moves for end in ends for side in sides]
     return tuple(every[:number])

@@ -24,7 +24,7 @@ from tests.hostile.judge import Said
 from tests.hostile.mutants import REFUSED, VALID, Mutant
 
 OLDER = b"id,label\nolder,1\n"
-MEAN = "holds the mean prediction for every id"
+MEAN = "has the mean prediction for every id"
 
 # Configs: each field with values of another kind.
 

@@ -1,7 +1,7 @@
-"""A training as anybody would write it with Keras and JAX: one device, one batch at a time.
+"""A plain training with Keras and JAX: one device, one batch at a time.
 
-It says what the training of this project computes. Of ours it takes the numbers of the config, the
-batches after augmentation, and the layer that draws dropout by (seed, step, place).
+It defines the result of this project's training, from which it takes the numbers of the config, the
+augmented batches, and the layer that draws dropout by (seed, step, place).
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ DROPOUT_SEED = 7
 
 
 class Trained(NamedTuple):
-    """Weights, BatchNorm's statistics, and the moving averages of both, if they are asked for."""
+    """Weights, BatchNorm's statistics, and the moving averages of both, if enabled."""
 
     params: list[Any]
     statistics: list[Any]
@@ -45,7 +45,7 @@ def model(applied: Applied, shape: Sequence[int], num_classes: int) -> keras.Mod
 
 
 def optimizer(applied: Applied, variables: Sequence[Any]) -> Any:
-    """Return the optimizer; decay leaves out biases, and BatchNorm's scale and offset."""
+    """Return the optimizer, without decay of biases and of BatchNorm's scale and offset."""
     rate = keras.optimizers.schedules.CosineDecay(
         0.0,
         applied.total_steps - applied.warmup_steps,
@@ -68,7 +68,7 @@ def step(built: keras.Model, applied: Applied, update: Any) -> Any:
     """Return the compiled step, from (params, statistics, opt_state, dropout's seed, images,
     labels) to the first three after it.
 
-    Each group of `batchnorm_batch` images is a call of the model by itself: BatchNorm sees no more.
+    The model is called for each group of `batchnorm_batch` images, which BatchNorm normalizes.
     """
     group = applied.batchnorm_batch
 

@@ -1,4 +1,4 @@
-"""A run that moves to other devices within an epoch goes on with the same numbers."""
+"""A run that moves to different devices within an epoch continues with the same numbers."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ ORIGIN = {"config": {"name": "moved"}, **dict.fromkeys(SAME, "")}
 
 
 def settings(name, **change):
-    """Return a config with everything in it that could depend on the number of devices."""
+    """Return a config with all features that could depend on the number of devices."""
     digits = shipped("digits")
     optimizer = {"sgd": {"base_rate": 0.01}, "adamw": {"weight_decay": 0.01}}[name]
     return replace(
@@ -34,7 +34,7 @@ def settings(name, **change):
 
 
 def trained(config, output, devices, step):
-    """Resume on so many devices, train to that step, and return its checkpoint."""
+    """Resume on this number of devices, train to that step, and return its checkpoint."""
     draw, labels = np.random.default_rng(0), (np.arange(IMAGES) % 10).astype(np.int32)
     pixels = draw.integers(0, 120, (IMAGES, 8, 8, 1), np.uint8)
     for image, label in zip(pixels, labels, strict=True):  # there is something to learn
@@ -71,8 +71,8 @@ def weights(found):
 def test_a_run_that_moves_from_eight_devices_to_one_ends_with_the_same_weights(
     name, tmp_path, monkeypatch
 ):
-    """To one that computes micro-batches, since its memory is another one, too. As near as a run
-    that stays, and whose weights move by one unit in the last place at that moment.
+    """The single device computes micro-batches. The difference is as small as that of a run that
+    stays, with weights changed by one unit in the last place at that step.
     """
     monkeypatch.setitem(architectures.MODELS, "plain", plain_training.network)
     config = settings(name)

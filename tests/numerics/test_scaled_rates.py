@@ -1,4 +1,4 @@
-"""No config that ships, and none that `inspect` proposes, scales a rate beyond what was checked."""
+"""No shipped config, and none that `inspect` proposes, scales a rate further than was checked."""
 
 from itertools import product
 
@@ -17,7 +17,7 @@ ELSEWHERE = {"cifar100": 50_000}  # images of a competition that is not embedded
 
 
 def beyond_what_was_seen(config, rows):
-    """Return whether a config scales its rate where a check missed, or was not made."""
+    """Return whether a config scales its rate further than a check has confirmed."""
     factor = config.batch / config.optimizer.base_batch
     if config.optimizer.name == "sgd" or factor <= 1:
         return factor > learning_rate.SEEN_FACTOR

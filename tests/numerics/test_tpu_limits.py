@@ -1,4 +1,4 @@
-"""What a step takes of a TPU v5e-8, as its compiler says; no TPU is needed."""
+"""The resources of a step on a TPU v5e-8, from its compiler; no TPU is needed."""
 
 from dataclasses import replace
 from importlib.util import find_spec
@@ -38,7 +38,7 @@ def test_a_step_of_a_shipped_config_fits_into_a_core(name):
 
 
 def test_groups_of_batchnorm_and_images_on_the_cores_cost_no_waiting():
-    """Cores wait for each other as often as with one group each, and gather no images."""
+    """Cores synchronize as often as with one group each, and gather no images."""
     digits = shipped("digits")
     optimizer = replace(digits.optimizer, base_batch=1024)
     single = replace(digits, optimizer=optimizer, batch=1024, batchnorm_batch=128)

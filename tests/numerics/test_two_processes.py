@@ -1,4 +1,4 @@
-"""Two processes of four devices each train one model as one process of eight does."""
+"""Two processes with four devices each train the same model as one process with eight."""
 
 import os
 import random
@@ -62,7 +62,7 @@ def written(folder, epochs):
 
 
 def started(folder, output, epochs, both=(), second=()):
-    """Start two processes with more options, given as pairs of words: of both, of the second."""
+    """Start two processes with additional (option, value): for both, and for the second."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     given = {
@@ -110,7 +110,7 @@ def step_of(output):
 
 @pytest.fixture(scope="module")
 def whole(folder):
-    """Return the weights that one process ends with, and how far those of two may be from them."""
+    """Return the final weights of one process, and the allowed difference for two."""
     whole = by_one(folder, "eight", EPOCHS)
     by_one(folder, "first", EPOCHS, 1)
     found, distances = checkpoint.latest(folder / "first" / "checkpoints"), []
@@ -158,7 +158,7 @@ def test_processes_that_are_asked_for_different_things_end_with_code_2(name, fol
 
 
 def test_a_pair_of_which_one_is_killed_ends_and_resumes_to_the_same_bits(folder, seed):
-    """Either one, at any moment; the other one ends with code 1."""
+    """Either one, at any time; the other one ends with code 1."""
     draw = random.Random(seed)  # noqa: S311 - no secret
     unbroken, output = by_two(folder, "unbroken", KILLED_EPOCHS), folder / "killed"
     for number in range(KILLS):

@@ -41,7 +41,7 @@ def test_an_id_in_two_subfolders_is_refused(tmp_path):
     put(tmp_path, {"train/9/a5.png": next(tmp_path.glob("train/*/a5.png")).read_bytes()})
 
     with pytest.raises(
-        DataError, match=r"/a5\.png and .*/train/9/a5\.png both have an image of the id 'a5'"
+        DataError, match=r"/a5\.png and .*/train/9/a5\.png both are images of the id 'a5'"
     ):
         dataset.read_training(tmp_path, config)
 

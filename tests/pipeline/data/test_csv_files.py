@@ -60,5 +60,5 @@ def test_a_submission_has_the_separator_of_the_sample(tmp_path):
 
     assert (tmp_path / "s.csv").read_text() == "id;label\n1;3\n2;4\n"
     other = written(tmp_path / "other.csv", [["id", "label"], ["1", "3"], ["2", "4"]], ",")
-    with pytest.raises(SubmissionError, match="',' separates its fields; expected ';'"):
+    with pytest.raises(SubmissionError, match="',' separates fields; expected ';'"):
         submission.check(other, sample)

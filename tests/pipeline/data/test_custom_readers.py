@@ -1,4 +1,4 @@
-"""A competitor's own readers: inputs and labels of any shape, from the files to a submission."""
+"""Custom readers: inputs and labels of any shape, from the files to a submission."""
 
 import csv
 from functools import partial
@@ -117,7 +117,7 @@ def finished(tmp_path_factory):
     """Return a competition folder and the output of a training there that was stopped once."""
     folder = tmp_path_factory.mktemp("maps")
     config, place, out = written(folder), competition(folder / "competition"), folder / "out"
-    # Since r11 of the test set cannot be read, there is none yet.
+    # A training would refuse r11 of the test set, so there is none yet.
     (place / "sample_submission.csv").rename(folder / "sample_submission.csv")
     training.train(config, place, out, max_steps=5, show=str)
     training.train(config, place, out, show=str)
@@ -150,9 +150,9 @@ def test_packed_inputs_come_apart_again_bit_for_bit(data, names):
     assert np.asarray(custom_readers.pack(again, jnp.concatenate)).tobytes() == whole.tobytes()
 
 
-def test_labels_of_any_shape_go_from_an_own_reader_to_a_submission(finished, tmp_path):
-    """Through augmentation, groups, folds, a stop, golden outputs and validation.npz. What may be
-    corrected after a training is corrected; what weights follow from is not.
+def test_labels_of_any_shape_go_from_a_custom_reader_to_a_submission(finished, tmp_path):
+    """Through augmentation, groups, folds, a stop, golden outputs and validation.npz. Only code
+    that weights do not depend on may be corrected after the training.
     """
     folder, out = finished
     loaded, kept = artifact.load(out / "artifact"), np.load(out / "validation.npz")
@@ -175,14 +175,13 @@ def test_labels_of_any_shape_go_from_an_own_reader_to_a_submission(finished, tmp
         inference.infer(loaded, folder, tmp_path / "3", config=other, show=str)
 
 
-def test_a_test_row_that_cannot_be_read_is_told_before_training(maps):
-    """Where somebody can mend it."""
+def test_an_unreadable_test_row_is_reported_before_training(maps):
     folder, made = maps
     with pytest.raises(ConfigError, match=r"ended with ValueError \(line 26\): r11 is torn"):
         dataset.read_training(folder, made())
 
 
-def test_a_submission_of_other_columns_is_refused_also_before_a_training(maps, tmp_path):
+def test_a_submission_with_wrong_columns_is_refused_before_training_too(maps, tmp_path):
     folder, made = maps
     config = made('"largest"', '"Largest"')
     sample = samples.of(folder, config.data)
@@ -204,16 +203,16 @@ def test_a_submission_of_other_columns_is_refused_also_before_a_training(maps, t
         ("greater_is_better=False", "other=3", "greater_is_better=True"),
         ("CONFIG = Config(", "CONFIG = Config(feed='files',", "feed='files' cannot work"),
         ('kind="custom", ', 'kind="custom", flip=True, ', "data.flip=True cannot work"),
-        ("farthest", "mean_output", "a name beside absolute_error, .*mean_output"),
+        ("farthest", "mean_output", "a name different from absolute_error, .*mean_output"),
     ],
 )
-def test_what_contradicts_itself_is_refused(maps, before, after, said):
+def test_contradictory_fields_are_refused(maps, before, after, said):
     with pytest.raises(ConfigError, match=said):
         metrics.of(maps[1](before, after))
 
 
-def test_pictures_of_an_own_reader_may_be_augmented_as_any():
-    """They are uint8 (height, width, 1 or 3), and labels have no shape of their own."""
+def test_pictures_from_a_custom_reader_can_be_augmented():
+    """If they are uint8 (height, width, 1 or 3), and labels are not custom."""
     data = Data(
         kind="custom", custom_inputs={"picture": ("uint8", 4, 4, 1)}, flip=True, crop_padding=1
     )
@@ -235,12 +234,12 @@ def test_pictures_of_an_own_reader_may_be_augmented_as_any():
         3,
     ],
 )
-def test_a_form_that_is_none_is_refused(forms):
+def test_an_invalid_form_is_refused(forms):
     with pytest.raises(ConfigError, match=r"data.custom_inputs.* cannot work"):
         Data(kind="custom", custom_inputs=forms)
 
 
-def test_a_test_row_that_is_not_finite_gets_the_mean_prediction_alone(maps):
+def test_only_a_row_that_is_not_finite_gets_the_mean_prediction(maps):
     folder, made = maps
     nan = '"height": np.where(numbers == 4, np.nan, 0).astype(np.float32)[:, None]}\n'
     config = made('"height": np.zeros(\n        (len(ids), 1), np.float32)}\n', nan)
@@ -271,7 +270,7 @@ SHAKEN, READ = "return {**inputs", "Rows(ids, found"
 def test_only_a_function_that_the_training_uses_counts_as_its_code(
     maps, before, after, old, new, same
 ):
-    """Whatever else it is named for: the augmentation or the reader may refer to it."""
+    """The augmentation or the reader may also refer to a metric."""
     folder, made = maps
     first, file = custom_code.digest(made(before, after)), folder.parent / "maps.py"
     file.write_text(file.read_text().replace(old, new))
@@ -287,14 +286,14 @@ def test_only_a_function_that_the_training_uses_counts_as_its_code(
         (
             "groups=[name[:2] for",
             "groups=[name[:2] for name in ids[1:]] or [",
-            "which are no table",
+            "which do not form a table",
         ),
         ("groups=[name[:2] for", "groups=[None for", "'None' in 'tens' .*expected a value"),
         ('state={"z": 1', "state={1: 1", "dicts whose keys are texts"),
         ("    return rows(ids)\n\ndef layered", "\ndef layered", "the input 'height' is NoneType"),
     ],
 )
-def test_what_a_reader_returns_is_told_as_it_is(maps, before, after, said):
+def test_an_invalid_result_of_a_reader_is_described(maps, before, after, said):
     folder, made = maps
     sample = folder / "sample_submission.csv"
     sample.write_text(sample.read_text().replace("r11,0,0\n", ""))
@@ -317,6 +316,6 @@ def test_what_a_reader_returns_is_told_as_it_is(maps, before, after, said):
         ("return numbers[:, 0, 0]", "return list(numbers)", "'first': array"),
     ],
 )
-def test_what_would_end_a_run_at_its_end_is_refused_before(maps, before, after, said):
+def test_errors_that_would_end_a_finished_run_are_found_before_it(maps, before, after, said):
     with pytest.raises((ConfigError, SubmissionError), match=said):
         custom_check.by_jax(maps[1](before, after), str)

@@ -15,7 +15,6 @@ from PIL import Image
 from pipeline.config import Config, Data
 from pipeline.data import dataset, image_arrays, image_files
 from pipeline.data.dataset import read_test
-from pipeline.data.row_gathering import padded
 from pipeline.errors import ConfigError, DataError
 from pipeline.runtime import devices
 from tests.pipeline.handmade import with_data
@@ -63,7 +62,7 @@ def test_another_seed_and_another_epoch_are_another_order():
 
 
 def test_a_batch_holds_chosen_rows_bit_for_bit_beside_their_labels():
-    """Line by line in memory, also of an array whose axes are in another order."""
+    """Contiguous in memory, even if the axes of the array are in a different order."""
     pixels = np.random.default_rng(0).integers(0, 256, (20, 5, 4, 3), dtype=np.uint8)
     rows, labels = np.arange(1, 20, 2), np.arange(20, dtype=np.int32)
     batches = dataset.Batches(np.asfortranarray(pixels), labels, batch=7, seed=0, rows=rows)
@@ -73,17 +72,6 @@ def test_a_batch_holds_chosen_rows_bit_for_bit_beside_their_labels():
     assert len(batches) == 10 and set(own) <= set(rows)
     assert images.dtype == np.uint8 and images.flags.c_contiguous
     assert np.array_equal(images, pixels[own])
-
-
-@given(st.integers(0, 40), st.integers(1, 17))
-def test_padding_drops_nothing_and_has_one_shape(count, batch):
-    pixels = np.arange(count, dtype=np.uint8).reshape(-1, 1, 1, 1)
-
-    parts = list(padded(pixels, batch))
-
-    assert all(images.shape == (batch, 1, 1, 1) for images, _ in parts)
-    real = [images[:real] for images, real in parts] or [pixels]
-    assert np.array_equal(np.concatenate(real), pixels)
 
 
 def test_images_come_in_the_order_of_the_table_and_of_the_sample(competition, tiny):
@@ -106,8 +94,8 @@ SPOILED = {
 
 
 @pytest.mark.parametrize("said", SPOILED)
-def test_a_few_images_that_cannot_be_used_are_left_out_and_named(tmp_path, tiny, said):
-    """The others keep order, labels and groups. Four of 100 or one of 9 are too many."""
+def test_a_few_unusable_images_are_left_out_and_named(tmp_path, tiny, said):
+    """The others keep their order, labels and groups. 4 of 100 or 1 of 9 are too many."""
     folder = write_competition(tmp_path / "competition", train=100)
     head, *lines = (folder / "train.csv").read_text().splitlines()
     grouped = [f"{line},p{index:02d}" for index, line in enumerate(lines)]
@@ -152,7 +140,7 @@ THREE = "a,9\nb,A b\nc,ß\n"
         (None, "is missing"),
     ],
 )
-def test_a_table_that_cannot_be_used_is_named(competition, tiny, table, said):
+def test_an_unusable_table_is_named(competition, tiny, table, said):
     path = competition / "train.csv"
     path.unlink() if table is None else path.write_text(table)
 
@@ -163,29 +151,22 @@ def test_a_table_that_cannot_be_used_is_named(competition, tiny, table, said):
 
 
 @pytest.mark.parametrize("name", ["train.csv", "train/r003.png", "train"])
-def test_what_may_not_be_read_is_named(competition, tiny, unreadable, name):
+def test_an_unreadable_file_is_named(competition, tiny, unreadable, name):
     dataset.read_training(competition, tiny)  # imports what nobody may not even import
 
     with unreadable(competition / name), pytest.raises(DataError, match=name.split("/")[0]):
         dataset.read_training(competition, tiny)
 
 
-def test_a_test_image_without_a_row_is_not_read(competition, tiny):
-    """The sample submission says what is predicted."""
+def test_hidden_files_and_images_without_a_row_are_not_read(competition, tiny):
+    (competition / "test" / "._e000.png").write_bytes(b"")
     shutil.copy(competition / "test" / "e000.png", competition / "test" / "e999.png")
 
     assert len(read_test(competition, tiny)) == 21
 
 
-def test_files_that_a_system_hides_are_no_images(competition, tiny):
-    (competition / "test" / "._e000.png").write_bytes(b"")
-
-    assert len(read_test(competition, tiny)) == 21
-
-
-@pytest.mark.parametrize("value", ["", "x", "256"])
-def test_a_pixel_that_is_no_level_costs_one_row(tmp_path, value):
-    """As an image file that cannot be decoded."""
+@pytest.mark.parametrize("value", ["", "x", "256", "-1", "0.5"])
+def test_an_invalid_pixel_breaks_only_its_row(tmp_path, value):
     config = with_data(shipped("digits_csv"), height=2, width=2)
     rows = f"1,2,3,4\n5,{value},7,8\n9,10,11,12\n"
     (tmp_path / "test.csv").write_text(f"pixel0,pixel1,pixel2,pixel3\n{rows}")
@@ -194,11 +175,11 @@ def test_a_pixel_that_is_no_level_costs_one_row(tmp_path, value):
     blocks = list(read_test(tmp_path, config).blocks(2))
 
     assert [[*broken] for _, _, broken in blocks] == [[1], []]
-    assert "in 'pixel1', where pixels are whole numbers from 0 to 255" in blocks[0][2][1]
+    assert "in 'pixel1', where pixels are integers from 0 to 255" in blocks[0][2][1]
     assert blocks[0][1].reshape(2, 4).tolist() == [[1, 2, 3, 4], [0, 0, 0, 0]]
 
 
-def test_an_id_may_name_folders_below_the_place(competition, tiny):
+def test_an_id_may_contain_folders(competition, tiny):
     for part, table in (("train", "train.csv"), ("test", "sample_submission.csv")):
         (competition / part / "deep").mkdir()
         for path in (competition / part).glob("*.png"):
@@ -212,7 +193,7 @@ def test_an_id_may_name_folders_below_the_place(competition, tiny):
 
 
 def test_one_test_image_in_ten_may_be_missing_and_no_more(competition, tiny, monkeypatch):
-    """Its row keeps its place, and the block names it. In the scored rerun all but one may be."""
+    """The block reports its row. In the scored rerun all but one may be missing."""
     for name in ("e004", "e009"):
         (competition / "test" / f"{name}.png").unlink()
 
@@ -232,7 +213,7 @@ def test_one_test_image_in_ten_may_be_missing_and_no_more(competition, tiny, mon
         read_test(competition, tiny)
 
 
-# -- where images are
+# -- locations of images
 
 
 def test_an_image_is_taken_from_the_first_folder_that_has_it(competition, tiny):
@@ -249,7 +230,7 @@ def test_an_image_is_taken_from_the_first_folder_that_has_it(competition, tiny):
     assert len(found) == 96 and found.inputs[1].any()
 
 
-# -- other kinds than a file an image
+# -- other kinds than one file per image
 
 
 def flat(pixels: np.ndarray) -> list[str]:
@@ -280,7 +261,7 @@ def arrays(recognizer):
 
 
 def test_images_may_be_columns_of_a_table_without_ids(recognizer):
-    """Rows are in the order of the sample then, which has as many."""
+    """Rows are then in the order of the sample, with the same number."""
     folder, config = recognizer
 
     found, test = dataset.read_training(folder, config), read_test(folder, config)
@@ -306,13 +287,13 @@ def test_images_may_be_one_array_in_the_order_of_the_tables(arrays):
     assert np.array_equal(found.inputs, PIXELS)
     assert np.array_equal(np.concatenate([block for _, block, _ in test.blocks(4)]), PIXELS[::-1])
     np.save(folder / "train.npy", PIXELS[:5])
-    with pytest.raises(DataError, match=r"train\.npy holds uint8 \(5, .*expected uint8 \(6, "):
+    with pytest.raises(DataError, match=r"train\.npy contains uint8 \(5, .*expected uint8 \(6, "):
         dataset.read_training(folder, config)
 
 
 @pytest.mark.parametrize("column", ["id", "ImageId"])
 def test_rows_of_an_array_belong_to_the_ids_of_the_test_table(arrays, column):
-    """Under the config's name for them or the sample's, whose order is the test set's."""
+    """The column may have the config's name or the sample's; the order is the sample's."""
     folder, config = arrays
     (folder / "test.csv").write_text("\n".join([column, *"312654"]))
     sample = "".join(f"{row},0\n" for row in "612345")
@@ -361,7 +342,7 @@ def people(tmp_path, tiny):
 
 
 def test_a_table_is_read_by_what_training_has_seen(people):
-    """A missing number is the mean and marked, an unseen category is unknown; test rows are in the
+    """A missing number becomes the mean, and an unseen category is unknown; test rows are in the
     sample's order.
     """
     folder, config = people
@@ -390,8 +371,8 @@ def sorted_by_label(competition: Path, tiny: Config) -> tuple[Path, Config]:
     return competition, with_data(tiny, train_csv=None)
 
 
-def test_folders_of_labels_give_what_a_table_gives(tiny, sorted_by_label):
-    """For each image the same pixels and the same label, at any depth; ids are paths."""
+def test_label_folders_are_equivalent_to_a_table(tiny, sorted_by_label):
+    """The same pixels and labels, at any depth; ids are paths."""
     folder, config = sorted_by_label
     found = dataset.read_training(folder, config)
     labels = [found.classes[code] for code in found.labels]
@@ -408,8 +389,8 @@ def test_folders_of_labels_give_what_a_table_gives(tiny, sorted_by_label):
     assert len(read_test(folder, config)) == 21
 
 
-def test_what_lies_beside_the_folders_of_labels_trains_nothing(sorted_by_label):
-    """Loose images, hidden files and folders, and what archivers leave."""
+def test_files_outside_label_folders_are_ignored(sorted_by_label):
+    """Loose images, hidden files and folders, and those of archivers."""
     folder, config = sorted_by_label
     before = dataset.read_training(folder, config).ids
     image = (folder / before[0]).read_bytes()
@@ -421,7 +402,7 @@ def test_what_lies_beside_the_folders_of_labels_trains_nothing(sorted_by_label):
 
 
 def test_a_folder_without_folders_of_images_is_refused(competition, tiny):
-    with pytest.raises(DataError, match=r"(?s)holds no folder with images.*data\.train_csv"):
+    with pytest.raises(DataError, match=r"(?s)has no folder with images.*data\.train_csv"):
         dataset.read_training(competition, with_data(tiny, train_csv=None))
 
 
@@ -435,7 +416,7 @@ def in_files(competition, tiny):
 
 
 def test_images_in_their_files_are_those_in_memory(in_files):
-    """By a number, a slice, rows, and as a fingerprint, so that a run may move between them."""
+    """Indexed by a number, a slice or rows, and as a fingerprint, so that a run may switch."""
     memory, files = (one.inputs for one in in_files)
 
     assert isinstance(files, image_arrays.FileImages)
@@ -447,16 +428,18 @@ def test_images_in_their_files_are_those_in_memory(in_files):
     assert in_files[0].broken == in_files[1].broken and len(files) == 95
 
 
-def test_an_image_that_breaks_while_the_run_goes_is_named(in_files, competition):
-    """It becomes no black picture in silence."""
+def test_an_image_that_breaks_during_the_run_is_named(in_files, competition):
+    """It does not silently become a black picture."""
     (competition / "train" / "r000.png").write_bytes(b"no picture")
 
     with pytest.raises(DataError, match=r"r000\.png could be decoded when this run began"):
         in_files[1].inputs[:]
 
 
-def test_what_memory_cannot_hold_stays_in_its_files(competition, tiny, monkeypatch, tmp_path):
-    """Or in those of the cache, which are mapped."""
+def test_images_that_do_not_fit_into_memory_stay_in_their_files(
+    competition, tiny, monkeypatch, tmp_path
+):
+    """Or in the memory-mapped files of the cache."""
     shown = []
     large = with_data(tiny, height=65, resize="stretch")
     plain = dataset.read_training(competition, large)
@@ -469,4 +452,4 @@ def test_what_memory_cannot_hold_stays_in_its_files(competition, tiny, monkeypat
     assert isinstance(found.inputs, image_arrays.FileImages)
     assert np.array_equal(mapped.inputs[:], plain.inputs)
     assert mapped.fingerprint == plain.fingerprint
-    assert "are read as the run goes" in shown[0]
+    assert "are read during the run" in shown[0]

@@ -1,4 +1,4 @@
-"""Dates become numbers by the form that the training table has."""
+"""Dates become numbers by the format of the training table."""
 
 import json
 from dataclasses import replace
@@ -40,9 +40,9 @@ def frame(**columns):
 @settings(max_examples=60, deadline=None)
 @given(form=st.sampled_from(FORMS), moments=st.lists(MOMENTS, min_size=1, max_size=20))
 def test_a_date_is_read_as_it_was_written(form, moments):
-    """A day above 12 tells which of two numbers is the month."""
+    """A day above 12 shows which number is the month."""
     moments = [*moments, datetime(2026, 11, 28, 9)]
-    if "%y" in form:  # of this century alone
+    if "%y" in form:  # only this century
         moments = [
             each.replace(year=2000 + each.year % 60, day=min(each.day, 28)) for each in moments
         ]
@@ -62,7 +62,7 @@ def test_a_date_is_read_as_it_was_written(form, moments):
 
 
 def test_the_test_table_is_read_by_the_form_of_the_training_table():
-    """03/04 alone could be the 4th of March."""
+    """03/04 alone is ambiguous."""
     ordered = ["25/12/2025", "03/04/2026"]
     table = frame(price=["1", "2"], ordered=ordered, sent=["2026-01-01", "2026-05-01"])
     encoding = table_features.fit(table, BOUGHT, TABLE)
@@ -111,5 +111,5 @@ def test_a_text_that_is_no_date_is_refused_in_training_and_missing_in_the_scored
     found = table_features.encode(table, encoding, TABLE, lenient=True)
 
     assert np.isfinite(found).all()
-    with pytest.raises(DataError, match="expected dates as ISO8601, from 1678 to 2261"):
+    with pytest.raises(DataError, match="expected dates in the format ISO8601, from 1678 to 2261"):
         table_features.encode(whole.assign(sent="9999-12-31"), encoding, TABLE)

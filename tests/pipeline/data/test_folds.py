@@ -1,5 +1,5 @@
-"""Each labelled row validates once, on one side of a split with its group and its copies, whatever
-the labels. A run of folds is one run, and the artifact has the weights of every fold.
+"""Each labelled row is held out once, together with its group and its duplicates. A run of folds is
+one run, and the artifact has the weights of every fold.
 """
 
 import json
@@ -40,7 +40,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def labelled(labels: object, groups: object = None) -> Examples:
-    """Return images without pixels, of these labels and groups."""
+    """Return images without pixels, with these labels and groups."""
     names = np.unique(labels)
     return Examples(
         tuple(map(str, range(len(labels)))),
@@ -52,13 +52,13 @@ def labelled(labels: object, groups: object = None) -> Examples:
 
 
 def of_sizes(sizes: list[int], seed: int = 0) -> Examples:
-    """Return so many images of each class, in a random order."""
+    """Return these numbers of images per class, in random order."""
     rows = np.repeat(np.arange(len(sizes)), sizes)
     return labelled(np.random.default_rng(seed).permutation(rows))
 
 
 def of_groups(sizes: list[list[int]]) -> Examples:
-    """Return of each class groups of so many images."""
+    """Return images with groups of these sizes for each class."""
     flat = [size for each in sizes for size in each]
     return labelled(
         np.repeat(np.arange(len(sizes)), [sum(each) for each in sizes]),
@@ -71,8 +71,8 @@ def asked(share: float = 0.1, count: int | None = None, seed: int = 0, **data: o
     return with_data(made, validation_fraction=share, **data)
 
 
-def cut(images: Examples, made: Config, show: object = None) -> list[folds.Pair]:
-    """Return the split, which loses no row, holds out whole groups, and is the same every time."""
+def split(images: Examples, made: Config, show: object = str) -> list[folds.Pair]:
+    """Return a split, after checking that it loses no row, divides no group, and is stable."""
     pairs = folds.splits(images, made, show)
     assert len(pairs) == (made.folds or 1)
     for rows, held in pairs:
@@ -94,23 +94,23 @@ def counts(images: Examples, rows: np.ndarray) -> np.ndarray:
 
 @given(st.lists(st.integers(1, 25), min_size=2, max_size=5), st.integers(2, 6), seeds)
 def test_folds_share_out_each_label_evenly(sizes, count, seed):
-    """Two folds differ by one image of a label at most, in whatever order the table is."""
+    """Two folds differ by at most one image of each label, in any order of the table."""
     images = of_sizes([*sizes, 6], seed)
 
-    pairs = cut(images, asked(count=count, seed=seed))
+    pairs = split(images, asked(count=count, seed=seed))
 
     assert np.ptp([counts(images, held) for _, held in pairs], axis=0).max() <= 1
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.floats(0.02, 0.5), seeds)
 def test_the_held_out_share_is_as_asked_of_the_rows_and_of_each_class(sizes, share, seed):
-    """To within one row of all, and within one row of each class; a single row trains."""
+    """To within one row in total and per class; a single row trains."""
     images, sizes = of_sizes(sizes, seed), np.array(sizes)
     most = sizes[sizes > 1].sum()
     if not most:
         return
 
-    [(rows, held)] = cut(images, asked(share, seed=seed))
+    [(rows, held)] = split(images, asked(share, seed=seed))
 
     assert counts(images, rows).all()
     of_class = counts(images, held)
@@ -130,12 +130,12 @@ def test_the_held_out_share_is_as_asked_of_the_rows_and_of_each_class(sizes, sha
     seeds,
 )
 def test_a_group_is_never_on_both_sides(rows, count, grouping, seed):
-    """What cannot be cut so is refused. Copies move the share of the pictures that each fold holds
-    out by one of each label at most.
+    """An impossible split is refused. With duplicates, a fold's share of the pictures is off by one
+    of each label at most.
     """
     images = labelled(*zip(*rows, strict=True))
     try:
-        pairs = cut(images, asked(0.25, count, seed, **grouping))
+        pairs = split(images, asked(0.25, count, seed, **grouping))
     except DataError as error:
         assert "xpected" in str(error)
         return
@@ -152,7 +152,7 @@ def test_a_group_is_never_on_both_sides(rows, count, grouping, seed):
 def test_many_copies_of_few_pictures_leave_the_share_as_it_is():
     images = of_groups([[10] * 5 + [1] * 50] * 2)
 
-    [(_, held)] = cut(images, asked(0.2, **COPIES))
+    [(_, held)] = split(images, asked(0.2, **COPIES))
 
     assert counts(images, held).tolist() == [20, 20]
 
@@ -160,16 +160,16 @@ def test_many_copies_of_few_pictures_leave_the_share_as_it_is():
 def test_groups_of_a_column_are_shared_out_by_label_and_by_the_share_that_is_held_back():
     images = of_groups([[5] * 20] * 2)
 
-    [(_, held)] = cut(images, asked(0.25, **PATIENTS))
+    [(_, held)] = split(images, asked(0.25, **PATIENTS))
 
     assert counts(images, held).tolist() == [25, 25]
 
 
 def test_copies_with_another_label_hide_no_rare_label():
-    """One of the rarest label stands for its copies in a split."""
+    """The copy with the rarest label represents its group in a split."""
     images = labelled([*range(2)] * 20 + [2, 0, 2, 0], [*range(40), 40, 40, 41, 41])
 
-    assert all(counts(images, rows).all() for rows, _ in cut(images, asked(count=2, **COPIES)))
+    assert all(counts(images, rows).all() for rows, _ in split(images, asked(count=2, **COPIES)))
 
 
 def test_numbers_are_held_out_in_proportion_of_each_tenth():
@@ -177,21 +177,21 @@ def test_numbers_are_held_out_in_proportion_of_each_tenth():
     target = Target("regression", ("price",), (0.0,), (1.0,))
     images = replace(labelled(range(100)), labels=numbers, target=target)
 
-    [(_, held)] = cut(images, asked(0.2))
+    [(_, held)] = split(images, asked(0.2))
 
     assert np.bincount(target.strata(numbers)[held]).tolist() == [2] * 10
 
 
 def test_another_seed_is_another_split_with_another_fingerprint():
     images = of_sizes([2] * 100)
-    pairs = [pair for seed in (1, 2) for pair in cut(images, asked(count=3, seed=seed))]
-    one, other = (cut(images, asked(seed=seed))[0][1] for seed in (1, 2))
+    pairs = [pair for seed in (1, 2) for pair in split(images, asked(count=3, seed=seed))]
+    one, other = (split(images, asked(seed=seed))[0][1] for seed in (1, 2))
 
     assert len({folds.fingerprint(images, pair) for pair in pairs}) == 6
     assert set(images.labels[one]) != set(images.labels[other])
 
 
-# -- what is told
+# -- messages
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_another_seed_is_another_split_with_another_fingerprint():
 def test_a_warning_names_rare_labels_and_few_held_out_rows(images, made, said):
     lines = []
 
-    cut(images, made, lines.append)
+    split(images, made, lines.append)
 
     assert len(lines) == bool(said)
     assert all(re.search(said, line) and len(line) < 500 for line in lines)
@@ -234,13 +234,13 @@ FEW = labelled([0, 1] * 9, [0, 1, 1] * 6)
         (of_sizes([1, 1, 1]), asked(), "3 rows in 3 groups .*Complete train\\.csv"),
     ],
 )
-def test_what_cannot_be_cut_is_refused_with_the_edit(images, made, said):
+def test_an_impossible_split_is_refused_with_the_edit(images, made, said):
     with pytest.raises(DataError, match=f"(?s){said}"):
-        cut(images, made)
+        split(images, made)
 
 
 def pictures(count: int, seed: int = 0) -> np.ndarray:
-    """Return images of independent random patches: no two are one picture."""
+    """Return images of independent random patches, without duplicates."""
     patches = np.random.default_rng(seed).integers(30, 220, (count, 8, 8, 1), dtype=np.uint8)
     return patches.repeat(3, axis=1).repeat(3, axis=2)
 
@@ -253,7 +253,7 @@ def same_parts(one: np.ndarray, other: np.ndarray) -> bool:
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 7), min_size=2, max_size=24), st.randoms(use_true_random=False))
 def test_copies_are_one_group_whatever_their_order(sources, random):
-    """Equal ones, and some a level brighter, as after saving again; others are apart."""
+    """Equal ones, and some that are a level brighter, as after saving again."""
     originals = pictures(8)
     brighter = np.array([random.randint(0, 1) for _ in sources], np.uint8)
     pixels = originals[sources] + brighter[:, None, None, None]
@@ -271,9 +271,7 @@ def test_copies_are_one_group_whatever_their_order(sources, random):
     st.sampled_from([4, 12, 60]),
 )
 def test_no_pair_is_missed_that_comparing_all_pairs_finds(seed, count, form, contrast):
-    """Copies of few pictures, lighter or noisier by about as much as is allowed, and of any
-    contrast.
-    """
+    """Copies of few pictures of any contrast, with brightness and noise near the limits."""
     random = np.random.default_rng(seed)
     sources = random.normal(128, contrast, (4, *form))
     lighter, noise = random.uniform(-3, 3, (count, 1, 1, 1)), random.normal(0, 1.5, (count, *form))
@@ -287,7 +285,7 @@ def test_no_pair_is_missed_that_comparing_all_pairs_finds(seed, count, form, con
 
 
 def test_many_copies_of_one_picture_are_compared_once(monkeypatch):
-    """As of "no image available": each copy has the neighbours of the first."""
+    """As of "no image available"."""
     compared = []
     alike = duplicates.alike
     monkeypatch.setattr(duplicates, "alike", lambda *given: compared.append(given) or alike(*given))
@@ -298,7 +296,7 @@ def test_many_copies_of_one_picture_are_compared_once(monkeypatch):
 
 
 def test_flat_images_are_one_only_if_they_are_equal():
-    """The thumbnails of black images are all alike."""
+    """All thumbnails of black images look alike."""
     flat = np.stack([np.full((9, 9, 1), level, np.uint8) for level in (0, 1, 0, 2)])
 
     assert duplicates.groups(flat).tolist() == [0, 1, 0, 2]
@@ -314,7 +312,7 @@ def test_groups_of_a_column_hold_the_duplicates_too():
 
 
 def test_training_finds_the_groups_in_the_pixels(competition, tiny):
-    """And they count in the fingerprint, so that a run does not resume with others."""
+    """They are in the fingerprint, so that a run does not resume with different groups."""
     first = Image.open(competition / "train" / "r000.png")
     first.save(competition / "train" / "r004.png", compress_level=0)
     shown: list[str] = []
@@ -340,7 +338,7 @@ def with_patients(folder: Path, patients: list[str]) -> Path:
 
 
 def test_a_missing_group_column_and_a_row_without_a_group_are_named(competition, tiny):
-    """An empty text would make one group of all whose group is not known."""
+    """Empty texts would become one group."""
     grouped = with_data(tiny, group_column="patient")
     with pytest.raises(ConfigError, match="expected also patient"):
         dataset.read_training(competition, grouped)
@@ -361,9 +359,7 @@ def three(tiny: Config) -> Config:
 
 @pytest.fixture(scope="module")
 def folded(three: Config, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[str]]:
-    """Return (competition folder, output folder, shown lines) of one unbroken run of three folds;
-    not to be changed.
-    """
+    """Return (competition folder, output folder, shown lines) of a three-fold run; read-only."""
     folder = write_competition(tmp_path_factory.mktemp("folded") / "competition")
     with_patients(folder, [f"p{index // 8}" for index in range(96)])
     lines: list[str] = []
@@ -419,7 +415,7 @@ def answers(built, weights, target, inputs):
 
 
 def test_the_artifact_holds_each_fold_s_weights_and_inference_gives_their_mean(folded, three):
-    """What is held out in a fold is predicted by its weights alone; golden outputs are means."""
+    """A fold's held-out rows are predicted by its weights alone; golden outputs are means."""
     folder, output, _ = folded
     loaded = artifact.load(output / "artifact")
     images, test = dataset.read_training(folder, three), read_test(folder, three)
@@ -464,8 +460,8 @@ def test_each_line_of_progress_names_the_fold_and_the_time_to_the_end_of_the_las
 def test_a_run_that_stops_between_folds_or_in_one_resumes_there_and_ends_the_same(
     folded, three, tmp_path
 ):
-    """Bit for bit. A fold that is complete is not trained again, and a stop at its end begins no
-    other; the end of a session counts for all folds, and to load those before is no progress.
+    """Bit for bit. A complete fold is not trained again, and a stop at its end starts no other one.
+    The session's end is the same for all folds, and loading a complete fold is no progress.
     """
     folder, output, _ = folded
     out, lines = tmp_path / "out", []
@@ -502,7 +498,7 @@ def test_a_run_that_stops_between_folds_or_in_one_resumes_there_and_ends_the_sam
 
 
 def test_a_fresh_run_sets_the_checkpoints_of_all_folds_aside(folded, three, copied):
-    """At its beginning: killed before the second fold, it does not resume from an old one."""
+    """At its start: after a kill in the first fold, none resumes from an old checkpoint."""
     run = training.train(three, folded[0], copied, max_steps=1, fresh=True, show=str)
 
     assert run.status == "partial"
@@ -512,7 +508,7 @@ def test_a_fresh_run_sets_the_checkpoints_of_all_folds_aside(folded, three, copi
         assert (aside / f"step-{STEPS:08d}").is_dir()
         assert {path.name for path in aside.glob("*.*")} == beside
     assert [path.name for path in copied.glob("fold-*/checkpoints/step-*")] == ["step-00000001"]
-    # Else the old model would stand beside the new run, which has none yet.
+    # The old model does not stay beside the new run, which has none yet.
     old = {"artifact", "validation.csv", "validation.npz"}
     assert not old & {path.name for path in copied.iterdir()}
     assert (copied / "checkpoints-set-aside-1" / "artifact" / "manifest.json").is_file()

@@ -1,6 +1,4 @@
-"""All files come out in their order, what is broken is named, and what was decoded once is not
-decoded again.
-"""
+"""All images are decoded in order, broken ones are reported, and none is decoded twice."""
 
 import os
 import resource
@@ -29,9 +27,7 @@ COUNT = 83  # more than two runs of a thread, and no multiple of one
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return a folder of images whose pixels are their number, three of them broken; not to be
-    changed.
-    """
+    """Return a folder of images whose pixels are their number, three of them broken; read-only."""
     folder = tmp_path_factory.mktemp("images")
     for index in range(COUNT):
         Image.new("RGB", (5, 6), (index, 0, 255 - index)).save(folder / f"{index:03d}.png")
@@ -81,7 +77,7 @@ def wanted():
 
 @pytest.mark.parametrize("cpus", [1, 5])
 def test_images_come_in_the_order_of_their_files(folder, monkeypatch, cpus):
-    """Whichever thread was the first; the broken ones are zeros, named by row and reason."""
+    """Broken ones are zeros, with row and reason."""
     monkeypatch.setattr(os, "cpu_count", lambda: cpus)
 
     pixels, broken = read(files(folder), FORM)
@@ -96,7 +92,6 @@ def test_images_come_in_the_order_of_their_files(folder, monkeypatch, cpus):
 @settings(max_examples=25)
 @given(st.integers(0, COUNT), st.integers(1, 100))
 def test_blocks_are_what_read_gives_cut_into_parts(folder, count, size):
-    """Whatever their size."""
     paths = files(folder)[:count]
     pixels, broken = read(paths, FORM)
 
@@ -106,17 +101,6 @@ def test_blocks_are_what_read_gives_cut_into_parts(folder, count, size):
     assert all(len(part) == size for _, part, _ in parts[:-1])
     assert np.array_equal(np.concatenate([part for _, part, _ in parts] or [pixels]), pixels)
     assert {row: reason for _, _, part in parts for row, reason in part.items()} == broken
-
-
-def test_blocks_run_only_so_far_ahead(own, monkeypatch):
-    """Memory for the block that was given, and for two behind it."""
-    made, begin = [], image_arrays.FileImages.begin
-    counted = lambda *given: made.append(1) or begin(*given)  # noqa: E731
-    monkeypatch.setattr(image_arrays.FileImages, "begin", counted)
-
-    given_ = blocks(own * 20, FORM, 10)
-
-    assert [len(made) for _ in given_] == [3, 4, 5, 6, 7, 8, 9, 10, 10, 10]
 
 
 def test_threads_end_with_the_generator(own):
@@ -137,8 +121,8 @@ def test_a_file_that_is_missing_is_named(own, read):
         read(own, FORM)
 
 
-def test_a_hit_gives_what_the_miss_gave(folder, tmp_path, shards_of_twenty, monkeypatch):
-    """Pixels and reasons; and says so. Neither takes memory where there is no room."""
+def test_a_cache_hit_gives_the_same_as_a_miss(folder, tmp_path, shards_of_twenty, monkeypatch):
+    """The same pixels and reasons, with a message. Neither uses memory if there is none left."""
     monkeypatch.setattr(devices, "memory_left", lambda: 0)
     said, cache = [], tmp_path / "a" / "cache"
 
@@ -152,8 +136,9 @@ def test_a_hit_gives_what_the_miss_gave(folder, tmp_path, shards_of_twenty, monk
     assert {path.suffix for path in cache.glob("*/*")} == {".json", ".npy"}
 
 
-def test_a_run_that_was_killed_has_decoded_some(folder, tmp_path, shards_of_twenty, monkeypatch):
-    """The next one decodes the others alone."""
+def test_the_run_after_a_kill_decodes_only_the_rest(
+    folder, tmp_path, shards_of_twenty, monkeypatch
+):
 
     def kill(line):
         if line.startswith("Read 40"):
@@ -185,10 +170,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_other_files_another_form_or_another_rule_are_another_cache(
-    own, tmp_path, change, monkeypatch
-):
-    """And the old one stays."""
+def test_different_files_formats_or_rules_use_different_caches(own, tmp_path, change, monkeypatch):
     read(own, FORM, cache=tmp_path / "cache")
 
     paths, form = CHANGES[change](own, monkeypatch.setattr)
@@ -235,9 +217,7 @@ def test_files_of_equal_names_and_sizes_in_other_folders_have_caches_of_their_ow
 def test_prepared_images_are_found_wherever_the_competition_is_mounted(
     folder, tmp_path_factory, data
 ):
-    """By paths below its folder; no time is needed. A shard that is torn or gone is decoded again,
-    and no other one.
-    """
+    """By paths below its folder. Only corrupt or missing shards are decoded again."""
     top, spoilt = tmp_path_factory.mktemp("top"), set()
     shutil.copytree(folder, top / "elsewhere", copy_function=shutil.copyfile)
     for path in files(top / "elsewhere"):
@@ -258,7 +238,6 @@ def test_prepared_images_are_found_wherever_the_competition_is_mounted(
 
 
 def test_a_shard_that_cannot_be_written_is_an_error(own, tmp_path):
-    """Nobody would find it."""
     (tmp_path / "kept").write_text("a file")
 
     with pytest.raises(DiskError, match="kept"):
@@ -284,8 +263,8 @@ def other_bit(path):
         ("json", lambda path: path.write_text("")),
     ],
 )
-def test_a_cache_that_is_corrupt_is_made_anew(own, tmp_path, ending, spoil):
-    """It says so, and the next run takes the new one."""
+def test_a_corrupt_cache_is_rebuilt(own, tmp_path, ending, spoil):
+    """With a message; the next run uses the new one."""
     again = partial(read, own, FORM, cache=tmp_path / "cache")
     wanted, said = again()[0], []
     spoil(next((tmp_path / "cache").glob(f"*/*.{ending}")))
@@ -298,7 +277,7 @@ def test_a_cache_that_is_corrupt_is_made_anew(own, tmp_path, ending, spoil):
 
 
 def test_images_within_a_file_are_read_like_files(own, tmp_path):
-    """Whatever lies around them, and each order of them has a cache of its own."""
+    """Each order of them has its own cache."""
     contents, path = [each.read_bytes() for each in own], tmp_path / "all"
     path.write_bytes(b"".join([b"head", *(content + b"between" for content in contents)]))
     starts = [path.read_bytes().index(content) for content in contents]
@@ -317,12 +296,8 @@ def test_images_within_a_file_are_read_like_files(own, tmp_path):
     ("way", "said"),
     [("half", "half of the free"), ("full", "File too large"), ("file", "Not a directory")],
 )
-def test_a_place_without_room_costs_the_cache_and_nothing_else(
-    own, tmp_path, monkeypatch, way, said
-):
-    """Half of a disk's free space is left for checkpoints, which a run needs more. A full disk
-    leaves no half of a file.
-    """
+def test_without_disk_space_only_the_cache_is_lost(own, tmp_path, monkeypatch, way, said):
+    """Half of the free space is left for checkpoints. A full disk leaves no partial file."""
     cache, limits = tmp_path / "cache", resource.getrlimit(resource.RLIMIT_FSIZE)
     if way == "half":
         free = shutil.disk_usage(tmp_path)._replace(free=5 * 6 * 5 * 3 * 2 - 1)
@@ -341,12 +316,3 @@ def test_a_place_without_room_costs_the_cache_and_nothing_else(
     assert np.array_equal(found, read(own, FORM)[0])
     assert any(said in line for line in lines)
     assert cache.is_file() or list(cache.glob("*/*")) == []
-
-
-def test_a_long_reading_says_how_far_it_is(folder, shards_of_twenty, monkeypatch):
-    monkeypatch.setattr(image_arrays, "SHOW_SECONDS", 0.0)
-    said = []
-
-    read(files(folder), FORM, show=said.append)
-
-    assert said == [f"Read {number} of 83 images" for number in (20, 40, 60, 80, 83)]

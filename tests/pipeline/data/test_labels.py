@@ -1,6 +1,4 @@
-"""What a model's outputs mean: every kind of target has one law, and labels that break it are
-refused by name.
-"""
+"""The meaning of a model's outputs for each kind of target, and the labels that are refused."""
 
 import json
 from dataclasses import asdict, replace
@@ -48,9 +46,7 @@ def named(width: int) -> tuple[str, ...]:
 
 @given(logits, st.sampled_from(["classes", "ordinal"]))
 def test_the_predictions_of_classes_are_shares_of_one(values, kind):
-    """However large the outputs are. Ordered labels are one more than outputs, which may contradict
-    each other.
-    """
+    """For outputs of any size. Ordinal outputs may contradict each other."""
     number = values.shape[1] + (kind == "ordinal")
 
     found = Target(kind, named(number)).predictions(values)
@@ -64,7 +60,7 @@ def test_the_predictions_of_classes_are_shares_of_one(values, kind):
 
 @given(logits, st.floats(0, 100))
 def test_higher_outputs_never_mean_a_lower_label(values, more):
-    """The mean of ordered labels rises with the outputs."""
+    """The mean of ordinal labels increases with the outputs."""
     own, places = Target("ordinal", named(values.shape[1] + 1)), np.arange(values.shape[1] + 1)
 
     below, above = (own.predictions(values + np.float32(add)) @ places for add in (0, more))
@@ -122,8 +118,8 @@ def test_ordered_labels_are_in_the_order_of_numbers():
     assert list(labels) == [1, 2, 0, 1]
 
 
-def test_several_labels_stand_in_one_column_or_in_one_each():
-    """With blanks between them, or as 0 and 1; a row may have none."""
+def test_several_labels_are_in_one_column_or_in_one_each():
+    """Separated by spaces, or as 0 and 1; a row may have none."""
     tags = pd.DataFrame({"tags": ["b a", "", "c"]})
     each = pd.DataFrame({"c": ["0", "0", "1"], "a": ["1", "0.0", "0"]})
 
@@ -140,7 +136,7 @@ def test_several_labels_stand_in_one_column_or_in_one_each():
     st.lists(st.lists(st.sampled_from(["cat", "big dog", "ß"]), unique=True), min_size=1),
 )
 def test_labels_are_read_at_their_separator_and_written_with_it(separator, rows):
-    """Spaces around it do not count, and a label may have some within."""
+    """Spaces around it are ignored, and labels may contain some."""
     rows = [sorted(row) for row in [*rows, ["big dog", "cat", "ß"]]]
     config = predicting("multilabel", "tags", num_classes=3)
     config = with_data(config, label_separator=separator)

@@ -1,4 +1,4 @@
-"""A session without an accelerator decodes once what trainings then take as it is."""
+"""A session without an accelerator decodes images once, for all trainings."""
 
 import shutil
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from pipeline.config import data_layout
-from pipeline.data import dataset, image_arrays, image_decoding, preparation
+from pipeline.data import dataset, image_arrays, preparation
 from pipeline.errors import ConfigError
 from pipeline.runtime import mounts
 
@@ -36,7 +36,7 @@ def output(tmp_path):
 
 @pytest.fixture
 def prepared(config, competition, output):
-    """Return a function that prepares, and gives what was said at the end."""
+    """Return a function that prepares, and returns the last line."""
 
     def prepare(into=output, **words):
         lines = []
@@ -62,9 +62,9 @@ def read(config, competition, tmp_path):
     return found, said
 
 
-def test_a_training_takes_what_was_prepared(config, competition, prepared, output, tmp_path):
-    """The same examples, and none decoded; images that cannot be read stay so, by name and reason.
-    The same cell twice decodes once.
+def test_a_training_uses_prepared_images(config, competition, prepared, output, tmp_path):
+    """None is decoded again, and unreadable images keep their reason. The same cell twice decodes
+    once.
     """
     (competition / "train" / "r003.png").write_bytes(b"no picture")
     prepared()
@@ -79,10 +79,9 @@ def test_a_training_takes_what_was_prepared(config, competition, prepared, outpu
     assert dict(found.broken) == dict(plain.broken) and list(found.broken) == ["r003"]
 
 
-def test_it_ends_before_its_session_and_the_next_one_takes_what_is_done(
+def test_preparation_ends_before_its_session_and_the_next_one_continues(
     config, competition, prepared, output, tmp_path, monkeypatch
 ):
-    """Shards of the first are decoded once."""
     monkeypatch.setattr(
         preparation.Session, "over", lambda *_: "time" if len(kept(output)) == 2 else None
     )
@@ -100,8 +99,8 @@ def kept(folder):
     return sorted(folder.glob("*-of-4-*.json"))
 
 
-def test_a_file_that_changed_is_never_taken_stale(config, competition, prepared, output, tmp_path):
-    """Not by a training, and not by the next preparation, which decodes its shard alone."""
+def test_a_changed_file_is_decoded_again(config, competition, prepared, output, tmp_path):
+    """By a training, and by the next preparation, which decodes only its shard."""
     prepared(config=config)
     path = competition / "train" / "r003.png"
     Image.new("L", (8, 8), 255).save(path)
@@ -119,36 +118,8 @@ def test_a_file_that_changed_is_never_taken_stale(config, competition, prepared,
     assert len(said) == 1
 
 
-def other_pillow(output, patch):
-    patch.setattr(image_decoding.PIL, "__version__", "99.0")
-
-
-def other_sizes(output, patch):
-    patch.setattr(image_decoding, "RULES", 99)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (other_pillow, "Found 0 of 96 images decoded in"),
-        (other_sizes, "other files, rules or versions of Pillow"),
-    ],
-)
-def test_what_does_not_fit_is_named_and_not_used(
-    config, competition, prepared, output, tmp_path, monkeypatch, change, said
-):
-    """The training decodes as it always does."""
-    prepared(config=config)
-    change(output, monkeypatch)
-
-    found, lines = read(config, competition, tmp_path)
-
-    assert found.fingerprint == of_files(config, competition).fingerprint
-    assert len(lines) == 1 and said in lines[0]
-
-
 def test_small_images_and_tables_have_nothing_to_prepare(tiny, competition, output):
-    """It says why, and what to type."""
+    """With the reason, and the command to type."""
     with pytest.raises(ConfigError, match=r"nothing to prepare(?s:.*)invoke push-train --config"):
         preparation.prepare(tiny, competition, output, show=str)
 
@@ -158,7 +129,7 @@ def test_small_images_and_tables_have_nothing_to_prepare(tiny, competition, outp
 def test_what_kaggle_would_not_keep_is_refused_before_anything_is_decoded(
     config, competition, output, monkeypatch
 ):
-    """With the largest size that it would keep."""
+    """With the largest possible size."""
     monkeypatch.setattr(preparation, "MOST_BYTES", 96 * 16.0)
 
     with pytest.raises(ConfigError, match="Set height=4 and width=4"):
@@ -170,7 +141,7 @@ def test_what_kaggle_would_not_keep_is_refused_before_anything_is_decoded(
 def test_images_that_stay_in_their_files_are_taken_from_what_was_prepared(
     config, competition, prepared, output, tmp_path
 ):
-    """The config asks for it, or memory has no room: the shards are mapped."""
+    """Memory-mapped, if the config or a lack of memory demands it."""
     prepared(config=config)
 
     found, said = read(replace(config, feed="files"), competition, tmp_path)

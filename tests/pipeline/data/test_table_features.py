@@ -1,8 +1,5 @@
-"""A table becomes numbers by what training has seen, and nothing else; pixels may be columns, or
-one array.
-"""
+"""A table becomes numbers by the training table alone; pixels may be columns, or one array."""
 
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +11,6 @@ from hypothesis import strategies as st
 
 from pipeline.config import Data
 from pipeline.data import csv_files, dataset, table_features
-from pipeline.data.table_features import Encoding
 from pipeline.errors import ConfigError, DataError
 from tests.pipeline.rounding import EPS
 from tests.shipped import shipped
@@ -23,7 +19,6 @@ TABLE = Path("train.csv")
 PEOPLE = Data(
     kind="table", numeric_columns=("fare", "age"), categorical_columns=("port",), most_categories=3
 )
-GOOD = {"mean": 0, "unit": 1, "low": -1, "high": 1}
 IMAGES = Data(kind="pixels", height=2, width=3, channels=1)
 
 
@@ -37,8 +32,8 @@ numbers = st.integers(-(10**6), 10**6).map(lambda value: value / 7)
 @settings(max_examples=40)
 @given(st.lists(numbers | st.none(), min_size=1, max_size=40).filter(any))
 @example([699050.6946514922] * 3)  # whose mean is another number
-def test_a_number_is_told_in_standard_deviations_and_a_missing_one_is_marked(values):
-    """0 where it is missing, and a 1 beside it; a constant column is all 0."""
+def test_a_number_becomes_standard_deviations_and_a_missing_one_is_marked(values):
+    """0 if it is missing, with a 1 beside it; a constant column is all 0."""
     table = people(
         ["NA" if value is None else repr(value) for value in values], ["S"] * len(values)
     )
@@ -56,7 +51,7 @@ def test_a_number_is_told_in_standard_deviations_and_a_missing_one_is_marked(val
 @settings(max_examples=40)
 @given(st.permutations(["Q", "S", "C", "S", "C", "S"]))
 def test_a_category_is_its_place_and_one_that_training_has_not_seen_is_unknown(ports):
-    """The most frequent first; what is beyond most_categories counts as unknown, too."""
+    """The most frequent first; those beyond most_categories count as unknown, too."""
     encoding = table_features.fit(people(["1"] * 6, ports), PEOPLE, TABLE)
     equal = table_features.fit(people(["1"] * 3, [*set(ports)]), PEOPLE, TABLE)
 
@@ -64,23 +59,6 @@ def test_a_category_is_its_place_and_one_that_training_has_not_seen_is_unknown(p
 
     assert encoding.categories == {"port": ("S", "C")} and equal.categories == {"port": ("C", "Q")}
     assert list(found[:, -1]) == [1, 2, 0, 0, 0]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"numbers": {"age": GOOD}},
-        {"categories": {}},
-    ],
-)
-def test_the_encoding_of_another_table_is_refused(change):
-    """The model would read something else than what it learned."""
-    encoding = table_features.fit(people(["1", "2"], ["S", "C"]), PEOPLE, TABLE)
-    value = encoding.to_json()
-
-    assert Encoding.from_json(value, PEOPLE) == encoding
-    with pytest.raises((KeyError, TypeError, ValueError)):
-        Encoding.from_json({**value, **change}, PEOPLE)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +98,7 @@ def test_a_test_table_may_have_the_columns_of_groups_and_weights(tmp_path):
 
 
 def test_pixels_are_columns_by_rows(tmp_path):
-    """Whatever other columns stand among them."""
+    """With other columns among them."""
     path = tmp_path / "train.csv"
     path.write_text("label,a,b,c,id,d,e,f\n5,0,1,2,x,3,4,255\n\n6,9,9,9,y,9,9,9\n")
 
@@ -138,61 +116,31 @@ def test_a_table_with_fewer_columns_than_pixels_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        ("0,1,2,3,4,256\n", {0: "'256' in 'f'"}),
-        ("0,1,2,3,4,5\n0,-1,2,0.5,4,6\n", {1: "'-1' in 'b'"}),
-        ("0,1,2,3,,5\n", {0: "'nan' in 'e'"}),
-        ("0,1,x,3,4,5\n", {0: "'x' in 'c'"}),
-    ],
-)
-def test_a_row_of_other_values_than_levels_is_a_broken_image(tmp_path, rows, said):
-    """It is zeros, and its reason names the value and the column."""
-    path = tmp_path / "train.csv"
-    path.write_text(f"a,b,c,d,e,f\n{rows}")
-
-    found, broken = table_features.pixels(path, IMAGES, ())
-
-    assert {row: reason.split(",")[0] for row, reason in broken.items()} == said
-    assert not found[list(broken)].any()
-
-
-HEADER = b"{'descr': " + b"[" * 5000 + b"]" * 5000 + b", 'fortran_order': False, 'shape': (1,), }\n"
-DEEP = b"\x93NUMPY\x02\x00" + len(HEADER).to_bytes(4, "little") + HEADER
-
-
-@pytest.mark.parametrize(
     ("name", "content", "said"),
     [
         ("a.npy", np.zeros((3, 2, 3), np.uint8), r"uint8 \(3, 2, 3, 1\); expected uint8 \(4, 2, 3"),
         ("a.npy", np.zeros((4, 2, 3), np.float32), r"(?s)save it as uint8.*data.kind='custom'"),
         ("a.npy", np.array([None] * 4), "no array: ValueError"),  # nothing is unpickled
         ("a.npy", b"PK no zip", "no array"),
-        ("a.npy", DEEP, "no array"),  # numpy quotes thousands of brackets
-        ("a.npz", {"a": b"evil"}, "no array"),  # numpy gives the bytes of a member
         ("a.npy", None, r"a\.npy"),
         ("a.npz", {"a": np.zeros(1), "b": np.zeros(1)}, "too many values .* one array"),
     ],
 )
-def test_what_is_no_array_of_images_is_refused(tmp_path, name, content, said):
+def test_a_file_without_an_array_of_images_is_refused(tmp_path, name, content, said):
     path = tmp_path / name
     if isinstance(content, np.ndarray):
         np.save(path, content, allow_pickle=True)
-    elif isinstance(content, dict) and b"evil" in content.values():
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("a", b"evil")
     elif isinstance(content, dict):
         np.savez(path, **content)
     elif content is not None:
         path.write_bytes(content)
 
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=said):
         table_features.array(path, IMAGES, 4)
-    assert len(str(caught.value)) < 600
 
 
 def test_a_category_is_the_same_with_gaps_in_its_column_and_without():
-    """Pandas writes 3 as 3.0 where a row of the column has none."""
+    """Pandas writes 3 as 3.0 in a column with gaps."""
     seen = table_features.fit(people(["1", "2", "3"], ["3", "3", "S"]), PEOPLE, TABLE)
 
     found = table_features.encode(people(["1", "1"], ["3.0", " S"]), seen, TABLE)

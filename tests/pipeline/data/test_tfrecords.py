@@ -1,6 +1,4 @@
-"""TFRecord files give what the same images give as files, and say by file and record where they do
-not.
-"""
+"""TFRecord files are equivalent to image files; errors name file and record."""
 
 from pathlib import Path
 
@@ -101,7 +99,7 @@ def test_the_test_set_comes_in_the_sample_s_order(both):
 
 
 def test_several_patterns_are_taken_together_and_no_file_twice(both):
-    """As where a competition has a folder to train and one to validate."""
+    """As for a competition with folders for training and validation."""
     folder, _, recorded = both
     patterns = ("tfrecords/train00*", "tfrecords/train*.tfrec")
 
@@ -134,7 +132,7 @@ def test_a_feature_becomes_the_text_that_a_table_would_hold(tmp_path, value, tex
 
 @pytest.mark.parametrize(("place", "flipped"), [(30, False), (30, True), (0, True)])
 def test_a_file_that_is_damaged_is_named_with_its_record(both, place, flipped):
-    """Truncated, or with a bit flipped in pixels or a length: nothing of it is an image."""
+    """Truncated, or with a flipped bit in pixels or a length."""
     folder, _, recorded = both
     path = folder / "tfrecords" / "train01-32.tfrec"
     content = bytearray(path.read_bytes())
@@ -172,7 +170,7 @@ def test_a_file_that_is_damaged_is_named_with_its_record(both, place, flipped):
         (b"\xff\xff no example", "it is not a tf.train.Example"),
     ],
 )
-def test_a_record_that_cannot_be_used_is_named(tmp_path, features, said):
+def test_an_unusable_record_is_named(tmp_path, features, said):
     """With its number, what was expected and the edit."""
     content = features if isinstance(features, bytes) else example(**features)
     written(tmp_path / "b.tfrec", [example(image=b"a", id="a"), content])
@@ -184,11 +182,11 @@ def test_a_record_that_cannot_be_used_is_named(tmp_path, features, said):
 def test_files_without_records_are_refused(tmp_path):
     written(tmp_path / "b.tfrec", [])
 
-    with pytest.raises(DataError, match="hold no record"):
+    with pytest.raises(DataError, match="contain no records"):
         tfrecords.read(tmp_path, "*.tfrec", "image", ("id",))
 
 
-def test_a_pattern_that_fits_nothing_tells_what_is_there(both):
+def test_a_pattern_without_matches_lists_the_folder(both):
     folder, _, recorded = both
 
     with pytest.raises(
@@ -198,7 +196,7 @@ def test_a_pattern_that_fits_nothing_tells_what_is_there(both):
 
 
 def test_ids_and_records_of_the_test_set_belong_together(both):
-    """As of image files one in ten may be missing."""
+    """One image in ten may be missing, as for files."""
     folder, _, recorded = both
     path = next((folder / "tfrecords").glob("test02*"))
     kept = [record for _, _, record in tfrecords.records(path)]

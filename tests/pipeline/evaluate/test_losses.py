@@ -1,4 +1,4 @@
-"""What a training minimizes for each row, and how much each row counts."""
+"""The loss of each row, and the weights of rows."""
 
 from dataclasses import replace
 
@@ -84,7 +84,7 @@ def some(labels, weights=None):
     st.just("balanced") | st.fixed_dictionaries({"a": st.floats(0.1, 9), "b": st.floats(0.1, 9)}),
 )
 def test_the_weights_of_classes_have_a_mean_of_one_over_the_training_rows(labels, asked):
-    """Held-out rows, here of class 2, have no say."""
+    """Held-out rows, here of class 2, do not matter."""
     examples, config = some([*labels, 2, 2]), replace(DIGITS, class_weights=asked)
     rows = np.arange(len(labels))
 
@@ -119,7 +119,7 @@ def test_weights_that_leave_nothing_to_learn_are_refused():
     with pytest.raises(ConfigError, match="'d'; expected labels of the data: 'a', 'b', 'c'"):
         losses.row_weights(some([0, 1]), replace(DIGITS, class_weights={"d": 2.0}), rows)
     for examples, weights in ((some([0, 0]), {"a": 0.0}), (some([0, 1], np.zeros(2)), "")):
-        with pytest.raises(DataError, match="give 0 to each of 2 training rows"):
+        with pytest.raises(DataError, match="are 0 for all 2 training rows"):
             losses.row_weights(examples, replace(DIGITS, class_weights=weights), rows)
 
 

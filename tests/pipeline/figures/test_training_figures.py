@@ -1,4 +1,4 @@
-"""A picture shows what the files say, and never ends a run."""
+"""Pictures show the data in a run's files, and never end a run."""
 
 from dataclasses import replace
 
@@ -28,10 +28,10 @@ PIXELS = np.zeros((4, 8, 8, 1), np.uint8)
         ("regression", AWKWARD[:2], "history.csv", "predicted time"),
     ],
 )
-def test_what_can_be_drawn_is_and_the_rest_is_reported(
+def test_a_picture_that_cannot_be_drawn_is_reported(
     tiny, tmp_path, target, names, missing, pictures
 ):
-    """The run is done, and its results are in the files. Dollars in a label are dollars."""
+    """It does not end the run. Dollars in a label stay dollars."""
     handmade.run(tmp_path, target, names)
     if target == "regression" and len(names) > 1:
         handmade.validation(tmp_path, "several numbers", names, 9)
@@ -54,9 +54,7 @@ def sample(values: np.ndarray, *, images: bool = True) -> Predictions:
 
 
 def test_images_with_such_labels_are_drawn(tiny, tmp_path):
-    """In the notebooks of both sides. A picture that cannot be written, as the disk is full or the
-    folder is not ours, ends nothing.
-    """
+    """In both notebooks. A picture that cannot be written does not end the run."""
     images = dataset.Examples(
         tuple("abcd"), PIXELS, np.arange(4, dtype=np.int32), Target("classes", AWKWARD)
     )
@@ -112,7 +110,7 @@ def test_a_linear_model_of_features_sees_images_as_they_are(tiny, tmp_path, monk
     ("values", "images"),
     [(np.full((4, 1), 1.0), True), (np.full((4, 4), 0.9), True), (np.full((4, 4), 0.25), False)],
 )
-def test_where_nothing_can_be_shown_there_is_no_picture(tiny, tmp_path, values, images):
+def test_without_images_or_confidence_there_is_no_picture(tiny, tmp_path, values, images):
     """Numbers and independent labels have no confidence, and a row of a table is no image."""
     table = Data(kind="table", numeric_columns=("age",))
     config = replace(tiny, data=table, model="mlp", model_options={})

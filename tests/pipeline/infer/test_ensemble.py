@@ -1,5 +1,5 @@
-"""An ensemble predicts the weighted mean of its members, of as many as there is time for; its
-weights are found on rows that every member held out, and never lose against the best member there.
+"""An ensemble predicts the weighted mean of the members that there is time for. Its weights are
+found on rows that every member held out, where they never score worse than the best member.
 """
 
 import json
@@ -33,7 +33,7 @@ BEST = ["run-3", "run-2", "run-1"]  # by their validation
 
 @pytest.fixture(scope="module")
 def folders(trained, tmp_path_factory):
-    """Return the artifacts of three members, which no test changes."""
+    """Return the artifacts of three members; read-only."""
     folder = tmp_path_factory.mktemp("ensemble")
     for run, sharper in zip(WEIGHTS, (0.2, 0.5, 0.1), strict=True):
         scores = {"validation_accuracy": 0.9 - BEST.index(run) / 10}
@@ -105,7 +105,7 @@ def test_the_command_infers_with_the_members_of_a_file(
 
 
 def test_a_config_of_no_member_or_of_another_competition(loaded, trained, tiny, tmp_path):
-    """The one counts little, which is said; the other is refused before anything is written."""
+    """The former causes a warning; the latter is refused before anything is written."""
     lines: list[str] = []
     inference.infer(
         loaded[:1], trained[0], tmp_path, config=replace(tiny, name="none"), show=lines.append
@@ -121,7 +121,7 @@ def test_a_config_of_no_member_or_of_another_competition(loaded, trained, tiny, 
 def test_a_member_that_moved_is_named_with_what_to_do(
     folders, trained, tiny, written_config, tmp_path, capsys
 ):
-    """And to give --config twice is for an ensemble alone."""
+    """And only an ensemble takes several --config."""
     moved = shutil.copytree(folders["run-2"], tmp_path / "run-2")
     path = file({**folders, "run-2": moved}, tmp_path / "e.json")
     shutil.rmtree(moved)
@@ -136,14 +136,14 @@ def test_a_member_that_moved_is_named_with_what_to_do(
 
 
 def test_a_member_whose_bytes_changed_is_refused(folders, tmp_path):
-    """On Kaggle and at home; and another run's artifact in its place."""
+    """On Kaggle and at home."""
     inputs, path = (
         tmp_path / "input" / "datasets" / "ann",
         file(folders, tmp_path / "ensemble.json"),
     )
     expect = json.loads(path.read_bytes())
     path.write_text(path.read_text().replace("0.5", "0.6"))  # it would count members otherwise
-    with pytest.raises(ConfigError, match=r"is no ensemble: .*changed after it was written"):
+    with pytest.raises(ConfigError, match=r"is not an ensemble: .*changed after it was written"):
         ensemble.read(path)
     for run, folder in folders.items():
         shutil.copytree(folder, inputs / run)
@@ -161,8 +161,8 @@ def test_a_member_whose_bytes_changed_is_refused(folders, tmp_path):
 
 @pytest.mark.parametrize("share", [0.0, 0.32, 0.88, 1.2])
 def test_members_are_left_out_in_time(share, loaded, trained, tmp_path, monkeypatch):
-    """From no time at all to more than enough: views first, then whole members, and the rest count
-    more. The best stays, and a submission is there in any case.
+    """Views first, then whole members, whose weights go to the rest. The best member always counts,
+    and there is a submission in any case.
     """
     clock, passes, compute = members.Clock(monkeypatch, 4), [], inference._predicted  # six blocks
 
@@ -202,7 +202,7 @@ def test_members_are_left_out_in_time(share, loaded, trained, tmp_path, monkeypa
 def test_a_member_is_read_by_its_own_config_s_file(
     loaded, trained, tiny, written_config, tmp_path, monkeypatch
 ):
-    """Which has to have the functions that it was trained with."""
+    """It must have the same functions as in training."""
     manifest = {**loaded[1].manifest, "custom_code": "0" * 64}
     config = replace(loaded[1].config, name="other")
     other = replace(loaded[1], config=config, manifest=manifest)
@@ -219,7 +219,7 @@ def test_a_member_is_read_by_its_own_config_s_file(
 
 @pytest.fixture(scope="module")
 def runs(trained, tmp_path_factory):
-    """Return the outputs of three runs, which no test changes."""
+    """Return the outputs of three runs; read-only."""
     folder = tmp_path_factory.mktemp("members")
     for number in (1, 2, 3):
         members.write(folder / f"run-{number}", trained[1] / "artifact", f"run-{number}")
@@ -228,14 +228,12 @@ def runs(trained, tmp_path_factory):
 
 @pytest.fixture
 def copied(runs, tmp_path):
-    """Return copies of them, which a test may spoil."""
+    """Return copies of them, which a test may change."""
     return [shutil.copytree(run, tmp_path / run.name) for run in runs]
 
 
 def test_the_command_writes_weights_that_pin_each_member(runs, tmp_path, capsys):
-    """The same bytes in whatever order the runs are given, and as folders of artifacts; the table
-    shows what each adds.
-    """
+    """The same bytes for any order of the runs, and for folders of artifacts."""
     given = {"one": runs, "two": [run / "artifact" for run in runs[::-1]]}
     for name, folders in given.items():
         words = ["--json", "--output", str(tmp_path / name)]
@@ -259,7 +257,7 @@ def test_the_command_writes_weights_that_pin_each_member(runs, tmp_path, capsys)
 
 
 def test_what_each_member_adds_is_measured_without_it(runs):
-    """By the weights of the others; and on the half that weights were not found on."""
+    """With the weights of the others; and on the other half of the rows."""
     rows = ensemble.common_rows(runs, str)
     places = {member.manifest["run_id"]: place for place, member in enumerate(rows.members)}
 
@@ -275,9 +273,7 @@ def test_what_each_member_adds_is_measured_without_it(runs):
 
 
 def test_rows_are_brought_together_by_their_ids(runs, copied):
-    """Each run has its own order, and one of them fewer rows; one that may have seen some of
-    them is named, since its weight is too large then.
-    """
+    """In any order, and if a run has fewer rows. A warning names a run that may have seen some."""
     scores = members.held_out(copied[1], 2, CLASSES, rows=40, first=10)
     made = artifact.load(copied[1] / "artifact")
     told = {**made.manifest, "init_from": {"may_have_seen_held_out": True}}
@@ -319,7 +315,6 @@ def turned(file):
     ],
 )
 def test_files_that_contradict_each_other_are_refused(copied, change, said):
-    """By name, before any weight is found."""
     path = copied[2] / "validation.npz"
     if change is None:
         path.write_bytes(b"PK")
@@ -331,7 +326,7 @@ def test_files_that_contradict_each_other_are_refused(copied, change, said):
 
 
 def test_members_that_predict_different_things_are_refused(runs):
-    """Other classes, another order of them, or the same run twice."""
+    """Different classes, a different order, or the same run twice."""
     loaded = [artifact.load(run / "artifact") for run in runs]
     other = replace(loaded[1], target=replace(loaded[1].target, names=CLASSES[::-1]))
 
@@ -365,7 +360,7 @@ def rows_of(truth, predictions, score) -> ensemble.CommonRows:
 )
 @settings(max_examples=15)
 def test_no_member_scores_better_than_the_mean_where_it_was_found(seed, number, shape, coarse):
-    """For predictions of any shape, and for a score with many equals."""
+    """For predictions of any shape, and for a coarse score."""
     random = np.random.default_rng(seed)
     truth = random.normal(size=(7, *shape))
     predictions = [
@@ -398,7 +393,7 @@ def test_errors_that_cancel_out_are_found():
 
 
 def test_a_member_that_adds_nothing_gets_nothing():
-    """Not where the score does not move, either: accuracy has few values."""
+    """Even if the score stays the same, since accuracy has few values."""
     truth = np.arange(40) % 4
     good = np.eye(4, dtype=np.float32)[(truth + (np.arange(40) < 2)) % 4]  # 38 of 40 right
     chance = np.full((40, 4), 0.25, np.float32)

@@ -1,4 +1,4 @@
-"""What there is no time for is left out: views, then rows."""
+"""If time is short, views are left out, then rows."""
 
 from functools import partial
 
@@ -37,8 +37,8 @@ times, few = st.floats(0.01, 10), st.integers(1, 5)
 def test_the_end_is_kept_but_for_the_first_block_and_as_much_is_done_as_fits(
     views, blocks, decoding, each, share
 ):
-    """Whatever a block costs. Of the first nothing is known; every other one is started only if it
-    can end in time.
+    """For any cost of a block. The first one is always computed; others only if they can end in
+    time.
     """
     first = decoding + each * views
     end = share * blocks * first

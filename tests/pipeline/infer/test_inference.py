@@ -1,4 +1,4 @@
-"""An artifact gives the same answers wherever it is loaded, or it is refused."""
+"""An artifact gives the same predictions everywhere, or it is refused."""
 
 import json
 import os
@@ -60,9 +60,7 @@ def predicted(folder: Path, loaded: artifact.Artifact, batch: int = 0) -> Predic
 
 @pytest.mark.parametrize("batch", [3, 64])
 def test_the_batch_changes_no_prediction(trained, loaded, bound, batch):
-    """Memory does not grow with the test set, whatever fills the last batch changes nothing, and
-    each of 21 rows stays in its place.
-    """
+    """The padding of the last batch has no effect, and each of 21 rows keeps its place."""
     whole = predicted(trained[0], loaded)
 
     found = predicted(trained[0], loaded, batch)
@@ -93,7 +91,7 @@ def rows(path: Path) -> dict[str, str]:
 def test_a_test_image_that_is_missing_or_broken_gets_the_mean_prediction(
     trained, loaded, competition, tmp_path
 ):
-    """It is named, and every other image gets its own."""
+    """It is reported, and every other image gets its own prediction."""
     lines: list[str] = []
     (competition / "test" / "e004.png").unlink()
     (competition / "test" / "e007.png").write_bytes(b"<html>")
@@ -113,7 +111,7 @@ def test_a_test_image_that_is_missing_or_broken_gets_the_mean_prediction(
 def test_more_than_one_in_ten_broken_test_images_are_refused(
     loaded, competition, tmp_path, monkeypatch
 ):
-    """Someone can fix it; in the scored rerun nobody can."""
+    """Except in the scored rerun, where nobody can fix them."""
     infer = partial(inference.infer, loaded, competition, tmp_path / "out", show=str)
     broken = {"e001", "e002", "e003"}
     for name in broken:
@@ -129,9 +127,7 @@ def test_more_than_one_in_ten_broken_test_images_are_refused(
 
 
 def test_an_older_submission_survives_an_inference_that_fails(loaded, competition, tmp_path):
-    """Yesterday's good file was once exchanged for the mean prediction, by a test set that could
-    not be read.
-    """
+    """An unreadable test set once replaced a good file by the mean prediction."""
     lines, older = list[str](), tmp_path / "submission.csv"
     for path in (competition / "test").iterdir():
         path.write_bytes(b"<html>")
@@ -141,10 +137,10 @@ def test_an_older_submission_survives_an_inference_that_fails(loaded, competitio
         inference.infer(loaded, competition, tmp_path, show=lines.append)
 
     assert older.read_text() == "yesterday's"
-    assert lines[-1] == f"Warning: {older} is as it was before."
+    assert lines[-1] == f"Warning: {older} is unchanged."
 
 
-def test_predictions_that_are_all_the_same_are_told(loaded, competition, tmp_path):
+def test_identical_predictions_cause_a_warning(loaded, competition, tmp_path):
     lines: list[str] = []
     for path in (competition / "test").iterdir():
         shutil.copyfile(competition / "train" / "r000.png", path)
@@ -179,7 +175,7 @@ def three(loaded, monkeypatch) -> tuple[artifact.Artifact, members.Clock]:
 def test_where_time_is_short_views_are_left_out_and_then_rows(
     three, trained, tmp_path, seconds, told, left
 ):
-    """The end is kept, and a submission for every id is there in any case."""
+    """Within the time, and with a submission for every id."""
     loaded, clock = three
     lines: list[str] = []
     end = clock.now + 3 + seconds  # the golden inputs are computed first
@@ -196,7 +192,7 @@ def test_where_time_is_short_views_are_left_out_and_then_rows(
 
 
 def test_a_long_inference_shows_how_far_it_is_and_what_is_left(three, trained, tmp_path):
-    """At most as often as the config wants progress; the last rows need no such line."""
+    """At most every `progress_seconds`, and not for the last rows."""
     loaded, _ = three
     lines: list[str] = []
 
@@ -215,8 +211,8 @@ def test_a_long_inference_shows_how_far_it_is_and_what_is_left(three, trained, t
 
 
 def test_views_are_averaged_and_each_is_what_training_may_have_seen(trained, loaded, tmp_path):
-    """The unchanged image first; five ways to move it, since this training moved its images and
-    mirrored none. The config of today says how many.
+    """The unchanged image first, then moved ones, since this training moved its images and mirrored
+    none. Today's config sets their number.
     """
     models, test = check.restore(loaded)[0], read_test(trained[0], loaded.config)
     pixels = test.inputs(np.arange(21))
@@ -240,7 +236,7 @@ def test_views_are_averaged_and_each_is_what_training_may_have_seen(trained, loa
 
 
 def test_devices_share_the_rows(trained, loaded, bound, monkeypatch):
-    """Each computes batches of its own, the last of them with fewer rows."""
+    """Each computes whole batches, the last one with fewer rows."""
     whole, used = predicted(trained[0], loaded), []
     compute = forward_pass.Forward._outputs
 
@@ -288,7 +284,7 @@ def test_devices_of_tensorflow_share_the_rows(trained, tmp_path):
 def test_a_device_without_room_for_the_first_batch_gets_smaller_ones_from_the_golden_inputs_on(
     trained, loaded, tmp_path, monkeypatch
 ):
-    """And where not even one row fits, that is said, and not by a traceback."""
+    """If not even one row fits, a message reports it."""
     room, compiled = [8], forward_pass._compiled
 
     def small(model):
@@ -319,7 +315,7 @@ def on_a_gpu(monkeypatch):
 def test_a_gpu_computes_in_float16_if_the_golden_outputs_agree(
     trained, loaded, monkeypatch, float16
 ):
-    """A CPU never does by itself: it has no fast float16."""
+    """A CPU, which has no fast float16, does not."""
     lines: list[str] = []
     assert check.restore(loaded)[1].precision == "float32"
 
@@ -338,7 +334,7 @@ def test_a_gpu_computes_in_float16_if_the_golden_outputs_agree(
 def test_what_is_too_large_for_float16_is_computed_in_float32(
     trained, loaded, tmp_path, monkeypatch, float16, every, in_time
 ):
-    """However many rows; where no time is left, the others keep their predictions."""
+    """If there is no time for that, the other rows keep their predictions."""
     on_a_gpu(monkeypatch)
     wanted, passes = predicted(trained[0], loaded), []
     mean, restore, predict = forward_pass.mean_of_folds, check.restore, inference.predict
@@ -372,7 +368,6 @@ def test_what_is_too_large_for_float16_is_computed_in_float32(
 
 
 def test_the_golden_check_is_written_beside_the_submission(trained, loaded, tmp_path):
-    """For its lineage."""
     inference.infer(loaded, trained[0], tmp_path, show=str)
 
     (found,) = json.loads((tmp_path / "golden.json").read_text())
@@ -382,11 +377,11 @@ def test_the_golden_check_is_written_beside_the_submission(trained, loaded, tmp_
 @pytest.mark.parametrize(
     "altered", [lambda golden: golden[:, ::-1], lambda golden: golden * np.nan]
 )
-def test_a_model_that_answers_otherwise_than_when_it_was_trained_is_refused(loaded, altered):
+def test_a_model_with_outputs_different_from_training_is_refused(loaded, altered):
     """Weights and hashes agree, and still the outputs differ, or the difference is not a number:
     other code, or a library with a fault.
     """
     altered = replace(loaded, golden_outputs=altered(loaded.golden_outputs))
 
-    with pytest.raises(ArtifactError, match="other outputs here"):
+    with pytest.raises(ArtifactError, match="outputs here differ"):
         check.restore(altered)[0]

@@ -125,7 +125,7 @@ class Unbuilt(layers.Layer):
     ("code", "layer", "says"),
     [
         # Keras calls no layer that says its shape, so it builds nothing inside.
-        (UNBUILT, "Unbuilt()(x)", r"build it in build\(\), or leave compute_output_shape"),
+        (UNBUILT, "Unbuilt()(x)", r"build these in its build\(\), or leave compute_output_shape"),
         ("", "x - keras.ops.mean(x, axis=0)", "when other rows of the batch change"),
         (
             "",

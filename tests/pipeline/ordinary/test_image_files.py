@@ -152,7 +152,7 @@ def test_files_that_are_not_read_are_counted_and_named(tmp_path):
     dataset.read_training(folder, settings(train_csv=None), show=shown.append)
     found = inspection.inspect(folder)
 
-    assert shown[0].startswith("Not read: 4 files, no images in a label's folder, as ")
+    assert shown[0].startswith("Not read: 4 files that are no images in label folders, as ")
 
     what = "3 files with other endings (.dcm, .txt), for example train/cat/a.dcm"
     assert f"not read: {what}" in [each.text for each in found.findings]

@@ -40,13 +40,13 @@ FLOATS = "to_numpy(np.float32)"
 BROKEN = [
     (LOGITS, LOGITS.replace("num_classes", "7"), r"DEF\).*shape \(None, 7\), not \(None, 10"),
     (LOSS, f"keras.ops.mean({LOSS})", r"DEF\) returns float32 \(\) for 16 rows"),
-    (RECALL, "float(len(truth))", r"DEF\) gives 20 to the truth and 20 to the worst"),
+    (RECALL, "float(len(truth))", r"DEF\) returns 20 for the truth and 20 for the worst"),
     (RECALL, f"{RECALL} / 'a'", r"DEF\) ended with TypeError \(line \d+\)"),
     (ERASED, "image[1:]", r"DEF\) returns uint8 \(7, 8, 1\)"),
     (ERASED, "image + __import__('random').randint(0, 99)", r"DEF\) gives different results"),
 ]
 READERS = [
-    ("table.loc[list(ids)]", "table.iloc[: len(ids)]", r"DEF\) returns rows of other ids"),
+    ("table.loc[list(ids)]", "table.iloc[: len(ids)]", r"DEF\) ignores the order of the ids"),
     (
         "ids=list(table.index)",
         "ids=['a', *table.index[1:-1], 'a']",
@@ -56,7 +56,7 @@ READERS = [
     (FLOATS, "to_numpy()", r"the input 'numbers' is float64 \(1197, 2\)"),
     (FLOATS, f"{FLOATS} * np.float32('nan')", "the input 'numbers' is .*, not finite in row 0"),
     ('labels=table["size"]', 'labels=table["size"][1:]', r"1197 ids, labels of the shape \(1196"),
-    ("state=state)", "state=table)", r"DEF\) returns a state that JSON cannot hold"),
+    ("state=state)", "state=table)", r"DEF\) returns a state that JSON cannot represent"),
     ("found = inputs(", "found = outputs(", r"DEF\) ended with NameError \(line \d+\)"),
 ]
 
