@@ -112,17 +112,9 @@ def _blended(image: Any, other: Any, factor: Any) -> Any:
     return jnp.clip(blend, 0, LEVELS - 1).astype(jnp.uint8)
 
 
-def _color(image: Any, values: Any) -> Any:
-    return _blended(image, _grey(image), values[0])
-
-
 def _contrast(image: Any, values: Any) -> Any:
     grey = _grey(image)
     return _blended(image, (grey.sum() + grey.size // 2) // grey.size, values[0])
-
-
-def _brightness(image: Any, values: Any) -> Any:
-    return _blended(image, jnp.int32(0), values[0])
 
 
 def _sharpness(image: Any, values: Any) -> Any:
@@ -146,10 +138,6 @@ def _moved(image: Any, values: Any) -> Any:
 def _moved_down(image: Any, values: Any) -> Any:
     x, y, start = values[:3]
     return _moved(image.swapaxes(0, 1), (y, x, start)).swapaxes(0, 1)
-
-
-def _rotate(image: Any, values: Any) -> Any:
-    return _moved_down(_moved(image, values[:3]), values[3:])
 
 
 def _rotation(by: np.ndarray, height: int, width: int) -> Sequence[Any]:
@@ -182,12 +170,12 @@ OPERATIONS = {
     "identity": Operation(lambda image, _: image),
     "autocontrast": Operation(_autocontrast),
     "equalize": Operation(_equalize),
-    "rotate": Operation(_rotate, _rotation),
+    "rotate": Operation(lambda image, v: _moved_down(_moved(image, v[:3]), v[3:]), _rotation),
     "solarize": Operation(_solarize, lambda by, *_: [np.round(LEVELS * (1 - np.abs(by))) / ONE]),
-    "color": Operation(_color, _factor),
+    "color": Operation(lambda image, v: _blended(image, _grey(image), v[0]), _factor),
     "posterize": Operation(_posterize, lambda by, *_: [2 ** np.round(4 * np.abs(by)) / ONE]),
     "contrast": Operation(_contrast, _factor),
-    "brightness": Operation(_brightness, _factor),
+    "brightness": Operation(lambda image, v: _blended(image, jnp.int32(0), v[0]), _factor),
     "sharpness": Operation(_sharpness, _factor),
     "shear_x": Operation(_moved, lambda by, *_: (1, 0.3 * by, 0.15 * by)),
     "shear_y": Operation(_moved_down, lambda by, *_: (0.3 * by, 1, 0.15 * by)),

@@ -353,18 +353,14 @@ def test_cutmix_replaces_a_rectangle_of_the_area_that_it_says(seed, step):
 
 
 def test_shares_of_mixup_are_drawn_from_the_beta_distribution():
-    """Of Beta(a, a) the mean is 1/2 and the variance 1 / (4 (2 a + 1)): Johnson et al., Continuous
-    Univariate Distributions 2, ch. 25; its kurtosis is 3 - 6 / (2 a + 3). To five standard errors.
+    """Beta(a, a) has the mean 1/2 and the variance 1 / (4 (2 a + 1)). Twenty thousand shares, of a
+    fixed seed, are within 5 % of them.
     """
-    number = 20_000
-    images = np.zeros((number, 1, 1, 1), np.uint8)
     for alpha in (0.2, 1.0):
-        _, own = mixed(images, 0, 0, mixup=alpha)
+        _, own = mixed(np.zeros((20_000, 1, 1, 1), np.uint8), 0, 0, mixup=alpha)
 
-        variance, kurtosis = 1 / (4 * (2 * alpha + 1)), 3 - 6 / (2 * alpha + 3)
-        of_mean, of_variance = variance / number, variance**2 * (kurtosis - 1) / number
-        assert float(own.mean()) == pytest.approx(0.5, abs=5 * of_mean**0.5)
-        assert float(own.var()) == pytest.approx(variance, abs=5 * of_variance**0.5)
+        assert float(own.mean()) == pytest.approx(0.5, rel=0.05)
+        assert float(own.var()) == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.05)
 
 
 def test_with_mixup_and_cutmix_each_image_gets_one_of_them():

@@ -281,7 +281,6 @@ def test_only_a_function_that_the_training_uses_counts_as_its_code(
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ("Rows(ids, found", "Rows(ids[:1] * len(ids), found", "'r00' in 'id' .*each id once"),
         ('weights=[1 + (name < "r20")', "weights=[[1, 2]", r"'\[1, 2\]' .*expected weights"),
         (
             "groups=[name[:2] for",

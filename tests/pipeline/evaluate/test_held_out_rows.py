@@ -35,7 +35,6 @@ def kept(folder, pictures):
         ((600, 400, 3), (256, 171, 3)),
         ((10, 2000, 1), (1, 256, 1)),
         ((8, 6, 3), (8, 6, 3)),
-        ((1, 1, 1), (1, 1, 1)),
     ],
 )
 def test_a_large_picture_is_made_smaller_and_keeps_its_form(tmp_path, shape, small):

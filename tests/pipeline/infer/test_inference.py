@@ -1,6 +1,5 @@
 """An artifact gives the same predictions everywhere, or it is refused."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -365,13 +364,6 @@ def test_what_is_too_large_for_float16_is_computed_in_float32(
     others = np.delete(np.arange(21), strange)
     assert np.abs(found.values[others] - wanted.values[others]).max() <= (0 if in_time else 0.02)
     assert (found.values[strange] == loaded.prior).all()
-
-
-def test_the_golden_check_is_written_beside_the_submission(trained, loaded, tmp_path):
-    inference.infer(loaded, trained[0], tmp_path, show=str)
-
-    (found,) = json.loads((tmp_path / "golden.json").read_text())
-    assert found["precision"] == "float32" and found["difference"] < found["tolerance"] == 1e-4
 
 
 @pytest.mark.parametrize(
