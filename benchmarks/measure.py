@@ -20,9 +20,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/benchmarks.md"
 HEAD = """# Benchmarks
 
-`python -m benchmarks` writes this page, each section with one run of its script. Variants take turns
-in one process, or in processes that take turns, after a first turn that compiles and does not count.
-A ratio compares ours with a variant in the same turn; the table shows the median over turns and the
+Written by `python -m benchmarks`, each section by one run of its script. Variants take turns in one
+process, or in processes that take turns, after a first turn that compiles and does not count. A
+ratio compares ours with a variant in the same turn; the table shows the median over turns and the
 range. Above 1, ours is faster. This shared machine changes its speed from minute to minute, so read
 the ratios, not the times. In the section on plans, each number in the last column is a different
 training, and the ratio is planned over measured.

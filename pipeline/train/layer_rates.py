@@ -1,7 +1,7 @@
 """Each weight's share of the learning rate: by its depth, its layer's name, and its network."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import accumulate, groupby
 from operator import itemgetter
@@ -52,7 +52,8 @@ def factors(model: Any, config: Config) -> list[float] | None:
     """
     rate, decay = 1.0, config.optimizer.layer_decay
     if config.model in (*BACKBONES, published.NAME):
-        rate = float(config.model_options.get("backbone_rate", 1.0))
+        options: Mapping[str, Any] = config.model_options
+        rate = float(options.get("backbone_rate", 1.0))
     found = {id(one): 1.0 for one in model.trainable_variables}
     for parts in _networks(model, config):
         for part, depth in zip(parts, _depths(parts), strict=True):

@@ -8,7 +8,7 @@ not trained again: its weights come from its checkpoint.
 import gc
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -58,10 +58,12 @@ class Trained:
     Attributes:
         status: "complete", or "partial" if the run stopped early.
         manifest: of the artifact; None if the run is partial.
+        seconds: of this call, by phase.
     """
 
     status: str
     manifest: dict[str, Any] | None
+    seconds: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -122,9 +124,9 @@ def train(  # noqa: PLR0913 - the run, its folders, and six options by name
     training.prepare(examples, check, fresh=fresh)
     fitted = training.fit(max_steps)
     if fitted is None:
-        return Trained("partial", None)
+        return Trained("partial", None, training.seconds)
     origin = provenance or provenance_module.from_checkout()
-    return Trained("complete", training.write(fitted, origin, started))
+    return Trained("complete", training.write(fitted, origin, started), training.seconds)
 
 
 class Training:

@@ -131,7 +131,7 @@ IMAGES = Examples(
 
 def test_a_stopped_run_does_not_count_as_diverged(tiny, tmp_path, monkeypatch):
     """Its missing epochs would stay infinite losses."""
-    stopped = training.Trained("partial", None)
+    stopped = training.Trained("partial", None, {})
     monkeypatch.setattr(training, "train", lambda *given, **more: stopped)
 
     with pytest.raises(KeyboardInterrupt):

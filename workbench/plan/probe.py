@@ -151,7 +151,7 @@ def sample(paths: Paths, data: Data) -> tuple[Any, float]:
     rows = np.linspace(0, len(paths) - 1, min(SAMPLE, len(paths))).astype(int)
     chosen = [paths[row] for row in rows]
     begun = time.monotonic()
-    files, broken = image_arrays.read(chosen, data, None, None, in_files=True)
+    files, broken = image_arrays.read(chosen, data, in_files=True)
     rate = len(chosen) / (time.monotonic() - begun) / devices.cores()
     if len(broken) > MOST_BROKEN * len(chosen):
         reasons = {str(chosen[row]): reason for row, reason in broken.items()}

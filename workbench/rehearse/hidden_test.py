@@ -141,7 +141,7 @@ class HiddenTest:
             return kept
         paths = [next(iter(self._files.get(row, [])), image_arrays.MISSING) for row in kept]
         whole = [str(self._folder / path) if path else path for path in paths]
-        _, reasons = image_arrays.read(whole, self._config.data, None, None)
+        _, reasons = image_arrays.read(whole, self._config.data)
         broken = kept[sorted(reasons)]
         if not len(broken) or len(broken) > len(kept) / 2:  # a session says that of half of them
             return kept
