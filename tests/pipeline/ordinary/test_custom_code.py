@@ -137,7 +137,7 @@ class Unbuilt(layers.Layer):
         (
             FOCAL,
             "layers.Dense(4)(x)\n    return keras.ops.softmax(x)",
-            "from_logits=True in a loss",
+            "from_logits=True in a custom",
         ),
         (
             FOCAL.replace("return", "return keras.ops.log(-1.0) +"),

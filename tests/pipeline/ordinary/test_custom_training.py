@@ -86,6 +86,13 @@ def test_a_step_is_the_same_on_eight_devices_and_in_micro_batches(example, tiny,
         assert apart(other, after(config, rows, 1, 2)) < bound
 
 
+def test_a_custom_mix_changes_the_step(example):
+    rows, mixed = drawn(), small(example("halves"))
+    plain = replace(mixed, augment_batch="")
+
+    assert apart(after(mixed, rows), after(plain, rows)) > 10 * rounding(plain, rows)
+
+
 @pytest.mark.parametrize("name", some(FILES, ("signum", "early_exit")))
 def test_an_example_resumes_bit_for_bit(example, competition, tmp_path, name):
     config, arrays = (
