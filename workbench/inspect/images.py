@@ -374,7 +374,7 @@ def _size(found: pd.DataFrame, findings: Findings, *, complete: bool) -> dict[st
         complete: whether these are all files.
     """
     grey = set(found["mode"]) <= GREY
-    channels, colours = (1, "no file has colours") if grey else (3, "colours")
+    channels, colours = (1, "all are grey") if grey else (3, "colours")
     width, height = median(found)
     factor = min(1.0, SMALL / max(width, height))
     ratios = found.width / found.height

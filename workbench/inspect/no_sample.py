@@ -69,7 +69,7 @@ def asked(files: Files, headers: Headers, train: str, test: str, labels: tuple[s
     if tested in headers:
         key, ids = _ids(place / tested, headers[tested], columns)
         absent = [name for name in columns if name not in headers[tested]]
-        named, grounds = f"{key!r} of {tested}", f"which {tested} lacks"
+        named, grounds = f"{key!r} of {tested}", f"that {tested} lacks"
         if key not in headers[tested]:
             named = f"the row numbers of {tested} from 0, since it has no column of ids"
     else:
@@ -147,17 +147,34 @@ def _labels(
         values = csv_files.read(path, DataError, ADVICE, found)
         if values.isin(("0", "1", "0.0", "1.0")).all(axis=None):
             return tuple(found), f"{grounds}, all of 0 and 1"
-    usual = [name for name in found or header if name.casefold() in LABELS]
-    if len(found) != 1 and len(usual) == 1:
-        return (usual[0],), "by its name"
-    if len(found) != 1:
-        columns = f": {shortened(found, 12)}" if found else ""
-        raise DataError(
-            f"There is no sample submission, and {path} has {counted(len(found), 'column')} "
-            f"{grounds}{columns}; expected one label.\nName it, or several with commas between: "
-            f"--label {found[0] if found else 'COLUMN'}"
-        )
-    return (found[0],), grounds
+    found = found or [name for name in header if name.casefold() in LABELS]
+    label, why = only_label(path, found, grounds, "There is no sample submission.")
+    return (label,), why
+
+
+def only_label(path: Path, found: Sequence[str], where: str, context: str) -> tuple[str, str]:
+    """Return the label among these columns of a table, and the reason.
+
+    Args:
+        path: of the table, for the message.
+        found: the columns, of which one may have the usual name of a label.
+        where: a description of them.
+        context: another sentence for the message.
+
+    Raises:
+        DataError: if it could be several, or none.
+    """
+    if len(found) == 1:
+        return found[0], f"the only column {where}"
+    usual = [name for name in found if name.casefold() in LABELS]
+    if len(usual) == 1:
+        return usual[0], f"by its name, of {len(found)} columns {where}"
+    columns = f": {shortened(found, 12)}" if found else ""
+    raise DataError(
+        f"{path} has {counted(len(found), 'column')} {where}{columns}; expected one label. "
+        f"{context}\nName it, or several with commas between: "
+        f"--label {found[0] if found else 'COLUMN'}"
+    )
 
 
 # -- of images

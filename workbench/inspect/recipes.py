@@ -20,6 +20,8 @@ from workbench.budget import shown
 from workbench.inspect import published_networks
 from workbench.inspect.inputs import Reader
 from workbench.inspect.published_networks import FILLING, Published
+from workbench.plan.accelerators import V5E
+from workbench.plan.laws import CALL, DECODES, EFFICIENCY, GATHERS, VALIDATES, roofline
 
 TPU, CPU = "tpu-v5e-8", "cpu"
 BUDGETS = {TPU: "2h", CPU: "8m"}  # by default
@@ -40,10 +42,7 @@ PATIENCE = 8  # epochs without improvement, of 40: some tables are overfitted af
 MOST_BYTES = 100e9  # of decoded images in the memory of a TPU's host
 ENOUGH_IMAGES = 240_000  # images that a network from scratch should see on a CPU, if time allows
 
-# Of a TPU v5e-8: operations per second, the least share of them that networks reach (as `plan`
-# assumes), the least seconds per step, and bytes per second that its host feeds.
-PEAK, REACHED, CALL, FEEDS = 8 * 197e12, 0.15, 2e-3, 96 * 1e9
-VALIDATES = 0.4  # time of an image without gradients, relative to one with them
+CPUS, CORES, REACHED = 96, 8, EFFICIENCY[0]  # of a TPU v5e-8 and its host, as in `plan`
 AGAIN = 0.3  # of the setup, for each later fold, since XLA's cache is warm (19 % measured)
 FILLED = 0.85  # of a budget to plan for: no machine is always equally fast
 LINEAR = 0.7  # of that, for the features of all rows; the rest is for the linear models
@@ -218,9 +217,9 @@ def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
 
 def on_tpu(config: Config, network: Network) -> Speed:
     """Return the assumed speed on a TPU v5e-8: a training step computes three predictions."""
-    step = max(3 * network.operations * config.batch / (REACHED * PEAK), CALL)
-    image = max(step / config.batch, math.prod(config.data.shape) / FEEDS)
-    return Speed(image, setup=180.0, decodes=96 * 600.0, start=60.0)
+    step = max(roofline(V5E, 3 * network.operations * config.batch / CORES) / REACHED, CALL)
+    image = max(step / config.batch, math.prod(config.data.shape) / (CPUS * GATHERS))
+    return Speed(image, setup=180.0, decodes=CPUS * DECODES, start=60.0)
 
 
 def in_budget(epochs: int, seconds: float, plan: Plan) -> str:
@@ -319,7 +318,7 @@ def for_cpu(task: Task) -> Iterator[Network]:
         for width in (32, 64):
             adds = area * 9 * (channels * width + width**2 + 6 * width**2 / 4)
             options = {"width": width, "dropout": 0.3}
-            why = "for tiny images, where it matters what is where"
+            why = "for tiny images, where positions matter"
             yield Network("small_cnn", options, data, 2 * adds, why, **limits)
         return
     coarse = 2 ** max(math.ceil(math.log2(max(data.height, data.width) / 16)), 0)
@@ -342,7 +341,7 @@ def for_tpu(task: Task) -> Iterator[Network]:
     }
     if min(data.height, data.width) < 16:  # other networks would pool this to nothing
         options: dict[str, Any] = {"width": 32, "dropout": 0.3}
-        why = "for tiny images, where it matters what is where"
+        why = "for tiny images, where positions matter"
         yield Network("small_cnn", options, _shifted(data, 8), 2 * area * 9 * 6 * 32**2, why)
     elif max(size) <= TINY or (task.size is None and min(size) < LEAST_SIDE):
         why = f"from scratch, since images of up to {TINY} pixels lack what 224 pixels show"
@@ -513,8 +512,8 @@ def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:
         f"a warm-up (epochs: {config.warmup_epochs:g}); weight decay {optimizer.weight_decay:g}",
         "average": f"ema_momentum={optimizer.ema_momentum:g}: the mean of the last weights is used",
         "augmentation": f"shifts by up to {data.crop_padding} pixels; {flips}; "
-        + (mixing if data.mixup else "nothing is mixed"),
-        "views": f"{config.views} of each test image, shifted and flipped as in training",
+        + (mixing if data.mixup else "no mixing"),
+        "views": f"{config.views} of each test image, changed as in training",
     }
     if published:
         reasons["frozen_epochs"] = (

@@ -23,7 +23,6 @@ from workbench.inspect.folder import (
     ADVICE,
     ARRAYS,
     LABEL_TABLES,
-    LABELS,
     TESTS,
     Files,
     Findings,
@@ -511,14 +510,6 @@ def _find_labels(
             return (holding[0],), f"{holding[0]}: {why}"
     only = [name for name in others if test is None or name not in test]
     where = "beside the ids" if test is None else "that the test table lacks"
-    if len(only) == 1:
-        return (only[0],), f"{only[0]}, the only column {where}"
-    usual = [name for name in only if name.casefold() in LABELS]
-    if len(usual) == 1:
-        return (usual[0],), f"{usual[0]}, by its name, of {len(only)} columns {where}"
-    raise DataError(
-        f"{path} has {counted(len(only), 'column')} {where}"
-        f"{': ' + shortened(only, 12) if only else ''}; expected one label. The sample submission "
-        f"asks for {shortened(asked)}.\n"
-        f"Name it, or several with commas between: --label {only[0] if only else 'COLUMN'}"
-    )
+    context = f"The sample submission asks for {shortened(asked)}."
+    label, why = no_sample.only_label(path, only, where, context)
+    return (label,), f"{label}, {why}"
