@@ -11,8 +11,9 @@ from PIL import Image
 from pipeline.data import folds
 from pipeline.data.dataset import read_training
 from pipeline.errors import DataError
+from tests.workbench.inspect.test_inspection import proposed, report
 from workbench.inspect import images as image_kinds
-from workbench.inspect import inspection, leaks, proposal
+from workbench.inspect import inspection, leaks
 
 
 def pictures(folder, labels, images, column="kind"):
@@ -41,12 +42,9 @@ def near(number, side=24, seed=0):
 
 
 def said(folder):
-    """Return the lines of inspect after a config was proposed and checked, and the config."""
-    found = inspection.inspect(folder)
-    lines = found.findings
-    config = proposal.propose(found, "pictures", "pictures", findings=lines).config
-    proposal.check(config, found, proposal.read_examples(config, found), lines)
-    return "\n".join(f"{line.level} {line.about}: {line.text}" for line in lines), config
+    """Return the findings of inspect after a config was proposed and checked, and the config."""
+    found, config = proposed(folder)
+    return report(found, config), config
 
 
 def test_copies_that_a_split_cannot_keep_together_are_reported_and_not_grouped(tmp_path):

@@ -418,19 +418,13 @@ def test_an_input_bound_epoch_takes_as_long_as_its_host_reads(tiny):
     assert "input-bound: 4 CPUs feed 2 images per second" in one.why
 
 
-def test_a_session_ends_when_the_config_or_kaggle_ends_it():
+def test_session_hours_and_the_remaining_quota_decide_sessions_and_weeks():
     runtime = RUNTIMES["tpu-v5e-8"]
 
     sessions = [cost(runtime, 18 * HOUR, session_hours=end).sessions for end in (None, 3.0, 12.0)]
-
-    assert sessions == [2, 6, 2]
-
-
-def test_the_remaining_quota_decides_the_number_of_weeks(tiny):
-    runtime = RUNTIMES["tpu-v5e-8"]
-
     weeks = [cost(runtime, 21 * HOUR, left=left).weeks for left in (None, 21.0, 1.0, 0.0)]
 
+    assert sessions == [2, 6, 2]
     assert weeks == [2, 1, 2, 3]
 
 
