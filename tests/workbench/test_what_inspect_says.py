@@ -273,6 +273,7 @@ def test_a_column_without_a_name_is_left_out_and_reported(name, tmp_path):
 def test_boxes_in_a_coco_file_are_reported_as_not_supported(tmp_path):
     folder = pictures(tmp_path, ["a", "b"] * 4, [image for n in range(3) for image in near(4)])
     (folder / "train.csv").unlink()
+    (folder / "pictures.zip").touch()  # as a download leaves it
     boxes = [{"image_id": number, "bbox": [1, 2, 3, 4]} for number in range(8)]
     (folder / "train.json").write_text(json.dumps({"images": [], "annotations": boxes}))
 

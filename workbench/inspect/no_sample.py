@@ -192,7 +192,6 @@ def _test_folder(files: Files) -> str:
         [found] = tops.values()
         return os.path.commonpath(found)
     if not tops:
-        files.refuse_packed("test set", TESTS)
         refusals.refuse_kind(files)
         if files.ending(*RECORDS):
             raise DataError(
@@ -201,6 +200,7 @@ def _test_folder(files: Files) -> str:
             )
         if masks := refusals.mask_folder(files.images):
             raise refusals.segmentation(f"{files.folder / masks} holds a mask for each image")
+        files.refuse_packed("test set", TESTS)
     several = f"{shortened(tops)} may be the test set" if tops else "nothing is named test"
     raise DataError(
         f"{mounts.listing(files.folder)}. There is no sample submission, and {several}; expected "

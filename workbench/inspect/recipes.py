@@ -508,8 +508,8 @@ def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:
         flips = f"flips (if the pictures show writing: flip=False, views={config.views // 2})"
     mixing = f"mixup={data.mixup:g} and cutmix={data.cutmix:g} (arXiv:1710.09412, 1905.04899)"
     reasons |= {
-        "rate": f"{optimizer.name} {optimizer.base_rate:g} for that batch, to 0 by a cosine after "
-        f"a warm-up (epochs: {config.warmup_epochs:g}); weight decay {optimizer.weight_decay:g}",
+        "rate": f"{optimizer.name} at {optimizer.base_rate:g}, falling to 0 by a cosine after a "
+        f"warm-up (epochs: {config.warmup_epochs:g}); weight decay {optimizer.weight_decay:g}",
         "average": f"ema_momentum={optimizer.ema_momentum:g}: the mean of the last weights is used",
         "augmentation": f"shifts by up to {data.crop_padding} pixels; {flips}; "
         + (mixing if data.mixup else "no mixing"),

@@ -422,7 +422,6 @@ def _find_train(
     what = f"the training table; expected one, with {shortened(wanted.columns[1:])} or train in "
     what, fix = f"{what}its name", "--train"
     if not found:
-        files.refuse_packed("table with the labels", LABEL_TABLES)
         refusals.refuse_kind(files)
         fix = "Complete the download, or write a table with a row per labelled example, or put the "
         fix += "images into a folder per label (train/cats/1.jpg)."
@@ -430,6 +429,8 @@ def _find_train(
             what = f"the training table, but {named[0]}; labels must stand in a CSV"
             table = "pandas.DataFrame({'id': range(len(labels)), 'label': labels})"
             fix = f"Write one, in Python: {table}.to_csv('train.csv', index=False)"
+        else:
+            files.refuse_packed("table with the labels", LABEL_TABLES)
     return _only(files.folder, found, what, fix), why
 
 
