@@ -38,7 +38,7 @@ def test_a_competition_says_what_it_takes_and_until_when(site, files):
 
 
 @pytest.mark.fact("Before the rules are accepted, Kaggle answers 403")
-def test_who_takes_part_gets_its_files(site, tmp_path):
+def test_a_participant_gets_the_competition_s_files(site, tmp_path):
     slug = site.competition(files=True)
 
     site.kaggle.download_competition_file(slug, SAMPLE, tmp_path / SAMPLE)

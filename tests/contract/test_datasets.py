@@ -78,7 +78,7 @@ def test_a_deleted_dataset_is_gone(site, tmp_path):
 @pytest.mark.fact(
     "The storage answers 308 to a part of an upload, reports by Range how much it has"
 )
-def test_an_upload_goes_on_where_it_was_cut(site):
+def test_an_interrupted_upload_is_resumed(site):
     size = 2 * 256 * 1024  # the storage keeps whole pieces of 256 KiB
     content = bytes(size)
     about = {"type": "DATASET", "name": "a.bin", "content_length": size}

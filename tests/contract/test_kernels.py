@@ -77,7 +77,7 @@ def saved(site) -> str:
 
 
 @pytest.mark.fact("A notebook's versions are numbered from 1; one that is only saved")
-def test_a_version_that_is_only_saved_says_so(site, saved):
+def test_a_draft_has_the_status_new_script(site, saved):
     assert [site.kaggle.kernel_status(saved, number).name for number in (1, 2)] == [
         "NEW_SCRIPT",
         "NEW_SCRIPT",
@@ -123,7 +123,7 @@ def test_what_does_not_exist_is_absent(site, saved):
 
 
 @pytest.mark.fact("refused sources are only printed, and refused models not even that")
-def test_sources_that_do_not_exist_are_named_and_the_push_goes_on(site):
+def test_missing_sources_are_named_and_the_push_succeeds(site):
     missing = site.name("missing")
     asked = {
         "competition_sources": ["relay-contract-missing"],

@@ -101,7 +101,7 @@ def test_a_pulled_file_that_was_changed_is_refused_before_any_call(submit, score
     assert len(scores.seen) == asked
 
 
-def test_a_sample_that_kaggle_has_replaced_asks_for_another_inference(submit, scores, records):
+def test_a_replaced_sample_needs_another_inference(submit, scores, records):
     """Exit code 2. The rows that the run wrote stay what they are, however often they are sent."""
     url = scores.serve("another", b"id,label\n1,0\n2,0\n")
     scores.always("DownloadDataFile", (302, {}, {"Location": url}))
@@ -116,7 +116,7 @@ def test_a_sample_that_kaggle_has_replaced_asks_for_another_inference(submit, sc
 
 
 @pytest.mark.parametrize("name", ["sample_submission.csv.zip", "sample_submission.zip"])
-def test_a_sample_that_is_in_an_archive_is_compared_too(submit, scores, name):
+def test_a_sample_in_an_archive_is_compared_too(submit, scores, name):
     """As the session finds it there."""
     url = scores.serve(name, zipped([("sample_submission.csv", b"id,label\n1,0\n2,0\n")]))
     missing = [(404, {"code": 404, "message": "Not found"})] * name.count("sample_submission")
@@ -128,7 +128,7 @@ def test_a_sample_that_is_in_an_archive_is_compared_too(submit, scores, name):
         submit(submission.check)
 
 
-def test_a_competition_without_a_sample_is_asked_for_none(kaggle, scores, file, tmp_path):
+def test_no_sample_is_downloaded_for_a_competition_without_one(kaggle, scores, file, tmp_path):
     records = records_in(tmp_path, sample=None)
     scores.say(SEND, [{"message": "ok", "ref": 7}])
     checked: list[Any] = []
@@ -188,7 +188,7 @@ def test_the_same_run_is_not_submitted_twice(submit, scores, records):
     assert (made.state, made.number, made.is_ours) == (State.ENDED, 4, False)
 
 
-def test_an_answer_that_is_lost_ends_no_command_whose_submission_is_there(submit, scores, shown):
+def test_a_lost_answer_does_not_matter_if_the_submission_is_there(submit, scores, shown):
     """Exit code 0, with its score."""
     scores.say(SEND, [RESET])
     scores.say("ListSubmissions", [*[{"submissions": []}] * 3, {"submissions": [OURS]}])
@@ -197,9 +197,7 @@ def test_an_answer_that_is_lost_ends_no_command_whose_submission_is_there(submit
     assert "The answer was lost, but the submission is there: 4." in shown
 
 
-def test_a_run_whose_submission_failed_is_submitted_again_only_if_that_is_said(
-    submit, scores, records
-):
+def test_a_failed_submission_is_repeated_only_with_again(submit, scores, records):
     """The same command once spent one more submission each time that it was given."""
     failed = {**OURS, "status": "ERROR", "errorDescription": "Notebook Threw Exception"}
     scores.always("ListSubmissions", {"submissions": [failed]})
@@ -242,7 +240,7 @@ def test_ctrl_c_leaves_a_submission_that_is_followed(kaggle, submit, scores, rec
         ({}, True, errors.Refused, "no more will be allowed"),
     ],
 )
-def test_that_none_can_be_made_is_known_before_it_is_spent(
+def test_a_submission_that_is_not_allowed_is_not_sent(
     submit, scores, records, about, in_all, kind, said
 ):
     """No midnight brings another one where the competition limits how many there are in all."""
@@ -261,7 +259,7 @@ def test_that_none_can_be_made_is_known_before_it_is_spent(
     ("now", "pulled", "settled", "waits"),
     [(False, 60, 0.2, True), (True, 60, 0.2, False), (False, 0, 1e-4, False)],
 )
-def test_a_submission_waits_some_more_after_the_pull_unless_it_is_told_not_to(
+def test_a_submission_waits_after_the_pull_unless_told_not_to(
     kaggle, submit, file, shown, now, pulled, settled, waits
 ):
     """Where the pull was longer ago, there is nothing to wait for. To be sure of the first, its
@@ -290,7 +288,7 @@ def test_a_hidden_score_ends_the_wait_as_a_success(kaggle, submit, scores, recor
 
 
 @pytest.mark.parametrize(("told", "kept"), [("0.981", 0.981), ("", None)])
-def test_the_journal_keeps_the_private_score_once_it_is_shown(submit, scores, records, told, kept):
+def test_the_journal_keeps_the_private_score(submit, scores, records, told, kept):
     scores.always("GetSubmission", SCORED | {"privateScore": told})
 
     submit()
@@ -302,7 +300,7 @@ def test_the_journal_keeps_the_private_score_once_it_is_shown(submit, scores, re
 # What is agreed to
 
 
-def test_what_a_submission_spends_is_shown_before_the_question(submit, scores, records):
+def test_the_question_shows_what_a_submission_spends(submit, scores, records):
     """File, rows, run, competition, what is left today, and what validation said."""
     _, pulled = trained(records.project)
     path = pulled / output.ARTIFACT / MANIFEST
@@ -320,7 +318,7 @@ def test_what_a_submission_spends_is_shown_before_the_question(submit, scores, r
     assert scores.count(SEND) == 0
 
 
-def test_a_file_that_is_declined_is_not_uploaded(submit, scores, shown):
+def test_a_declined_file_is_not_uploaded(submit, scores, shown):
     """Where the competition takes files. After its end a submission counts for nothing."""
     over = {"isKernelsSubmissionsOnly": False, "deadline": "2020-01-09T23:59:00Z"}
     scores.always("GetCompetition", ABOUT | over)
@@ -345,9 +343,7 @@ def test_a_file_that_is_declined_is_not_uploaded(submit, scores, shown):
         (404, "Could not find provided notebook", errors.NotFound, "A new version .* --again"),
     ],
 )
-def test_a_submission_that_is_refused_says_what_helps(
-    submit, scores, records, code, said, kind, advice
-):
+def test_a_refused_submission_names_the_fix(submit, scores, records, code, said, kind, advice):
     """No file has to be corrected. The same command is right later, or never."""
     scores.say(SEND, [(code, {"code": code, "message": f"Submission not allowed: {said}"})])
 

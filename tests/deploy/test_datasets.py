@@ -66,7 +66,7 @@ def test_a_first_version_is_created_private(publish, server, absent):
     assert server.count("CreateDatasetVersion") == 0
 
 
-def test_a_version_counts_once_it_has_stayed_ready(kaggle, publish, server, shown):
+def test_a_version_counts_after_it_has_stayed_ready(kaggle, publish, server, shown):
     """Reports say that it is not mounted at once; and an answer may be a replica's, with an older
     one after it.
     """
@@ -97,7 +97,7 @@ def test_a_call_whose_answer_was_lost_is_looked_for_and_not_made_again(publish, 
     assert records.journal.last(PUBLISH).state == State.ENDED
 
 
-def test_a_download_that_is_answered_wrongly_makes_no_second_version(publish, server, artifact):
+def test_a_wrong_download_makes_no_second_version(publish, server, artifact):
     """A page in place of a file was taken for another artifact, and ours was uploaded again."""
     server.always("GetDataset", at(1))
     returns(server, artifact, m=b"{}")
@@ -131,7 +131,7 @@ def test_other_bytes_of_the_same_size_are_noticed(publish, server, artifact, rec
     assert (row.state, row.number) == (State.VERSION, 1) and "other bytes" in row.why
 
 
-def test_an_upload_goes_on_with_the_same_bytes_alone(kaggle, publish, server, artifact, records):
+def test_an_upload_is_resumed_only_with_the_same_bytes(kaggle, publish, server, artifact, records):
     """A file of the same name and size may have changed since the upload broke."""
     kaggle.pace = Pace(first=0.01, most=0.05, patience=0.1)
     server.always("GetDataset", GONE)
@@ -155,7 +155,7 @@ def test_an_upload_goes_on_with_the_same_bytes_alone(kaggle, publish, server, ar
 # What is published
 
 
-def test_what_a_desktop_leaves_in_a_folder_is_not_published(publish, server, artifact):
+def test_files_that_a_desktop_adds_are_not_published(publish, server, artifact):
     """No training has to be run again for it; a file of the user's own has to be moved out."""
     for name in (".DS_Store", "Thumbs.db", "desktop.ini"):
         (artifact / name).write_bytes(b"icons")
@@ -195,9 +195,7 @@ def test_a_file_with_a_secret_or_in_a_folder_is_not_sent(
         (True, r"features\.csv, and no manifest\.json"),
     ],
 )
-def test_a_dataset_that_is_public_or_of_something_else_is_left_alone(
-    publish, server, is_private, said
-):
+def test_a_dataset_that_is_public_or_not_ours_is_not_changed(publish, server, is_private, said):
     """A person made it on the site. Exit code 2, before the upload."""
     server.always("GetDataset", at(1) | {"isPrivate": is_private})
     server.always("DownloadDataset", GONE)
@@ -225,7 +223,7 @@ def test_an_artifact_of_another_competition_is_not_published(
     assert server.count("StartBlobUpload") == 0
 
 
-def test_what_a_session_saved_is_published_flat_for_the_next(host, records, tmp_path):
+def test_a_checkpoint_is_published_with_flat_names(host, records, tmp_path):
     """With the name of its step in the journal: it is the next version of the same dataset."""
     local, name = host(), "checkpoints/step-00000040"
     state = tmp_path / "pulled" / name / "state.npz"
@@ -258,7 +256,7 @@ UPDATE = "Permission 'datasets.update' was denied"
         (at(1), "CreateDatasetVersion", 403, UPDATE, Denied, "still processes(.|\n)*some minutes"),
     ],
 )
-def test_a_refused_call_says_what_helps_and_made_nothing(
+def test_a_refused_call_names_the_fix_and_makes_nothing(
     publish, server, artifact, records, there, call, code, said, kind, advice
 ):
     """A name is taken; or the version before is still processed, which is about no rules."""

@@ -143,7 +143,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_damaged_archive_in_the_archive_stays_packed_with_one_sentence(tmp_path, shown, name):
+def test_a_damaged_inner_archive_stays_packed_with_a_message(tmp_path, shown, name):
     files = {name: BROKEN[name], "train.csv": TABLE}
 
     assert unpacked(tmp_path, files, shown) == files
@@ -152,7 +152,7 @@ def test_a_damaged_archive_in_the_archive_stays_packed_with_one_sentence(tmp_pat
     assert ":;" not in said and ".;" not in said and ": ;" not in said
 
 
-def test_an_archive_of_ours_that_may_not_be_unpacked_stays(tmp_path, shown):
+def test_a_downloaded_archive_that_may_not_be_unpacked_is_kept(tmp_path, shown):
     """The same bytes would be downloaded again."""
     path = tmp_path / f"{SLUG}.download" / f"{SLUG}.zip"
     path.parent.mkdir()
@@ -165,7 +165,7 @@ def test_an_archive_of_ours_that_may_not_be_unpacked_stays(tmp_path, shown):
     assert "removed" not in str(said.value) and not (tmp_path / SLUG).exists()
 
 
-def test_a_second_process_neither_downloads_nor_unpacks_meanwhile(host, tmp_path, shown):
+def test_only_one_process_downloads_or_unpacks(host, tmp_path, shown):
     site = host(competitions=[competition()])
     folder = tmp_path / "data" / SLUG
     path = download.fetch(connect(), SLUG, folder)
@@ -187,7 +187,7 @@ def test_a_second_process_neither_downloads_nor_unpacks_meanwhile(host, tmp_path
     assert [each.name for each in folder.parent.iterdir()] == [SLUG]
 
 
-def test_what_is_done_is_not_empty_and_has_nothing_around_it(tmp_path, shown):
+def test_a_complete_folder_is_not_empty_and_has_no_leftovers(tmp_path, shown):
     folder, around = tmp_path / SLUG, tmp_path / f"{SLUG}.download"
     assert not download.done(folder)
     folder.mkdir()
@@ -210,13 +210,13 @@ def test_an_archive_whose_contents_are_there_stays_packed(tmp_path, shown):
     assert shown == ["train.csv.zip stays packed: train.csv is there already"]
 
 
-def test_examples_that_are_archives_stay_packed(tmp_path, shown):
+def test_training_examples_that_are_archives_stay_packed(tmp_path, shown):
     files = {f"train/{n}.zip": zipped(TWO.items()) for n in range(archives.MOST + 1)}
 
     assert unpacked(tmp_path, files, shown) == files
 
 
-def test_what_was_unpacked_can_be_packed_again(tmp_path, shown):
+def test_unpacked_archives_can_be_packed_again(tmp_path, shown):
     """As a rehearsal shows it to a session, which then finds in the archives what it needs."""
     inner = zipped([("train.csv", TABLE), ("more/x.csv", TABLE)])
     files = {"train.zip": zipped(TWO.items()), "test.csv.zip": zipped([("test.csv", TABLE)])}
@@ -242,7 +242,7 @@ download.fetch(connect(), "small-files", Path(sys.argv[1]))
 """
 
 
-def test_a_download_that_is_killed_goes_on_where_it_was(host, tmp_path):
+def test_a_killed_download_is_resumed(host, tmp_path):
     """SIGKILL while it receives: the next process asks for the rest alone."""
     noise = Random(1).randbytes(2_000_000)  # noqa: S311 - guards nothing
     site = host(competitions=[of_folder(SLUG, lambda folder: written(folder, noise))])

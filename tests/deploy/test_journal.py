@@ -57,7 +57,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("state", State)
-def test_an_answer_leads_where_it_proves_something_and_nowhere_else(state):
+def test_an_answer_changes_the_state_only_if_it_proves_something(state):
     """A number that Kaggle gave stays."""
     request = replace(WORDS, state=state, number=3)
 
@@ -100,7 +100,7 @@ def test_each_answer_is_on_disk_before_the_next_call(path):
     assert not found.is_ours  # it was there before the call
 
 
-def test_an_error_is_recorded_from_the_state_that_the_request_is_in_by_then(path):
+def test_an_error_is_recorded_in_the_current_state_of_the_request(path):
     ours = Journal(path)
     request = ours.intend(WORDS)
 
@@ -122,7 +122,7 @@ Journal(Path(sys.argv[1])).intend(Request(PUSH, "digits", "ann/x"))
 """
 
 
-def test_processes_that_open_a_new_journal_at_once_all_write_into_it(path):
+def test_processes_that_open_a_new_journal_at_the_same_time_can_all_write(path):
     pipe, command = subprocess.PIPE, [sys.executable, "-c", OPENS, str(path)]
     processes = [
         subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) for _ in range(3)
@@ -146,7 +146,7 @@ def test_no_secret_gets_into_the_file(path):
     assert ours.requests(PUSH, handle=f"ann/{TOKEN}") == [kept]
 
 
-def test_an_entry_of_another_kaggle_is_not_given(path, monkeypatch):
+def test_an_entry_of_another_kaggle_is_not_returned(path, monkeypatch):
     """A rehearsal's version 1 was once adopted as the site's. Two local ones differ in their port;
     this process speaks to one of them.
     """
@@ -168,7 +168,7 @@ def test_an_entry_of_another_kaggle_is_not_given(path, monkeypatch):
         (lambda path: execute(path, "CREATE TABLE pushes (at)"), r"format 0; expected \d+.*--run"),
     ],
 )
-def test_a_file_that_is_no_journal_of_this_format_is_refused_and_stays(path, made, said):
+def test_a_file_of_another_format_is_refused_and_kept(path, made, said):
     """The message says how to go on without it."""
     path.parent.mkdir()
     made(path)

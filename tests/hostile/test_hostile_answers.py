@@ -100,7 +100,7 @@ TOGETHER = (("x", "x"), ("a", "a/b"), ("x", "../../evil"), ("X", "x"), ("\u00e9"
 
 
 @pytest.mark.parametrize("names", [*TOGETHER, *((odd,) for odd in ODD)], ids=repr)
-def test_names_that_do_not_fit_together_are_refused_or_all_taken(kaggles, names):
+def test_names_that_conflict_are_refused_or_all_kept(kaggles, names):
     got = kaggles.pull([{"fileName": name, "url": kaggles.address(GOOD)} for name in names])
 
     assert isinstance(got, str) or got == dict.fromkeys(names, GOOD)

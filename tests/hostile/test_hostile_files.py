@@ -284,7 +284,7 @@ FAMILIES: dict[str, tuple[Callable[..., None], Callable[[Guard], Cases], int]] =
     [(name, few) for name, (*_, few) in FAMILIES.items()]
     + [pytest.param(name, 100, marks=pytest.mark.slow) for name in FAMILIES],
 )
-def test_what_is_hostile_runs_no_code_and_writes_nothing_elsewhere(made, family, most):
+def test_hostile_files_run_no_code_and_write_nothing_elsewhere(made, family, most):
     act, cases_of, _ = FAMILIES[family]
     cases = cases_of(made.guard)
 

@@ -56,7 +56,7 @@ CARELESS = {
 
 
 @pytest.mark.parametrize("name", CARELESS)
-def test_the_guard_sees_what_happens_outside_of_the_folder(tmp_path, name):
+def test_the_guard_sees_changes_outside_the_folder(tmp_path, name):
     guard = Guard(tmp_path / "top")
 
     with pytest.raises(Harm), guard.watching() as given:

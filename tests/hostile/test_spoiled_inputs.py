@@ -86,7 +86,9 @@ FAMILIES = {
     [("digits", "digits-csv"), pytest.param(tuple(bench.FITS), marks=pytest.mark.slow)],
     ids=["some", "many"],
 )
-def test_a_spoiled_input_is_refused_in_words_or_read_rightly(subjects, family, subjects_of):
+def test_an_invalid_input_is_refused_with_a_message_or_read_correctly(
+    subjects, family, subjects_of
+):
     strategy, few, many = FAMILIES[family]
     for name in subjects_of:
         bench.cut(name)  # outside of the strategies, since it draws, too
@@ -159,7 +161,7 @@ def alike(one: Sequence[str], other: Sequence[str]) -> bool:
 
 
 @pytest.mark.parametrize("most", [40, pytest.param(800, marks=pytest.mark.slow)])
-def test_an_edited_submission_is_refused_in_words_or_one_that_kaggle_takes(tmp_path, most):
+def test_an_edited_submission_is_refused_or_valid_on_kaggle(tmp_path, most):
     sample, path = tmp_path / SAMPLE, tmp_path / "submission.csv"
     sample.write_bytes(bench.cut("diabetes")[SAMPLE])
     ids = [row[0] for row in bench.rows(bench.cut("diabetes"), SAMPLE)[1:]]

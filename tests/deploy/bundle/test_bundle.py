@@ -169,9 +169,7 @@ TRAIN, INFER = "train-tpu", "infer-gpu"
         ([f"{OWN}-small"], TRAIN, {"needs": [OWN]}, [OWN, f"{OWN}-small"], []),
     ],
 )
-def test_what_is_handed_over_and_what_is_one_s_own_is_mounted(
-    root, mounted, kernel, more, datasets, kernels
-):
+def test_handed_over_and_own_sources_are_mounted(root, mounted, kernel, more, datasets, kernels):
     """The artifact as a dataset, or as the output of the train kernel; never both."""
     mounting(root, kernel, mounted)
     made = build(root, kernel, **more).metadata
@@ -197,7 +195,7 @@ def test_what_is_handed_over_and_what_is_one_s_own_is_mounted(
         (["keras/../weights"], {}, r"(?s)(?=.*dataset_sources).*kernel-metadata\.json"),
     ],
 )
-def test_what_cannot_be_mounted_is_named_at_home(root, datasets, more, said):
+def test_sources_that_cannot_be_mounted_are_refused_before_a_push(root, datasets, more, said):
     mounting(root, "train-tpu", datasets)
 
     with pytest.raises(UsageError, match=said):
@@ -228,7 +226,7 @@ def test_the_training_mounts_the_models_of_the_config_by_kaggles_names(
 @pytest.mark.parametrize(
     "name", ["keras/dinov3/keras/small", "keras/dinov3/kers/small/1", "keras/../keras/small/1", 3]
 )
-def test_a_model_that_kaggle_cannot_have_is_refused_at_home(root, name):
+def test_an_invalid_model_name_is_refused_before_a_push(root, name):
     mounting(root, TRAIN, [name], "model_sources")
 
     with pytest.raises(UsageError, match=r"(?s)(?=.*model_sources).*kernel-metadata\.json"):
@@ -236,7 +234,7 @@ def test_a_model_that_kaggle_cannot_have_is_refused_at_home(root, name):
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", '{"id": "ann/x"}'])
-def test_metadata_that_is_no_object_or_sets_what_is_added_is_refused(root, text):
+def test_invalid_metadata_is_refused(root, text):
     path = root / "kernels" / TRAIN / "kernel-metadata.json"
     path.write_text(text)
 
@@ -244,7 +242,7 @@ def test_metadata_that_is_no_object_or_sets_what_is_added_is_refused(root, text)
         build(root)
 
 
-def test_a_kernel_that_is_not_there_is_named_and_nothing_is_written(root):
+def test_a_missing_kernel_is_named_and_nothing_is_written(root):
     with pytest.raises(UsageError, match=r"no kernel 'no-such' .*expected one of: infer-gpu"):
         build(root, "no-such")
 
@@ -270,7 +268,7 @@ def test_two_long_competitions_that_differ_in_the_year_get_two_kernels():
     assert len({bundle.address("ann", f"{name}{year}", "train-tpu") for year in (2025, 2026)}) == 2
 
 
-def test_a_user_s_own_file_travels_because_it_is_imported(root):
+def test_an_imported_custom_file_travels(root):
     """From the config, through another file, and by a relative import."""
     files = {
         "mine/net.py": "from .layers import block\n",
@@ -294,7 +292,7 @@ def test_a_user_s_own_file_travels_because_it_is_imported(root):
         ("CONFIG = 1  # caf\xe9\n", "is not Python: 'utf-8' codec can't decode"),
     ],
 )
-def test_an_import_that_would_fail_on_kaggle_is_refused_at_home(root, text, message):
+def test_an_import_that_would_fail_on_kaggle_is_refused(root, text, message):
     """A machine that is waited for and then stops in the first cell costs an evening. Some editors
     save in another encoding.
     """
@@ -305,7 +303,7 @@ def test_an_import_that_would_fail_on_kaggle_is_refused_at_home(root, text, mess
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_all_that_a_bundle_imports_of_this_project_is_in_it(kernel, tmp_path):
+def test_a_bundle_contains_everything_that_it_imports(kernel, tmp_path):
     """A module that stays at home would be missed in the middle of a session."""
     there(f"kernels/{kernel}/notebook.py")
     made = build(ROOT, kernel, builds=tmp_path, config=str(DIGITS))
@@ -346,7 +344,7 @@ def check(notebook: dict, metadata: dict, offline: bool = False) -> None:
         ("language", "r", "python"),
     ],
 )
-def test_metadata_that_kaggle_would_take_in_silence_is_refused(good, key, value, said):
+def test_metadata_that_kaggle_would_silently_accept_is_refused(good, key, value, said):
     """The official client checks almost none of these; each costs a run."""
     notebook, metadata = good
 

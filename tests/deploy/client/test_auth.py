@@ -92,7 +92,7 @@ THERE = {
 
 @pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize("there", ["key", "login", "token key", "token login", "token key login"])
-def test_the_client_itself_logs_in_by_the_same(home, between, monkeypatch, there, is_known):
+def test_the_client_logs_in_by_the_same_credentials(home, between, monkeypatch, there, is_known):
     """Of all that is there; a token that Kaggle does not know is passed over."""
     monkeypatch.setenv("KAGGLE_API_ENVIRONMENT", "LOCALHOST")
     for name in ("KAGGLE_USERNAME", "KAGGLE_KEY"):
@@ -120,7 +120,7 @@ def test_the_client_itself_logs_in_by_the_same(home, between, monkeypatch, there
         ("access_token", b"\xff", "not UTF-8"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_named_with_its_edit(home, name, content, said):
+def test_a_broken_credentials_file_is_named_with_the_edit(home, name, content, said):
     """The client passes over most of them in silence."""
     put(home, name, content)
 

@@ -41,7 +41,7 @@ def test_a_value_of_a_request_is_called_in_json_as_kagglesdk_does(call):
         ("ListSubmissions", {"submissions": [None]}, "submissions: NoneType in place of Scored"),
     ],
 )
-def test_another_answer_than_expected_is_told_after_three(kaggle, between, method, answer, said):
+def test_a_malformed_answer_is_reported_after_three_tries(kaggle, between, method, answer, said):
     between.always(method, answer)
 
     with pytest.raises(BadAnswer, match=rf"Could not (?s:.)*{said}"):

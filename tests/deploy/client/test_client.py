@@ -70,9 +70,7 @@ def test_an_expired_token_does_not_spoil_a_good_key(between, monkeypatch):
         ("KGAT_one\nKGAT_two", (500, b"")),
     ],
 )
-def test_a_token_alone_that_is_of_no_use_is_named_with_its_place(
-    between, monkeypatch, tmp_path, token, answer
-):
+def test_an_invalid_token_is_named_with_its_place(between, monkeypatch, tmp_path, token, answer):
     """The network and its proxies are not at fault."""
     for name in ("KAGGLE_USERNAME", "KAGGLE_KEY"):
         monkeypatch.delenv(name)
@@ -86,7 +84,7 @@ def test_a_token_alone_that_is_of_no_use_is_named_with_its_place(
     assert "\nunset KAGGLE_API_TOKEN" in str(caught.value)
 
 
-def test_a_submission_without_a_number_is_told_in_kaggle_s_words(kaggle, between):
+def test_a_submission_without_a_number_shows_kaggle_s_message(kaggle, between):
     """They say why, as no field does."""
     between.say("CreateCodeSubmission", [{"message": "Come back tomorrow UTC"}])
 

@@ -23,7 +23,7 @@ def python_own_ctrl_c() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])
-def test_ctrl_c_is_after_the_task_what_it_was(handler):
+def test_the_handler_of_ctrl_c_is_restored(handler):
     signal.signal(signal.SIGINT, handler)
     with limit(60, "too long"):
         if handler is signal.SIG_IGN:
@@ -64,7 +64,7 @@ console.reported(task, {{}})
     ("seconds", "strike", "code"),
     [(60, "signal.raise_signal(signal.SIGINT)", 130), (0.05, "pass", 5)],
 )
-def test_a_lock_that_is_lost_does_not_keep_the_process_from_its_end(seconds, strike, code):
+def test_a_lost_lock_does_not_keep_the_process_alive(seconds, strike, code):
     script = LOST.format(seconds=seconds, strike=strike)
     ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=60, check=False)
 

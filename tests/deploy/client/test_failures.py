@@ -51,7 +51,7 @@ def test_each_refusal_is_its_own_error(status, said, kind, code):
         ("Captcha Solver only accepts Submissions from Notebooks", ""),
     ],
 )
-def test_what_only_a_person_can_do_on_the_site_is_told_from_other_refusals(said, named):
+def test_refusals_that_need_a_person_on_the_site_are_recognized(said, named):
     """Whatever the code is: a push is refused for it inside a 200."""
     for code in (400, 403):
         verdict = failures.error_for("submit", answered(code, {"message": said}))
@@ -68,7 +68,7 @@ def test_a_reasonable_pause_is_honoured():
 
 
 @pytest.mark.parametrize(("method", "status"), [("GET", 400), ("GET", 403), ("PUT", 410)])
-def test_an_address_that_the_storage_does_not_take_is_nobody_s_fault(status, method):
+def test_an_address_that_the_storage_refuses_has_expired(status, method):
     """Files are got or put, and Kaggle's calls are posted; what the storage refuses has expired,
     and says nothing about owners.
     """

@@ -27,7 +27,7 @@ def codes(local: LocalKaggle, method: str) -> list[int]:
     return [call.code for call in local.journal if call.method == method]
 
 
-def test_a_question_that_outlives_its_token_is_asked_with_a_new_one(local):
+def test_a_read_renews_an_expired_token(local):
     """A watch of thirty hours needs three of them, and no bad gateway or page of a proxy ends one;
     the newest is kept for the next command.
     """
@@ -41,7 +41,7 @@ def test_a_question_that_outlives_its_token_is_asked_with_a_new_one(local):
     assert kaggle._http._session.auth.token == kept and kept not in secrets.redact(f"token {kept}")
 
 
-def test_an_order_that_was_answered_by_401_is_sent_again_and_happens_once(local):
+def test_a_write_that_got_a_401_is_sent_again_and_happens_once(local):
     """It has done nothing, so nothing is doubled."""
     log_in(local)
     kaggle = connect()
@@ -64,7 +64,7 @@ def test_a_token_with_less_than_an_hour_is_renewed_at_the_start(local, seconds, 
 
 
 @pytest.mark.parametrize("fault", [None, "404"])
-def test_a_login_that_has_ended_names_the_command(local, fault):
+def test_an_expired_login_names_the_command(local, fault):
     """`kaggle auth login` alone says that one is logged in already."""
     log_in(local)
     kaggle = connect()

@@ -91,7 +91,7 @@ def test_a_pull_waits_until_the_output_is_listed(kaggle, pull, between, shown):
     assert sum("lists no output of" in line for line in shown) == 1
 
 
-def test_a_failed_run_that_left_nothing_is_told_with_its_own_error(pull, between, tmp_path):
+def test_a_failed_run_without_output_is_reported_with_its_error(pull, between, tmp_path):
     """An empty folder and exit code 0 once looked like a success."""
     between.say("GetKernelSessionStatus", [{"status": "ERROR", "failureMessage": "Out of memory"}])
     log = json.dumps([{"data": "ValueError: the batch\n"}])
@@ -103,7 +103,7 @@ def test_a_failed_run_that_left_nothing_is_told_with_its_own_error(pull, between
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_of_another_account_names_both(pull, between):
+def test_a_run_of_another_account_is_reported_with_both_accounts(pull, between):
     """Several accounts use one machine, and one journal."""
     between.say("GetKernelSessionStatus", [(403, {"code": 403, "message": "Permission denied"})])
 
@@ -135,7 +135,7 @@ def begun(kaggle, between, into):
     return steps
 
 
-def test_ctrl_c_keeps_what_came_for_the_next_pull(kaggle, pull, between, tmp_path, shown):
+def test_ctrl_c_keeps_the_files_for_the_next_pull(kaggle, pull, between, tmp_path, shown):
     """But for files that are not of this run."""
     first = begun(kaggle, between, tmp_path)
     with pytest.raises(KeyboardInterrupt):
@@ -167,7 +167,7 @@ def test_ctrl_c_keeps_what_came_for_the_next_pull(kaggle, pull, between, tmp_pat
         (changed(STATE, b"[]"), Unverified, "step-00000008/state.npz of .* not what the run"),
     ],
 )
-def test_what_is_not_what_the_run_wrote_is_not_kept(pull, between, tmp_path, files, kind, said):
+def test_files_that_the_run_did_not_write_are_not_kept(pull, between, tmp_path, files, kind, said):
     between.always(LIST, listing(between, files))
 
     with pytest.raises(kind, match=said):
@@ -177,7 +177,7 @@ def test_what_is_not_what_the_run_wrote_is_not_kept(pull, between, tmp_path, fil
 
 
 @given(st.text())
-def test_what_is_shown_cannot_steer_the_terminal(text):
+def test_a_log_cannot_control_the_terminal(text):
     """A log comes from the network; of what is no printable ASCII newlines and tabs are kept."""
     kept = set(failures.plain(text)) - {"\n", "\t"}
 

@@ -93,7 +93,7 @@ def running_until(shown, words):
     yield from states(*["RUNNING"] * 4, "COMPLETE")
 
 
-def test_a_push_sends_the_bundle_and_every_setting_written_out(push, between, built):
+def test_a_push_sends_the_bundle_and_every_setting(push, between, built):
     """Kaggle's defaults are not those of its documentation."""
     between.say("SaveKernel", [{"versionNumber": 1, "url": "u"}])
 
@@ -161,7 +161,7 @@ def test_the_same_source_from_an_earlier_version_is_not_taken_for_ours(
     assert between.count("SaveKernel") == 1
 
 
-def test_our_version_is_found_behind_one_of_somebody_else(push, between, built):
+def test_our_version_is_found_before_somebody_else_s(push, between, built):
     """Another browser tab may have saved the notebook since."""
     between.say("SaveKernel", [RESET])
     between.say("GetKernel", [FIRST, current(2, "theirs"), current(2, built.sha256)])
@@ -213,7 +213,7 @@ def test_progress_is_shown_rather_than_what_libraries_say(watch, between, shown)
     assert (look.left, look.allowed) == (72_000, 72_000)
 
 
-def test_a_run_that_is_not_there_is_not_said_to_continue(watch, between, shown):
+def test_a_missing_run_is_not_said_to_continue(watch, between, shown):
     """It is refused at once, since nobody has just pushed it."""
     between.always(STATUS, (403, {"code": 403, "message": "Permission denied"}))
     between.always("ListKernels", {"kernels": []})
@@ -247,7 +247,7 @@ def test_waiting_for_a_machine_and_running_have_their_own_limits(watch, between,
         watch(deadline_seconds=30, queue_seconds=0.5)
 
 
-def test_a_failed_run_tells_its_cell_and_what_usually_helps(watch, between):
+def test_a_failed_run_is_reported_with_its_cell_and_advice(watch, between):
     """Kaggle's message and the error of the cell, without a browser, and without what the log would
     do to the terminal.
     """
@@ -267,7 +267,7 @@ def test_a_failed_run_tells_its_cell_and_what_usually_helps(watch, between):
     assert "| line 99\n" in message and "| line 1\n" not in message and "\x1b" not in message
 
 
-def test_a_run_that_was_stopped_in_a_browser_is_said_to_be_cancelled(watch, between, ours):
+def test_a_run_stopped_in_a_browser_is_reported_as_cancelled(watch, between, ours):
     """Nothing is wrong with it: there is no cause to fix."""
     journal = Records(ours).journal
     recorded(journal, Request(PUSH, "digits", HANDLE, kernel="train-tpu"), 2)

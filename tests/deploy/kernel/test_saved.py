@@ -23,7 +23,7 @@ def trained(folder: Path, *steps: int) -> Path:
     return folder
 
 
-def test_the_newest_whole_checkpoint_counts_and_goes_along_with_its_history(tmp_path):
+def test_the_newest_complete_checkpoint_counts_with_its_history(tmp_path):
     """The older one stays behind. A folder without any has saved nothing."""
     (tmp_path / "checkpoints" / ".writing-x").mkdir(parents=True)
     assert output.saved_progress(tmp_path) is None
@@ -79,7 +79,7 @@ def test_each_fold_is_taken_whole(tmp_path):
     assert output.progress_in_words(names, []) == "partial, in fold-10"
 
 
-def test_what_was_changed_and_is_found_again_is_not_resumed_with(tmp_path):
+def test_changed_files_are_not_resumed_from(tmp_path):
     """The curves begin anew then. The later folds begin with the weights that `init_from` named."""
     trained(tmp_path, 40)
     weights = tmp_path / "fold-1" / "init" / "weights.npz"

@@ -110,9 +110,7 @@ def test_watch_and_pull_know_what_a_word_means(kaggle, between, tmp_path, answer
 
 
 @answers(DATASET)
-def test_publish_knows_what_a_word_means_for_the_version_it_made(
-    kaggle, between, artifact, shown, answer, end
-):
+def test_publish_knows_what_a_word_means(kaggle, between, artifact, shown, answer, end):
     """Ready is what can be mounted, and nothing else. What ends by itself has all the time it
     needs.
     """

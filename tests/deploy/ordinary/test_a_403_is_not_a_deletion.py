@@ -65,7 +65,7 @@ def allow(local: LocalKaggle) -> None:
 # What we pushed
 
 
-def test_a_training_that_kaggle_does_not_show_any_more_is_not_pushed_again(complete, ours):
+def test_a_training_that_kaggle_hides_is_not_pushed_again(complete, ours):
     """It was complete; and once Kaggle tells again, it is the one."""
     local, kaggle, run = complete
     for operations in (READS[1:2], (*READS, "ListKernels")):
@@ -83,7 +83,7 @@ def test_a_training_that_kaggle_does_not_show_any_more_is_not_pushed_again(compl
         assert push(kaggle, ours) == run and sent(local) == 1
 
 
-def test_a_training_does_not_begin_anew_because_its_checkpoint_is_not_shown(start, ours, shown):
+def test_a_training_does_not_start_over_because_its_checkpoint_is_hidden(start, ours, shown):
     """The second session is found while it runs; after it nothing is sent."""
     local, kaggle = start(script := Script(v2="waits"))
     steps.watched(kaggle, ours, push(kaggle, ours), show=shown.append)
@@ -101,7 +101,7 @@ def test_a_training_does_not_begin_anew_because_its_checkpoint_is_not_shown(star
     assert outcomes(local, ours) == (2, False)
 
 
-def test_again_pushes_although_kaggle_does_not_tell(start, ours, shown):
+def test_again_pushes_even_if_kaggle_does_not_say(start, ours, shown):
     """And says what is not known."""
     local, kaggle = start(script := Script(v1="waits"))
     push(kaggle, ours)
@@ -139,9 +139,7 @@ def test_a_push_whose_answer_was_lost_is_looked_for_and_not_sent_again(start, ou
 
 
 @pytest.mark.parametrize("missing", ["404", "403"])
-def test_a_notebook_that_is_new_or_was_deleted_is_pushed_without_ceremony(
-    start, ours, shown, missing
-):
+def test_a_new_or_deleted_notebook_is_pushed(start, ours, shown, missing):
     """Kaggle says so by 404, or by 403 and a list without it."""
     local, kaggle = start(missing=missing)
     plans: list[Any] = []
@@ -156,7 +154,7 @@ def test_a_notebook_that_is_new_or_was_deleted_is_pushed_without_ceremony(
     assert any("the version was deleted" in line for line in shown)
 
 
-def test_a_push_without_an_answer_is_looked_for_as_long_as_its_version_may_be_hidden(start, ours):
+def test_a_push_without_an_answer_is_looked_for_while_its_version_may_be_hidden(start, ours):
     """Also by the next command: the one that pushed was killed, or had no time left."""
     local, kaggle = start(Script(v1="complete"), missing="404", versions_seconds=1.0)
     local.faults.say("SaveKernel", ["reset after"])

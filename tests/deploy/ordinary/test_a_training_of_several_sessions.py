@@ -62,7 +62,7 @@ def counts(local: LocalKaggle) -> tuple[list[str], int, int]:
     return trainings, others, len(local.submissions.submissions)
 
 
-def test_relay_trains_from_session_to_session_and_goes_on_to_the_score(start, ours, shown):
+def test_relay_goes_from_session_to_session_to_the_score(start, ours, shown):
     """The quota ends between them: exit code 7, and the same command resumes. It asks before the
     first session, for all of them, before the inference and the submission; given again, it does
     nothing twice.
@@ -91,7 +91,7 @@ def test_relay_trains_from_session_to_session_and_goes_on_to_the_score(start, ou
 # A source that was just attached
 
 
-def test_the_same_notebook_is_pushed_once_more_and_the_chain_goes_on(start, ours, shown):
+def test_a_late_source_pushes_the_same_notebook_again(start, ours, shown):
     local, kaggle = start(Script(v2="complete"), facts=Facts(late_sources=True))
 
     result = run(kaggle, ours, shown)
@@ -106,7 +106,7 @@ def test_the_same_notebook_is_pushed_once_more_and_the_chain_goes_on(start, ours
     assert len(told) == 2
 
 
-def test_a_source_that_stays_away_is_pushed_twice_and_no_more(start, ours, shown):
+def test_a_missing_source_is_pushed_twice_at_most(start, ours, shown):
     local, kaggle = start(Script(v1="unmounted", v2="unmounted"))
 
     with pytest.raises(NotMounted, match="Push the same again:\ninvoke push-train\n"):
@@ -147,7 +147,7 @@ def test_a_dataset_that_is_not_shared_ends_a_push_before_its_session(with_theirs
     assert any(line.startswith(f"Unknown whether Kaggle has {THEIRS}: ") for line in shown)
 
 
-def test_a_dataset_that_the_config_reads_is_asked_for_before_a_push(start, ours, shown):
+def test_a_dataset_in_the_config_is_checked_before_a_push(start, ours, shown):
     local, kaggle = start(Script())
 
     with pytest.raises(SourceMissing, match=f"{THEIRS} that is ready; pretrained in the config"):
@@ -156,7 +156,7 @@ def test_a_dataset_that_the_config_reads_is_asked_for_before_a_push(start, ours,
     assert not local.kernels.kernels
 
 
-def test_a_version_that_lacks_a_source_is_named_wherever_it_is_asked_for(
+def test_a_version_that_lacks_a_source_is_reported_everywhere(
     with_theirs, ours, shown, monkeypatch
 ):
     """Kaggle took the push, and started it without: it is a version, and may still run. Nothing

@@ -11,7 +11,7 @@ from localkaggle.faults import instead
 from tests.deploy import small
 
 
-def test_the_last_run_is_of_the_same_competition(host, ours):
+def test_the_last_run_has_the_same_competition(host, ours):
     """Whether the file is in another folder, or `competition` was edited in it."""
     host(queue_seconds=3600.0)
     run = small.push(small.connect(), ours)
@@ -21,7 +21,7 @@ def test_the_last_run_is_of_the_same_competition(host, ours):
         Records(replace(ours, competition="letters")).last_run(TRAIN)
 
 
-def test_a_notebook_whose_title_is_taken_may_get_another_address(host, ours):
+def test_a_taken_title_names_the_way_to_another_address(host, ours):
     """Kaggle says so with 409, or with 200."""
     local, taken = host(), 'The requested title "Digits Train Tpu" is already in use by a notebook.'
     for answer in (instead(409, {"code": 409, "message": taken}), instead(200, {"error": taken})):

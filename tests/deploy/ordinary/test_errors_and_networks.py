@@ -54,9 +54,7 @@ def unknown(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return forget
 
 
-def test_a_machine_that_is_offline_is_told_in_seconds_what_it_looks_like(
-    site, unknown, monkeypatch, shown
-):
+def test_an_offline_machine_is_recognized_within_seconds(site, unknown, monkeypatch, shown):
     unknown("api.kaggle.com")
     site.pace = PATIENT
     monkeypatch.setattr("deploy.connection.FIRST_PATIENCE", 0.2)
@@ -68,9 +66,7 @@ def test_a_machine_that_is_offline_is_told_in_seconds_what_it_looks_like(
     assert shown[-1].endswith("Retrying for up to 0 s.")
 
 
-def test_a_kaggle_that_answers_gets_all_the_patience_after_a_first_break(
-    kaggle, between, monkeypatch
-):
+def test_a_kaggle_that_has_answered_is_retried_patiently(kaggle, between, monkeypatch):
     """Ten seconds are for a machine without a network. One 502 once ended a watch of nine hours."""
     kaggle.pace, now = PATIENT, [time.monotonic()]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
@@ -98,7 +94,7 @@ def test_a_storage_that_is_blocked_is_named_and_kaggle_is_not(
     assert STORAGE in todo and "kaggle.com," not in todo
 
 
-def test_a_local_kaggle_that_is_not_running_is_told_with_the_command(kaggle, between):
+def test_a_local_kaggle_that_does_not_run_is_reported_with_the_command(kaggle, between):
     kaggle.pace = SHORT
     between.__exit__()
 
@@ -110,9 +106,7 @@ def test_a_local_kaggle_that_is_not_running_is_told_with_the_command(kaggle, bet
     assert "ProxyError" not in said
 
 
-def test_status_says_why_the_quota_is_not_known_and_ends_with_a_key_that_has_ended(
-    kaggle, between, ours
-):
+def test_status_reports_an_unknown_quota_and_ends_with_an_expired_key(kaggle, between, ours):
     between.always(QUOTA, (403, {"code": 403, "message": "Not allowed"}))
     found = status.now(kaggle, Records(ours))
     assert "403 Not allowed" in found["hours_unknown"]
@@ -164,9 +158,7 @@ def test_a_proxy_that_wants_a_login_is_named_without_its_password_and_asked_once
         ("REQUESTS_CA_BUNDLE", "/no.pem", r"no\.pem(.|\n)*REQUESTS_CA_BUNDLE"),
     ],
 )
-def test_a_setting_of_this_machine_is_told_from_a_machine_that_is_offline(
-    site, unknown, monkeypatch, name, value, said
-):
+def test_a_wrong_setting_is_not_reported_as_offline(site, unknown, monkeypatch, name, value, said):
     unknown("nowhere.invalid")
     monkeypatch.setenv(name, value)
 

@@ -49,7 +49,7 @@ def test_a_model_whose_licence_is_not_accepted_ends_a_push_before_its_session(li
     ]
 
 
-def test_a_model_that_is_not_there_ends_a_push_before_its_session(live, ours):
+def test_a_missing_model_ends_a_push_before_its_session(live, ours):
     local, kaggle = live
     local.faults.say("ListModelInstanceVersionFiles", ["404"])
 
@@ -59,7 +59,7 @@ def test_a_model_that_is_not_there_ends_a_push_before_its_session(live, ours):
     assert (told.value.exit_code, sent(local)) == (2, 0)
 
 
-def test_a_token_that_may_not_ask_for_a_model_pushes_it_with_a_note(live, ours, shown):
+def test_a_token_without_access_to_a_model_pushes_it_with_a_note(live, ours, shown):
     """The note names the causes, and the page."""
     local, kaggle = live
     local.faults.say("ListModelInstanceVersionFiles", ["403"])

@@ -72,14 +72,14 @@ def local(host):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_c_is_the_config_in_every_form(prompt, form):
+def test_every_form_of_c_sets_the_config(prompt, form):
     code, shown, _ = prompt("build", *form.split(), "--owner", "owner", "--json")
 
     assert (code, json.loads(shown.splitlines()[-1])["handle"]) == (0, "owner/diabetes-train-tpu")
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_what_a_task_does_not_take_is_refused_with_what_was_meant(prompt, words):
+def test_an_unknown_option_is_refused_with_a_suggestion(prompt, words):
     """invoke swallowed its own options there: another config was built, or pushed."""
     code, shown, said = prompt(*words.split())
 
@@ -87,7 +87,7 @@ def test_what_a_task_does_not_take_is_refused_with_what_was_meant(prompt, words)
     assert REFUSED[words] in said and "Traceback" not in said
 
 
-def test_a_push_asks_for_credentials_and_for_yes_before_all_else(prompt, tmp_path, host):
+def test_a_push_needs_credentials_and_yes_before_anything_else(prompt, tmp_path, host):
     """A script has to say that it means it, and hears so before the first call. One config has
     images that can be prepared, and a function of its own, which is checked before a push.
     """
@@ -152,7 +152,7 @@ def journal(copy: Path, local) -> Iterator[Journal]:
     shutil.rmtree(copy / "runs")
 
 
-def test_a_run_that_is_named_is_of_the_config_that_pushed_it(prompt, journal):
+def test_a_named_run_uses_the_config_that_pushed_it(prompt, journal):
     """Without --config it was taken for one of the default config, and so was what comes next."""
     code, _, said = prompt("submit", "--yes", "--run", RUN)
 

@@ -53,7 +53,7 @@ def python(start: Path, text: str, *words: str, **more: str) -> subprocess.Compl
     return subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
-def test_a_session_of_a_mac_runs_and_says_what_is_not_there(tmp_path):
+def test_a_session_on_a_mac_runs_and_reports_what_is_missing(tmp_path):
     path = str(Path(sys.executable).parent)  # without `unshare`
     done = python(tmp_path / "mac", MAC, "-c", KAGGLE, str(tmp_path / "kaggle"), PATH=path)
 
@@ -72,7 +72,7 @@ def test_a_session_of_a_mac_runs_and_says_what_is_not_there(tmp_path):
     ],
     ids=lambda words: " ".join(words[:3]),
 )
-def test_windows_is_told_of_wsl_by_every_command(tmp_path, words):
+def test_every_command_names_wsl_on_windows(tmp_path, words):
     done = python(tmp_path / "windows", WINDOWS, *words)
 
     assert (done.returncode, done.stdout) == (2, "")

@@ -58,7 +58,7 @@ def test_a_run_from_another_machine_takes_the_slot_until_it_ends(local, kaggle, 
 # Another machine of Kaggle's
 
 
-def test_the_pair_of_gpus_is_asked_for_while_the_tpu_version_waits(local, kaggle, ours, shown):
+def test_two_gpus_can_be_requested_while_the_tpu_version_waits(local, kaggle, ours, shown):
     """It is another push."""
     first = push(kaggle, ours)
     second = push(kaggle, replace(ours, runtime=PAIR), show=shown.append)
@@ -116,7 +116,7 @@ def test_a_session_asks_for_what_is_neither_used_nor_reserved(between, ours):
     assert "10.0 hours, 5.0 hours of them reserved" in told
 
 
-def test_an_account_that_pays_is_warned_and_not_refused(between, ours):
+def test_a_paying_account_is_warned_and_not_refused(between, ours):
     says(between, totalTimeAllowed="72000s", timeUsed="72000s", isPayToScaleEnabled=True)
 
     seen = preview(ours)

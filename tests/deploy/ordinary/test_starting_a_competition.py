@@ -72,7 +72,7 @@ def begin(root: Path, **more: Any) -> dict[str, Any]:
     return init.begin(root, SLUG, known, config_file.put, **more)
 
 
-def test_a_competition_is_inspected_and_then_begun(root, site, proposed, shown):
+def test_a_competition_is_inspected_and_then_started(root, site, proposed, shown):
     """What was assumed and asked for goes into the config that inspect wrote; the rest stays."""
     before = write(root, proposed)
     assert before.competition == "leaves"
@@ -92,7 +92,7 @@ def test_a_competition_is_inspected_and_then_begun(root, site, proposed, shown):
     assert "Assumed" not in text and text.startswith(f'"""{SLUG}: images')
 
 
-def test_a_competition_is_begun_before_its_data_are_there(root, site, proposed, shown):
+def test_a_competition_cannot_be_started_without_a_config(root, site, proposed, shown):
     """Kaggle is asked all the same. The command that is named downloads and describes them."""
 
     with pytest.raises(UsageError) as caught:
@@ -105,7 +105,7 @@ def test_a_competition_is_begun_before_its_data_are_there(root, site, proposed, 
     assert begin(root)["config"] == init.default_config(root) == "leaf_diseases_2026"
 
 
-def test_a_config_that_was_edited_is_taken_as_it_is(root, proposed):
+def test_an_edited_config_is_not_changed(root, proposed):
     """Nothing in it is lost, and the same command again changes nothing at all."""
     given = proposed.replace(f"    # {config_file.COMMENTS['competition']}\n", "")
     given = given.replace('competition="leaves"', f'competition="{SLUG}"')

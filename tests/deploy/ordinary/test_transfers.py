@@ -103,7 +103,7 @@ def every(bytes_passed: int, site: Site, act: Callable[[], object]) -> Callable[
 # Down
 
 
-def test_a_download_that_breaks_goes_on_from_there(site, tmp_path):
+def test_a_broken_download_is_resumed(site, tmp_path):
     """Of each break a piece is lost that was not complete; nothing else is sent twice. And the
     signed address ends each time, as each one lasts for some megabytes.
     """
@@ -120,7 +120,7 @@ def test_a_download_that_breaks_goes_on_from_there(site, tmp_path):
     assert {path.name for path in folder.iterdir()} == names
 
 
-def test_a_long_download_says_how_far_it_is_and_how_long_it_takes(site, skip, tmp_path):
+def test_a_long_download_shows_its_progress_and_remaining_time(site, skip, tmp_path):
     """It breaks on the way, so that the server is never far ahead of what was received."""
     site.wire.breaks_after = 1_000_000
     site.wire.passed = every(1_000_000, site, lambda: skip(20))
@@ -157,7 +157,7 @@ def test_patience_counts_from_the_last_byte(site, skip, tmp_path, breaks_after):
     ],
     ids=["the whole file", "another part", "the rest of another file", "less than the rest"],
 )
-def test_another_part_than_was_asked_for_is_not_used(kaggle, between, tmp_path, told):
+def test_a_wrong_part_of_a_file_is_not_used(kaggle, between, tmp_path, told):
     """A proxy may answer a range with what it has, or not look at If-Range: nothing is appended to
     what came before.
     """
@@ -171,7 +171,7 @@ def test_another_part_than_was_asked_for_is_not_used(kaggle, between, tmp_path, 
     assert between.count("between") == (3 if told else 2)
 
 
-def test_a_file_that_is_complete_is_not_fetched_again(kaggle, between, tmp_path):
+def test_a_complete_file_is_not_downloaded_again(kaggle, between, tmp_path):
     """A process that was killed later had it: the last byte tells whether it is still the same."""
     url, last = between.serve("x", WHOLE), len(WHOLE) - 1
     same = {"Content-Range": f"bytes {last}-{last}/{len(WHOLE)}"}
@@ -183,7 +183,7 @@ def test_a_file_that_is_complete_is_not_fetched_again(kaggle, between, tmp_path)
     assert (tmp_path / "x").read_bytes() == WHOLE and between.count("between") == 2
 
 
-def test_a_full_disk_says_so_and_leaves_nothing(site, tmp_path):
+def test_a_full_disk_is_reported_and_leaves_nothing(site, tmp_path):
     """Exit 8, with the place: what was written is removed again."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE // 2, hard))
@@ -219,7 +219,7 @@ def left_by_a_killed_pull(site: Site, runs: Path, content: bytes, tag: str) -> N
         (True, '"of another run"', 2),  # the storage is told, and sends the whole file at once
     ],
 )
-def test_what_a_killed_pull_left_is_used_if_it_is_of_the_same_file(
+def test_a_killed_pull_is_resumed_if_the_file_is_the_same(
     site, tmp_path, shown, damage, tag, halves
 ):
     """Otherwise it is thrown away, and all of it is fetched: no part is a dead end."""
@@ -251,7 +251,7 @@ def test_an_upload_whose_answer_was_lost_is_not_sent_again(site, tmp_path):
     assert SIZE <= site.wire.up < 1.1 * SIZE
 
 
-def test_a_publish_that_is_killed_goes_on_where_it_was(site, tmp_path):
+def test_a_killed_publish_is_resumed(site, tmp_path):
     """SIGKILL while it sends, through a connection that breaks; one version is made, of whole
     files. Up and, to be compared, down again; the storage keeps whole pieces of what came.
     """

@@ -53,7 +53,7 @@ def push(host, bench, ours):
 TPU, GPU = "tpu-v5e-8", "gpu-t4x2"
 
 
-def test_each_push_mounts_what_was_measured_before_on_any_machine(push, bench):
+def test_a_benchmark_mounts_earlier_measurements_of_any_machine(push, bench):
     """The same command again goes on; --fresh takes nothing. Images that Keras has need no
     competition.
     """
@@ -64,7 +64,7 @@ def test_each_push_mounts_what_was_measured_before_on_any_machine(push, bench):
     assert bench.mounted == [[COMPETITION], both, both, [COMPETITION], []]
 
 
-def test_a_machine_whose_grid_is_complete_gets_no_other_session(push, bench):
+def test_a_complete_grid_gets_no_other_session(push, bench):
     """Another machine does, and so does another grid, after which this one is still complete;
     --again pushes in any case.
     """

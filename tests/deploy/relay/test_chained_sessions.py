@@ -69,7 +69,7 @@ def statuses(local):
     return [version.status for version in local.kernels.kernels[HANDLE].versions]
 
 
-def test_three_sessions_end_with_what_one_long_session_gives(start, ours, train, shown):
+def test_three_sessions_give_the_same_weights_as_one(start, ours, train, shown):
     """Each finds the output of the one before it, and what was asked is agreed to once."""
     local, kaggle = start(script := Script())
     asked = []
@@ -105,7 +105,7 @@ def test_a_training_that_began_on_the_tpu_resumes_on_the_pair(start, ours, one, 
     assert push(kaggle, ours, again=True).version == 4
 
 
-def test_what_waits_for_the_other_machine_is_resumed_beside_it(
+def test_a_session_on_another_machine_runs_beside_one_in_the_queue(
     start, ours, one, on_the_pair, shown
 ):
     """The pair takes the checkpoint that the session in the queue of the TPU would have taken; that
@@ -169,7 +169,7 @@ def test_a_session_that_is_lost_loses_no_more_than_its_own_steps(
 
 
 @pytest.mark.parametrize("ends", ["fails", "no step"])
-def test_two_sessions_that_get_no_further_are_the_last(start, train, shown, ends):
+def test_two_sessions_without_progress_end_the_training(start, train, shown, ends):
     """Exit code 1, and no quota is spent on a third; once something was fixed, the same command
     tries again.
     """
@@ -184,7 +184,7 @@ def test_two_sessions_that_get_no_further_are_the_last(start, train, shown, ends
     assert script.sources[4] == DATASET
 
 
-def test_a_session_that_leaves_nothing_to_go_on_with_is_the_last(start, train):
+def test_a_first_session_that_saves_nothing_ends_the_training(start, train):
     local, kaggle = start(Script(v1="no step"))
 
     with pytest.raises(RunFailed, match=r"saved neither(.|\n)*invoke push-train --again"):
@@ -211,9 +211,7 @@ def test_what_was_pulled_before_the_notebook_was_deleted_is_not_the_new_run_s(st
     assert (run.version, train(kaggle).run.version) == (1, 3)
 
 
-def test_an_active_run_is_followed_and_only_what_comes_after_it_is_asked_for(
-    start, ours, train, shown
-):
+def test_an_active_run_is_followed_and_only_later_sessions_ask(start, ours, train, shown):
     """What was edited meanwhile is said to wait for its end."""
     local, kaggle = start(script := Script(v1="waits"))
     first, asked, model = push(kaggle, ours), [], ours.root / "pipeline" / "model.py"
@@ -260,7 +258,7 @@ def test_the_same_commands_by_hand_resume_too(start, ours, one, on_the_pair, sho
     assert "pushed, resuming from version 2; COMPLETE" in steps.journal_lines(ours)[2]
 
 
-def test_what_another_config_trained_since_is_not_taken_for_its_own(start, ours, one, train):
+def test_the_training_of_another_config_is_not_resumed(start, ours, one, train):
     """They share the notebook, whose newest output is what Kaggle mounts."""
     _, kaggle = start(script := Script(v2="complete"))
     other = replace(ours, config="other")
@@ -274,7 +272,7 @@ def test_what_another_config_trained_since_is_not_taken_for_its_own(start, ours,
     assert script.sources == {1: [], 2: [], 3: DATASET, 4: OWN}
 
 
-def test_fresh_begins_again(start, ours, one):
+def test_fresh_starts_over(start, ours, one):
     """And what follows resumes from that."""
     _, kaggle = start(script := Script(v2="killed"))
     one(kaggle)

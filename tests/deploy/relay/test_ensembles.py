@@ -83,7 +83,7 @@ AGAIN = "(.|\n)*python -m pipeline ensemble"
         (lambda path: shutil.rmtree(path.parent / "r1"), UsageError, "Move it back"),
     ],
 )
-def test_what_changed_or_is_gone_is_refused(ensemble, ours, spoil, error, said):
+def test_changed_or_missing_members_are_refused(ensemble, ours, spoil, error, said):
     """It would weigh the members otherwise, or infer with others."""
     spoil(ensemble)
 

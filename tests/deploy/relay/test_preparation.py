@@ -95,7 +95,7 @@ def push(live, ours, shown):
     return pushed
 
 
-def test_a_preparation_is_resumed_until_it_is_complete_and_then_adopted(push, shown, preparer):
+def test_a_preparation_is_resumed_until_it_is_complete(push, shown, preparer):
     """The same command each time; a partial session is mounted by the next. --again decodes what
     has changed, and --fresh takes nothing.
     """
@@ -140,7 +140,7 @@ def test_a_training_mounts_a_complete_preparation_and_no_other(push, ours, shown
     assert any("has different images" in line for line in shown)
 
 
-def test_a_training_whose_sources_kaggle_refused_goes_without_the_next_time(
+def test_a_training_goes_without_images_that_kaggle_refused(
     push, local, shown, monkeypatch, preparer
 ):
     """It decodes its images itself, as it would have done."""
@@ -167,7 +167,7 @@ def test_a_push_without_an_accelerator_asks_for_no_quota(live, ours, local):
     assert seen[0].lines()[:2] == [f"push        {HANDLE}, version 1", "CPU quota   none is needed"]
 
 
-def test_after_a_preparation_the_next_command_goes_on_with_it(push, live, ours):
+def test_the_command_after_a_preparation_continues_it(push, live, ours):
     """Or trains. The status says how far it got; the command that follows there is of trainings."""
     partial = {"runs": {f"{HANDLE}/1": "COMPLETE, partial, 3 of 4 shards"}, "next": None}
     for version, following in ((1, "push-prepare"), (2, "push-train")):

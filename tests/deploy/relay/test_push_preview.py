@@ -59,7 +59,7 @@ def test_what_changed_since_a_version_is_shown_by_module_and_setting(live, look,
     assert "changes     pipeline/new.py" in seen.lines()
 
 
-def test_what_somebody_edited_on_kaggle_stops_no_push(live, look, ours, local):
+def test_edits_on_kaggle_do_not_stop_a_push(live, look, ours, local):
     """The page of a notebook has an editor, and its bundle.json is a cell as any other."""
     push(live, ours)
     version = local.kernels.version(HANDLE, 1)
@@ -75,7 +75,7 @@ def test_what_somebody_edited_on_kaggle_stops_no_push(live, look, ours, local):
         assert look().changes == expected
 
 
-def test_a_training_on_the_pair_takes_a_session_of_the_gpus_and_none_of_the_tpu(live, look, ours):
+def test_a_training_on_two_gpus_takes_no_slot_of_the_tpu(live, look, ours):
     """Kaggle allows two of the one and one of the other."""
     on_pair = replace(ours, runtime="gpu-t4x2")
     run = push(live, on_pair)

@@ -37,7 +37,7 @@ def test_one_command_goes_from_the_push_to_the_score():
         assert status.now(kaggle, Records(ours))["next"] is None
 
 
-def test_a_training_that_fails_stops_the_chain_and_what_it_wrote_is_pulled():
+def test_a_failed_training_stops_the_chain_and_is_pulled():
     with temporary("", session=Script(v1="fails")) as world:
         with pytest.raises(RunFailed, match="the batch does not fit"):
             steps.relayed(connect(), world.project)

@@ -32,7 +32,7 @@ def publish(live, ours, trained, shown):
     return published
 
 
-def test_the_command_after_a_pull_is_what_its_output_can_be_used_for(live, ours, trained):
+def test_the_command_after_a_pull_fits_its_output(live, ours, trained):
     """A training that failed has nothing to publish, and one that is not the last is not used."""
     run, (_, whole) = push(live, ours), trained()
     (empty := ours.runs / "empty").mkdir()
@@ -51,7 +51,7 @@ def test_the_command_after_a_pull_is_what_its_output_can_be_used_for(live, ours,
     assert told == [*words, words[0], "", ""]
 
 
-def test_what_kaggle_does_not_tell_now_keeps_the_status_from_nothing_else(live, ours, local):
+def test_a_failed_call_does_not_hide_the_rest_of_the_status(live, ours, local):
     """It had answered before; only a Kaggle that says nothing at all ends the command."""
     run = push(live, ours)
     for call in ("GetKernelSessionStatus", "GetAcceleratorQuotaStatistics"):
@@ -74,7 +74,7 @@ def test_the_next_command_can_be_pasted_whatever_the_config_is_called(ours):
     assert words[-2:] == ["--config", ours.config] and len(words) == 6
 
 
-def test_a_push_that_nobody_knows_the_end_of_is_not_stepped_over(live, ours, local, shown):
+def test_an_unclear_push_is_not_skipped(live, ours, local, shown):
     """The run before it is not what the user means; what became of it is looked up."""
     push(live, ours)
     (ours.root / "pipeline" / "model.py").write_text("changed = True\n")
@@ -122,7 +122,7 @@ def test_a_publish_that_sent_nothing_does_not_hide_the_one_before_it(live, local
     assert versions(local) == 1
 
 
-def test_a_publish_that_nobody_knows_the_end_of_hides_the_one_before_it(live, ours, local, publish):
+def test_an_unclear_publish_hides_the_one_before_it(live, ours, local, publish):
     """Its version may become the current one at any time."""
     _, folder = publish()
     local.faults.say("CreateDatasetVersion", ["reset"])
@@ -155,7 +155,7 @@ def test_a_second_stage_is_not_pushed_without_its_first(
     assert (caught.value.exit_code, not local.kernels.kernels) == (2, True)
 
 
-def test_a_second_stage_that_names_a_version_goes_the_whole_way(live, local, ours, publish):
+def test_a_second_stage_that_names_a_version_is_pushed_and_published(live, local, ours, publish):
     """Its publish makes the next version, and the one that it began with stays what it was. Without
     a version, whoever pushed it, the next run would begin with its weights.
     """

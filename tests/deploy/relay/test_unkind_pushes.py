@@ -67,7 +67,7 @@ def test_a_notebook_without_a_version_is_named_with_both_ways_out(site, ours):
 # A push that was refused, and stored its source
 
 
-def test_what_a_refused_push_stored_is_not_taken_for_a_run(site, ours):
+def test_the_leftover_of_a_refused_push_is_not_a_run(site, ours):
     """It says QUEUED for ever. A run that waits for a machine is still adopted, and a complete one
     counts although a later push of it was refused.
     """
@@ -88,7 +88,7 @@ def test_what_a_refused_push_stored_is_not_taken_for_a_run(site, ours):
 # A version that is called saved only right after its push
 
 
-def test_a_version_that_is_said_to_be_saved_only_is_waited_for(site, ours, shown):
+def test_a_new_version_that_looks_like_a_draft_is_waited_for(site, ours, shown):
     """The TPU ran on, and nobody watched it; a second push is refused meanwhile, or finds it."""
     local, kaggle = site(Script(v1="complete"), new_script_seconds=4.0)
     run = push(kaggle, ours)
@@ -110,7 +110,7 @@ def test_a_run_that_failed_is_pushed_again(site, ours):
     assert push(kaggle, ours).version == sent(local) == 2
 
 
-def test_code_that_is_as_it_was_again_takes_the_run_that_it_had(site, ours):
+def test_restored_code_finds_its_earlier_run(site, ours):
     """A newer version holds what was tried meanwhile."""
     local, kaggle = site(Script(v1="complete", v2="complete"))
     model, first = ours.root / "pipeline" / "model.py", push(kaggle, ours)
@@ -127,7 +127,7 @@ def test_code_that_is_as_it_was_again_takes_the_run_that_it_had(site, ours):
 # Addresses
 
 
-def test_a_new_address_that_begins_with_a_digit_is_told_with_the_edit(site, ours):
+def test_a_new_address_that_begins_with_a_digit_names_the_edit(site, ours):
     """Kaggle says that the notebook was not found. One that is there already stays."""
     _, kaggle = site(leading_digit=False)
 
@@ -181,7 +181,7 @@ def test_a_notebook_at_another_address_is_followed_there(site, ours, shown):
         (None, {}, SESSION),
     ],
 )
-def test_no_more_time_is_asked_for_than_is_left(site, ours, left, facts, asked):
+def test_a_session_never_asks_for_more_time_than_is_left(site, ours, left, facts, asked):
     """A site may reserve all of it; and that is said before the push. Where Kaggle does not tell
     what is left, it decides.
     """

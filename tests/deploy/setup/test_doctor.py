@@ -91,7 +91,7 @@ def test_a_healthy_project_passes_on_the_local_kaggle_and_is_left_as_it_was(whol
     assert rows["login"].found == "rehearsal, by the key"
 
 
-def test_before_a_competition_is_begun_none_is_looked_for(server, whole):
+def test_no_competition_is_looked_up_before_one_is_started(server, whole):
     """As the README has it: the default config is of an example that Kaggle does not know."""
     server.always(FILES, NOT_FOUND)
     (whole / "relay.toml").unlink()
@@ -109,7 +109,7 @@ def test_the_exit_code_is_that_of_what_must_be_fixed_first():
     assert [exit_code(rows[:end]) for end in (2, 3, 4, 5)] == [0, 2, 6, 3]
 
 
-def test_without_credentials_nobody_is_asked(server, whole, monkeypatch):
+def test_kaggle_is_not_asked_without_credentials(server, whole, monkeypatch):
     """The three ways are named, and what can be looked at here is."""
     for name in ("KAGGLE_USERNAME", "KAGGLE_KEY"):
         monkeypatch.delenv(name)
@@ -135,9 +135,7 @@ SPENT = {"tpuQuota": {"timeUsed": "72000s", "totalTimeAllowed": "72000s"}}
         ({FILES: NOT_FOUND}, "competition", 2, "Correct the slug", ()),
     ],
 )
-def test_what_kaggle_answers_is_told_by_one_row_that_hides_no_other(
-    server, whole, answers, name, ends, said, skipped
-):
+def test_a_failed_row_does_not_hide_the_others(server, whole, answers, name, ends, said, skipped):
     """With its exit code, or as a warning; rows that need no answer, or an earlier one, are shown
     all the same.
     """

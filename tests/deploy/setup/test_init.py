@@ -97,7 +97,7 @@ def test_a_broken_relay_toml_is_named_with_its_edit(ours, text):
         unchanged(ours, UsageError, "relay.toml")
 
 
-def test_without_credentials_nobody_is_asked_and_that_is_said(between, ours, monkeypatch, shown):
+def test_init_works_without_credentials_and_says_so(between, ours, monkeypatch, shown):
     """The config is the default all the same."""
     for name in ("KAGGLE_USERNAME", "KAGGLE_KEY"):
         monkeypatch.delenv(name, raising=False)
@@ -130,7 +130,7 @@ def test_a_competition_that_is_not_there_or_not_entered_ends_it(
 
 
 @pytest.mark.parametrize("takes_files", [True, False])
-def test_what_kaggle_says_of_it_is_shown(signed_in, ours, shown, takes_files):
+def test_the_competition_s_rules_and_deadline_are_shown(signed_in, ours, shown, takes_files):
     """Where files are uploaded no notebook has hours."""
     about = {"isKernelsSubmissionsOnly": not takes_files, "deadline": "2026-12-31T23:59:00Z"}
     signed_in.always("GetCompetition", COMPETITION | about)
@@ -173,7 +173,7 @@ def test_a_slug_that_cannot_work_is_named_with_its_edit(ours, slug):
     assert init.default_config(ours) == "digits"
 
 
-def test_a_competition_is_begun_by_the_address_in_the_browser(ours):
+def test_a_competition_can_be_started_by_its_address(ours):
     """Its last part is no competition. The mounts are called as the slug is, which may have
     capitals, and be longer than an address.
     """
@@ -200,7 +200,7 @@ def test_a_config_of_another_competition_is_not_taken_over(ours):
 
 
 @pytest.mark.parametrize("line", ['config = "digits"  # for now\n', ""])
-def test_what_a_user_wrote_into_relay_toml_stays(ours, line):
+def test_the_user_s_lines_in_relay_toml_are_kept(ours, line):
     """Comments, and what the notebooks of another competition are called."""
     mine = f'# Mine\n{line}\n[slugs]\ndigits = "my-digits"  # too late\n'
     (ours / init.FILE).write_text(mine)

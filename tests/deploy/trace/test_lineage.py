@@ -112,7 +112,7 @@ def test_a_copy_of_a_submission_is_found_by_its_content(ours, submission, tmp_pa
             lineage.trace(ours, path)
 
 
-def test_what_is_not_known_here_is_said_to_be(ours, submission):
+def test_unknown_links_are_marked_as_unknown(ours, submission):
     """The training may have been pulled on another machine."""
     shutil.rmtree(ours.project.runs / "digits-train-tpu-v2")
     (ours.project.runs / "journal.sqlite").unlink()
@@ -124,7 +124,7 @@ def test_what_is_not_known_here_is_said_to_be(ours, submission):
     assert told["artifact"] == RUN_ID and "train run" not in told
 
 
-def test_a_pulled_submission_that_is_not_what_the_run_wrote_is_not_believed(ours, submission):
+def test_an_edited_submission_in_a_pulled_folder_is_refused(ours, submission):
     """One label was edited, and the run's name and score were shown as the file's; nor does a file
     count whose list is gone.
     """
@@ -137,7 +137,7 @@ def test_a_pulled_submission_that_is_not_what_the_run_wrote_is_not_believed(ours
         lineage.trace(ours, submission)
 
 
-def test_a_training_is_known_by_its_weights_and_a_dataset_by_its_time(ours, submission):
+def test_a_training_is_found_by_its_weights_and_a_dataset_by_its_time(ours, submission):
     """A run id may be trained with again, and what was published later was not inferred with."""
     trained(ours.project.runs / "digits-train-tpu-v1", "d" * 64)
     again = Request(PUBLISH, "digits", "ann/digits-artifact", run_id=RUN_ID)
@@ -150,7 +150,7 @@ def test_a_training_is_known_by_its_weights_and_a_dataset_by_its_time(ours, subm
     assert told["dataset version"] == "ann/digits-artifact/5"
 
 
-def test_a_file_of_another_kaggle_gets_no_score_of_this_one(ours):
+def test_a_file_from_another_kaggle_gets_no_score_from_this_one(ours):
     """The names of their runs may be the same. A rehearsal has a journal of its own beside it, and
     its Kaggle is gone.
     """

@@ -45,7 +45,7 @@ SCORED = (State.ENDED, {"status": "COMPLETE", "score": 0.99})
         (SUBMIT, [SENT], f"{NOT_KNOWN}; the next submit finds out"),
     ],
 )
-def test_each_end_of_a_command_has_words_of_its_own(kind, answers, words):
+def test_each_result_of_a_command_is_described_differently(kind, answers, words):
     """A row of a submission that was refused here looked like one that was spent."""
     request = Request(kind, "digits", "ann/digits")
     for answer in answers:
