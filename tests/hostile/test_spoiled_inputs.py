@@ -86,9 +86,7 @@ FAMILIES = {
     [("digits", "digits-csv"), pytest.param(tuple(bench.FITS), marks=pytest.mark.slow)],
     ids=["some", "many"],
 )
-def test_an_invalid_input_is_refused_with_a_message_or_read_correctly(
-    subjects, family, subjects_of
-):
+def test_an_invalid_input_is_refused_or_read_correctly(subjects, family, subjects_of):
     strategy, few, many = FAMILIES[family]
     for name in subjects_of:
         bench.cut(name)  # outside of the strategies, since it draws, too
