@@ -20,12 +20,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/benchmarks.md"
 HEAD = """# Benchmarks
 
-Written by `python -m benchmarks`, each section by one run of its script. Variants take turns in one
-process, or in processes that take turns, after a first turn that compiles and does not count. A
-ratio compares ours with a variant in the same turn; the table shows the median over turns and the
-range. Above 1, ours is faster. This shared machine changes its speed from minute to minute, so read
-the ratios, not the times. In the section on plans, each number in the last column is a different
-training, and the ratio is planned over measured.
+`python -m benchmarks` writes this page, each section with one run of its script. Variants take
+turns in one process, or in processes that take turns, after a first turn that compiles and does
+not count. A ratio compares ours with a variant in the same turn; the table shows the median over
+turns and the range. Above 1, ours is faster. This shared machine changes its speed from minute to
+minute, so read the ratios, not the times. In the section on plans, each number in the last column
+is a different training, and the ratio is planned over measured.
 """
 
 
@@ -170,20 +170,6 @@ def write(name: str, title: str, tables: Sequence[Table | Rows], begun: float) -
         HEAD + "".join(f"\n<!-- {key} -->\n{sections[key].strip()}\n" for key in sorted(sections))
     )
     print(text)
-
-
-def rows_before(section: str, title: str) -> dict[str, Sequence[str]]:
-    """Return the rows of a table that the page has, by their first cell.
-
-    Args:
-        section: name of the script that wrote it.
-        title: how the table's title begins.
-    """
-    page = PAGE.read_text() if PAGE.exists() else ""
-    text = page.partition(f"<!-- {section} -->")[2].partition("<!-- ")[0]
-    table = text.partition(f"**{title}")[2].partition("\n**")[0]
-    lines = (line for line in table.splitlines() if line.startswith("| "))
-    return {row[0]: row for line in lines if (row := re.split(r" ?\| ?", line)[1:-1])}
 
 
 def _commit() -> str:
