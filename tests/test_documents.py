@@ -53,11 +53,20 @@ def test_every_command_of_a_document_exists_with_its_options():
     assert [each for each in typed if each[2] is None or not each[3] <= each[2]] == []
 
 
-def test_every_link_of_a_document_leads_to_a_file():
+def anchors(page: Path) -> set[str]:
+    """Return the names by which GitHub links to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+def test_every_link_of_a_document_leads_to_a_file_and_to_a_heading_of_it():
     links = [
-        (page, target)
+        (page, (page.parent / name) if name else page, heading)
         for page in PAGES
-        for target in re.findall(r"\]\((?!http)([^)#\s]+)", page.read_text(encoding="utf-8"))
+        for name, heading in re.findall(
+            r"\]\((?!http)([^)#\s]*)#?([^)\s]*)\)", page.read_text(encoding="utf-8")
+        )
     ]
 
-    assert [(page, target) for page, target in links if not (page.parent / target).exists()] == []
+    assert [(page, target) for page, target, _ in links if not target.exists()] == []
+    assert [each for each in links if each[2] and each[2] not in anchors(each[1])] == []
