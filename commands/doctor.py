@@ -1,9 +1,16 @@
-"""The tasks that start a competition, and check whether everything is in place."""
+"""The tasks that begin a competition, and look whether all is in place, and at Kaggle itself."""
 
 from dataclasses import asdict
 
 from commands import project
 from commands.console import ROOT, Result, number, show, task
+from commands.telling import Telling
+from deploy.errors import Detached, Refused
+
+AGAIN = (
+    "Nothing is lost; what --live made on Kaggle is deleted, unless a line above says otherwise. To"
+    " begin again, run the same command."
+)
 
 
 @task(
@@ -28,13 +35,28 @@ def init_project(competition: str = "", config: str = "", infer_hours: str = "")
     return init.begin(ROOT, competition, stated, config_file.put, **given)
 
 
-@task(10)
-def doctor(config: str = "") -> Result:
-    """Check everything that a relay needs, and spend nothing.
+@task(
+    180,  # three CPU sessions, with their queues
+    advice=AGAIN,
+    minutes="timeout in minutes (default 180)",
+    live="look at Kaggle itself: run small private notebooks there, and delete them; no quota",
+)
+def doctor(config: str = "", live: bool = False) -> Result:
+    """Check everything that a relay needs, and spend nothing; --live looks how Kaggle behaves.
 
-    Example: invoke doctor
+    Example: invoke doctor --live
     """
     from deploy import doctor
+    from deploy.probe import Probe
 
-    rows = doctor.examine(ROOT, lambda: project.load(config), show=show)
-    return {"rows": [asdict(row) for row in rows], "exit_code": doctor.exit_code(rows)}
+    if not live:
+        rows = doctor.examine(ROOT, lambda: project.load(config), show=show)
+        return {"rows": [asdict(row) for row in rows], "exit_code": doctor.exit_code(rows)}
+    try:
+        ours = project.load(config)
+        result = Probe(lambda: Telling().kaggle, ours.competition, show).run(ours.runs / "live")
+    except KeyboardInterrupt:
+        raise Detached(f"Interrupted. {AGAIN}") from None
+    show(f"The facts, without names and keys, to attach to an issue: {result['file']}")
+    show(f"A local Kaggle that behaves so: python -m localkaggle serve --facts {result['file']}")
+    return {**result, "exit_code": Refused.exit_code if result["left"] else 0}

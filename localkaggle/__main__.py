@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     said = "where to keep everything, or to go on; default: a temporary one, removed at the end"
     add("--folder", type=Path, help=said)
     add("--offline", action="store_true", help="no session gets the internet")
-    said = 'behave as a file says: {"facts": {NAME: VALUE}}, with the names in docs/facts.md'
+    said = "behave as a file of `invoke doctor --live` says"
     add("--facts", type=Path, metavar="FILE", help=said)
     said = "mount the files in DIR as a dataset that others published; repeat for more"
     add("--dataset", action="append", default=[], metavar="OWNER/SLUG=DIR", help=said)

@@ -101,7 +101,7 @@ class Options:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the facts in a file, as arguments of `LocalKaggle`.
+    """Return what a file of `invoke doctor --live` says, as arguments of `LocalKaggle`.
 
     Args:
         path: of a JSON object whose "facts" are {name: value}, with names of `Facts` and
@@ -115,7 +115,7 @@ def read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
-        said = 'is not a file of facts: expected {"facts": {NAME: VALUE}}, as in docs/facts.md'
+        said = 'is not what `invoke doctor --live` writes: expected an object with "facts"'
         raise ValueError(f"{path} {said}") from error
     options = {name: given.pop(name) for name in OPTIONS if name in given}
     known = [item.name for item in fields(Facts)]

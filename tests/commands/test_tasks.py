@@ -169,6 +169,7 @@ def test_a_chain_without_quota_ends_with_7_and_the_time_of_the_next(prompt, loca
     ("words", "last"),
     [
         (["status"], "invoke status --config digits"),
+        (["doctor", "--live"], "To begin again, run the same command."),
         (["dry-run"], "--minutes N"),
     ],
 )

@@ -429,7 +429,7 @@ def test_the_facts_of_a_file_are_what_a_server_is_made_with(tmp_path):
     ("values", "said"),
     [
         ({"colour": "red"}, "unknown fact 'colour'; expected some of: refused_push, "),
-        (None, "is not a file of facts"),
+        (None, "not what `invoke doctor --live` writes"),
     ],
 )
 def test_a_file_of_something_else_is_refused_before_anything_is_served(
