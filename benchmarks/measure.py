@@ -172,6 +172,20 @@ def write(name: str, title: str, tables: Sequence[Table | Rows], begun: float) -
     print(text)
 
 
+def rows_before(section: str, title: str) -> dict[str, Sequence[str]]:
+    """Return the rows of a table that the page has, by their first cell.
+
+    Args:
+        section: name of the script that wrote it.
+        title: how the table's title begins.
+    """
+    page = PAGE.read_text() if PAGE.exists() else ""
+    text = page.partition(f"<!-- {section} -->")[2].partition("<!-- ")[0]
+    table = text.partition(f"**{title}")[2].partition("\n**")[0]
+    lines = (line for line in table.splitlines() if line.startswith("| "))
+    return {row[0]: row for line in lines if (row := re.split(r" ?\| ?", line)[1:-1])}
+
+
 def _commit() -> str:
     """Return the commit that was measured, and whether files differ from it."""
 
