@@ -19,8 +19,8 @@ def locked(path: Path, busy: str) -> Iterator[None]:
     """Keep other processes out while the body runs. The lock ends with its process.
 
     Args:
-        path: of the lock's file, which is created if it does not exist. A file system without
-            locks, as some network drives are, keeps nobody out.
+        path: of the lock's file, which is created if it does not exist. On a file system without
+            locks, such as some network drives, it keeps nobody out, and says so on stderr.
         busy: the message for a second process.
 
     Raises:
@@ -41,4 +41,5 @@ def locked(path: Path, busy: str) -> Iterator[None]:
         except OSError as error:
             if error.errno not in (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS):
                 raise
+            print(f"Warning: {path} cannot be locked: run one command at a time.", file=sys.stderr)
         yield
