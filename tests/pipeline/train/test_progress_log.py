@@ -2,14 +2,12 @@
 
 import csv
 import json
-import resource
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.errors import DiskError
 from pipeline.train.progress_log import WORDS, Progress, in_words
 from tests.shipped import shipped
 
@@ -60,20 +58,6 @@ def test_lines_that_a_kill_interrupted_are_dropped(folder, name, torn):
 
 
 JSON = st.integers() | st.floats() | st.text() | st.booleans() | st.lists(st.integers())
-
-
-def test_a_full_disk_leaves_the_history_as_it_was(folder):
-    """The new file is written beside it, and renamed."""
-    before = (folder / "history.csv").read_bytes()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
-        with pytest.raises(DiskError):
-            going_on(folder, 20)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-    assert (folder / "history.csv").read_bytes() == before
 
 
 @given(st.dictionaries(st.sampled_from([*WORDS, "eta_seconds", "other"]), JSON))
