@@ -64,7 +64,7 @@ def damaged(change):
 
 BROKEN = dict.fromkeys((f"train/a{n}.png" for n in range(5)), b"")
 REFUSED = {
-    r"Replace the broken ones, or remove those of the training set": lambda: pictures() | BROKEN,
+    r"Replace the broken ones, or remove them from the training set": lambda: pictures() | BROKEN,
     r"iconv -f latin1 -t utf8 .*train\.csv > ": lambda: damaged(
         lambda text: text.replace(b",r,", b",rot\xfc,")
     ),
