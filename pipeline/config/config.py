@@ -21,6 +21,7 @@ OPTIMIZERS = ("sgd", "adam", "adamw")
 SCALINGS = ("linear", "sqrt", "none")
 # More than anybody needs, and too few to run out of memory.
 MOST_BATCH = 2**20
+FINITE = number(-1e300, 1e300)
 MOMENTUM = number(0, 0.999999)
 SHARE = number(0, 1, open_ends=True)
 SHARES = Rule(
@@ -43,13 +44,13 @@ SCHEDULE = rules.identifier(f"one of {', '.join(map(repr, SCHEDULES))}, or a cus
 OPTIMIZER = rules.identifier(
     "'sgd', 'adam', 'adamw', a class of keras.optimizers, or a custom function"
 )
+OPTIONS = rules.mapping(
+    lambda value: isinstance(value, int | str) or FINITE.allows(value),
+    "keyword arguments, as {'width': 32}: finite numbers, booleans or strings",
+)
 ARGUMENTS = rules.mapping(
-    lambda value: (
-        isinstance(value, int | str)
-        or (isinstance(value, float) and math.isfinite(value))
-        or rules.TEXTS.allows(value)
-    ),
-    "keyword arguments, as {'width': 32}: finite numbers, booleans, strings or lists of strings",
+    lambda value: rules.TEXTS.allows(value) or OPTIONS.allows({"value": value}),
+    "keyword arguments, as {'beta_1': 0.9}: numbers, booleans, strings or lists of strings",
 )
 RATES = rules.mapping(number(0, 1000).allows, "layer names with factors from 0 to 1000")
 LABELS = rules.mapping(number(0, 1e6).allows, "labels with weights from 0 to 1,000,000")
@@ -60,6 +61,7 @@ WEIGHTS = Rule(
 TARGETS = ("classes", "ordinal", "multilabel", "regression", "custom")
 CLASSES = Only("target", ("classes", "multilabel"))
 Weights = str | Mapping[str, float]
+Options = Mapping[str, int | float | bool | str]
 Arguments = Mapping[str, int | float | bool | str | tuple[str, ...]]
 Function = Annotated[str, FUNCTION]
 Reader = Annotated[Function, Only("data.kind", ("custom",), needed=True)]
@@ -154,7 +156,7 @@ class Baseline(Checked):
 
     model: Annotated[str, rules.TEXT]
     metric: Annotated[str, rules.TEXT]
-    score: Annotated[float, number(-1e300, 1e300)]
+    score: Annotated[float, FINITE]
     error: Annotated[float, number(0, 1e300)]
     rows: Annotated[int, whole(1, 10**9)]
 
@@ -286,7 +288,7 @@ class Config(Checked):
     read_test: Annotated[Reader, FREE] = ""
     write_submission: Annotated[Function, FREE] = ""
     init_from: Annotated[str, rules.ANY_TEXT] = ""
-    model_options: Annotated[Arguments, ARGUMENTS] = field(default_factory=dict)
+    model_options: Annotated[Options, OPTIONS] = field(default_factory=dict)
     drop_path: Annotated[float, number(0, 0.95)] = 0.0
     warmup_epochs: Annotated[float, number(0, 10**6)] = 5.0
     frozen_epochs: Annotated[int, whole(0, 10**6)] = 0
