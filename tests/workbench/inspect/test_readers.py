@@ -153,6 +153,8 @@ def test_columns_beside_pictures_are_read_where_they_help(tmp_path):
     table = pd.read_csv(folder / "train.csv")
     assert np.array_equal(numbers[:, 1] > 0, table["price"].isna())  # a missing one is marked
     assert abs(numbers[:, 0].mean()) < 1e-5 and (numbers[:, 2:].sum(axis=1) == 1).all()
+    # The baseline gets the same columns.
+    assert np.allclose(inspection.inspect(folder).inputs.reader.features, numbers, atol=1e-5)
     assert architectures.build(config).output.shape == (None, config.outputs)
 
 
