@@ -157,11 +157,6 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
         findings.chosen("sample submission", asked.why)
     source = _find_source(files, headers, wanted, test, given, findings)
     train, labelled, held = source.name, source.table, source.records
-    if not len(labelled):
-        raise DataError(
-            f"{place / train} has a header and no rows; expected labelled rows.\n"
-            "Complete the download."
-        )
     every = list(map(str, labelled))
     likely = [name for name in every if name in (given.labels or wanted.columns[1:])]
     masks = refusals.masks(labelled, likely or every)

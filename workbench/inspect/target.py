@@ -67,7 +67,8 @@ def read(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
     empty = (table.apply(lambda column: column.str.strip()) == "").sum()
     name, count = str(empty.idxmax()), int(empty.max())
     if count == len(table):
-        raise DataError(f"{path} has no label in {name!r} in any row; expected one in each.\n{FIX}")
+        what = f"{counted(count, 'row')}, none with a label in {name!r}"
+        raise DataError(f"{path} has {what}; expected one in each.\n{FIX}")
     several = len(contents.labels) > 1
     if count and not several and not separator_of(table[name]):
         raise DataError(
