@@ -122,7 +122,7 @@ class Records:
             return run_of(row) if row else parse(named)
         if kernel not in KERNELS:
             raise UsageError(
-                f"--kernel {kernel[:80]!r}: there is no such notebook; expected one of"
+                f"--kernel {kernel[:80]!r}: there is no such notebook; expected"
                 f" {', '.join(KERNELS)}.\nCorrect it, or name a run: --run owner/slug/version"
             )
         return self.last_run(kernel, ", or name a run: --run owner/slug/version")

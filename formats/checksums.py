@@ -56,7 +56,7 @@ def opened(content: bytes) -> dict[str, Any]:
     """
     manifest = json.loads(content)
     if not isinstance(manifest, dict) or SEAL not in manifest:
-        raise ValueError(f"it has no {SEAL}: another program wrote it, or it was changed")
+        raise ValueError(f"it lacks {SEAL}: something else wrote it, or it was changed")
     if (found := manifest.get("format")) != FORMAT:
         raise ValueError(
             f"its format is {found}, and this version of the project reads {FORMAT}: use the commit"

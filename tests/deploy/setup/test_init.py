@@ -65,7 +65,7 @@ def unchanged(ours: Path, error: type[Exception], said: str, *given: Any, **more
 @pytest.mark.parametrize(
     ("slug", "config", "edit"),
     [
-        ("Leaf Diseases", "", "capitals as there"),
+        ("Leaf Diseases", "", "with the same capitals"),
         ("https://kaggle.example/competitions/Leaf-2026/", "", "init --competition SLUG"),
         ("../../etc", "", "init --competition SLUG"),
         ("", "", "invoke init --competition SLUG"),
