@@ -64,9 +64,7 @@ def test_a_file_is_scored(site, tmp_path):
     assert 0 < float(scored(site, slug, ref, left, "relay-contract é")) < 1
 
 
-@pytest.mark.fact(
-    'A competition for notebooks answers an upload with 400 "This competition only acc'
-)
+@pytest.mark.fact('A code competition answers an upload with 400 "This competition only acc')
 def test_a_competition_for_notebooks_takes_no_file(site, tmp_path):
     slug = site.competition(files=False)
     (tmp_path / SAMPLE).write_text("id,label\n")
