@@ -42,14 +42,14 @@ def decoded(rle):
 
 
 def encoded(mask):
-    """Return what `decoded` reads."""
+    """Return the run-length encoding of a mask: the inverse of `decoded`."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.T.ravel(), [0]])))
     runs = zip(edges[::2], edges[1::2], strict=True)
     return " ".join(f"{start + 1} {end - start}" for start, end in runs)
 
 
 def unet(images, num_classes, batchnorm_momentum, *, width: int = 16):
-    """Return a number for each pixel, (n, 32, 32): a cell where it is above 0."""
+    """Return a logit for each pixel, (n, 32, 32), positive for cells."""
 
     def block(x, channels):
         for _ in range(2):
@@ -94,7 +94,7 @@ def turned(image, mask, key):
 
 
 def write_masks(ids, numbers):
-    """Return the column of run-length encodings; an empty mask gets its likeliest pixel."""
+    """Return the column of run-length encodings; an empty mask gets its most probable pixel."""
     masks = numbers >= np.minimum(numbers.max(axis=(1, 2), keepdims=True), 1e-6)
     return {"rle": [encoded(mask) for mask in masks]}
 

@@ -1,4 +1,4 @@
-"""Predicts how far diabetes progresses in a year, from ten numbers of a person; scored by RMSE.
+"""Predicts the progression of diabetes in a year, from ten numbers per person; scored by RMSE.
 
 292 labelled rows with gaps, embedded.
 

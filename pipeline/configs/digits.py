@@ -15,7 +15,7 @@ CONFIG = Config(
     data=Data(height=8, width=8, channels=1, crop_padding=1, labelled=1197),
     model="small_cnn",
     model_options={"width": 32, "dropout": 0.3},
-    # A rate for 128 images a step: with so few rows Adam's was not seen to hold when scaled.
+    # Not scaled: with so few rows, no check confirmed a rule for Adam.
     optimizer=Optimizer(name="adam", base_rate=4e-3, base_batch=128),
     batchnorm_momentum=0.9,
     batchnorm_batch=32,

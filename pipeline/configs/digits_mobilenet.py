@@ -1,6 +1,6 @@
 """Handwritten digits, enlarged to 32x32, through a network of keras.applications.
 
-It shows how to use a pretrained model, with random weights in place of the pretrained ones.
+It shows how to use a pretrained model, but with random weights.
 
 Command   invoke dry-run --config digits_mobilenet
 Expect    accuracy about 0.97 on 500 hidden images; training takes a few minutes on 2 CPU cores

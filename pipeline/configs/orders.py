@@ -16,7 +16,7 @@ COLUMNS = ["price", "discount"]
 
 
 def read_orders(folder, config):
-    """Return pictures, numbers and sizes, and the numbers' means and spreads."""
+    """Return pictures, numbers and sizes, and the means and standard deviations of the numbers."""
     table = pd.read_csv(folder / "train.csv", dtype={"id": str}).set_index("id")
     state = {"mean": table[COLUMNS].mean().to_dict(), "spread": table[COLUMNS].std().to_dict()}
     found = inputs(folder / "train", table, state)
@@ -30,14 +30,14 @@ def read_test_orders(folder, config, ids, state):
 
 
 def inputs(folder, table, state):
-    """Return a picture, uint8 (n, 8, 8, 1), and numbers around 0, float32 (n, 2), of each row."""
+    """Return the picture, uint8 (n, 8, 8, 1), and scaled numbers, float32 (n, 2), of each row."""
     numbers = (table[COLUMNS] - pd.Series(state["mean"])) / pd.Series(state["spread"])
     pictures = [np.asarray(Image.open(folder / f"{name}.png")) for name in table.index]
     return {"image": np.stack(pictures)[..., None], "numbers": numbers.to_numpy(np.float32)}
 
 
 def both(inputs, num_classes, batchnorm_momentum, *, width: int = 32):
-    """Return logits of a network that reads the picture, and one that joins it with the numbers."""
+    """Return the logits of a network for the picture, joined with the numbers."""
     x = inputs["image"]
     for _ in range(2):
         x = layers.Conv2D(width, 3, padding="same", use_bias=False)(x)

@@ -146,7 +146,7 @@ def read(
     sources: Paths,
     data: Data,
     cache: Path | None = None,
-    show: Show = lambda line: None,
+    show: Show | None = None,
     *,
     base: Path | None = None,
     prepared: Sequence[Path] = (),
@@ -165,7 +165,7 @@ def read(
     Returns:
         uint8 (n, height, width, channels), zeros for broken images, or `FileImages`; {row: reason}.
     """
-    images = FileImages(sources, data)
+    show, images = show or (lambda line: None), FileImages(sources, data)
     in_memory = not in_files and images.nbytes <= devices.memory_left() * SHARE
     pixels = np.empty(images.shape, np.uint8) if in_memory else None
     places, digests, broken = list[Source | np.ndarray](), list[bytes](), dict[int, str]()

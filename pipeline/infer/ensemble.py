@@ -114,17 +114,15 @@ def best_first(
         weights: one each, 0 or more, which are divided by their sum; None: equal.
 
     Raises:
-        ConfigError: if the weights are invalid, a run occurs twice, or a member's custom code is
-            missing or differs from that in training.
+        ConfigError: if a run occurs twice, or a member's custom code is missing or differs from
+            that in training.
         ArtifactError: if two predict different things.
     """
     weights = [1.0] * len(artifacts) if weights is None else list(weights)
     runs, total = [each.manifest["run_id"] for each in artifacts], sum(weights)
-    if not (len(set(runs)) == len(weights) == len(runs) and min(weights) >= 0 and total > 0):
+    if len(set(runs)) < len(runs):
         raise ConfigError(
-            f"weights={weights} cannot work for the runs {', '.join(runs)}; expected each run once,"
-            " with a number of 0 or more for each, one of them above 0.\nCorrect the artifacts or"
-            " weights."
+            f"The runs are {', '.join(runs)}; expected each run once.\nLeave the duplicates out."
         )
     _refuse_differing(artifacts)
     for each in artifacts:
