@@ -1,1 +1,1 @@
-"""One short file per competition: what it is, what to expect, and the fields without defaults."""
+"""One short file per competition: what it is, what to expect, and what differs from defaults."""
