@@ -43,7 +43,7 @@ def write(
 
 
 def alike(weights: Mapping[str, np.ndarray], folds: int) -> list[dict[str, np.ndarray]]:
-    """Return so many folds, which differ in the last places of one array: equal ones are one."""
+    """Return this many folds, which differ in the last bits of an array; equal folds would be one."""
     name, array = [*weights.items()][-1]
     made = []
     for _ in range(folds):
@@ -53,9 +53,7 @@ def alike(weights: Mapping[str, np.ndarray], folds: int) -> list[dict[str, np.nd
 
 
 def save(output: Path, made: Artifact, run: str, scores: Mapping[str, float] | None = None) -> Any:
-    """Write an artifact, with golden outputs of its own; and held-out predictions, if there is no
-    score yet.
-    """
+    """Write an artifact with its golden outputs; and held-out predictions, without `scores`."""
     output.mkdir(parents=True, exist_ok=True)
     scores = scores or held_out(output, int(run[-1]), made.target.names)
     forward, _ = check._restored(made, check.FULL, 0, print)
@@ -68,7 +66,7 @@ def save(output: Path, made: Artifact, run: str, scores: Mapping[str, float] | N
 def held_out(
     output: Path, seed: int, classes: tuple[str, ...], rows: int = ROWS, first: int = 0
 ) -> dict[str, float]:
-    """Write predictions that are right about two times of three, and return their score.
+    """Write predictions that are right about two times out of three, and return their score.
 
     Args:
         first: the number of the first row, of which id and label follow.
@@ -91,7 +89,7 @@ def held_out(
 
 
 class Clock:
-    """A clock that predicted models move: each block costs a second a fold."""
+    """A clock that predictions advance: each block takes a second per fold."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
         self.now, outputs = 0.0, forward_pass.Forward.outputs

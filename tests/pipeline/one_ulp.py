@@ -1,7 +1,7 @@
-"""One ulp: how far two trainings of one result may be apart, on any CPU.
+"""One ulp: how far two equivalent trainings may be apart, on any CPU.
 
-Programs that add in another order round otherwise, and how much that moves a result depends on the
-result. So it is measured in the same run: each weight at the start moves to a neighbouring number.
+Programs that add in a different order round differently, with an effect that depends on the result.
+So it is measured in the same run: each initial weight moves to a neighbouring number.
 """
 
 from collections.abc import Mapping

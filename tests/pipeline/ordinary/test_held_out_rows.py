@@ -1,4 +1,4 @@
-"""Held-out rows of sets that are larger than the memory, and the time that they take."""
+"""Held-out rows of sets that do not fit into memory, and the time that they take."""
 
 import json
 import time
@@ -18,7 +18,7 @@ from tests.small_competition import write_competition
 
 
 class Counted(np.ndarray):
-    """An array that records the number of rows of each copy."""
+    """An array that records the number of rows in each copy."""
 
     asked: ClassVar[list[int]] = []
 
@@ -50,8 +50,8 @@ def test_the_next_blocks_are_read_while_one_is_computed():
 def test_held_out_rows_are_copied_batch_by_batch_and_their_time_is_not_that_of_steps(
     tiny, tmp_path, monkeypatch
 ):
-    """All 48 would fill the memory beside an array that is mapped from a file. The pictures of the
-    hardest rows are 24. `plan` adds validation to the speed; here each takes 10,000 s of a clock.
+    """A copy of all 48 would fill the memory. The hardest rows are 24. `plan` counts
+    validation separately; here each one takes 10,000 s of a clock.
     """
     later, validate = [0.0], Loop._validate
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + later[0])

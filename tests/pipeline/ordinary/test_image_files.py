@@ -1,4 +1,4 @@
-"""Folders of image files as people have them: any format, any bits, with alpha or without."""
+"""Common folders of image files: any format and bit depth, with alpha or without."""
 
 import shutil
 from dataclasses import replace
@@ -46,9 +46,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config, Art
 
 
 def test_inference_lays_pictures_on_the_colour_that_training_did(trained, tmp_path):
-    """Whatever the config file says by now: someone may have edited it for the next training. So
-    does each rule that decides pixels.
-    """
+    """Even if the config file has changed since, like all rules for pixels."""
     folder, config, artifact = trained
 
     found = [
@@ -60,7 +58,7 @@ def test_inference_lays_pictures_on_the_colour_that_training_did(trained, tmp_pa
 
 
 def test_an_artifact_holds_a_file_that_must_decode_as_in_training(trained, tmp_path):
-    """Golden inputs are pixels already, and say nothing of how files become pixels."""
+    """Golden inputs are already decoded."""
     folder, config, artifact = trained
     assert artifact.golden_file == (folder / "train" / "cat" / "i00.png").read_bytes()
     other = replace(artifact, config=with_data(config, alpha="drop"))
@@ -69,8 +67,8 @@ def test_an_artifact_holds_a_file_that_must_decode_as_in_training(trained, tmp_p
         inference.infer(other, folder, tmp_path, show=str)
 
 
-def test_another_pillow_may_round_a_golden_file_in_another_way_and_no_more(trained, monkeypatch):
-    """Another build of the same version, too."""
+def test_another_pillow_may_only_round_a_golden_file_differently(trained, monkeypatch):
+    """So may a different build of the same version."""
     artifact = trained[2]
     inputs = artifact.golden_inputs.copy()
     inputs[0, 0, 0] -= 1  # 1/64 of a level in the mean
@@ -84,7 +82,7 @@ def test_another_pillow_may_round_a_golden_file_in_another_way_and_no_more(train
 
 
 def picture(number: int) -> np.ndarray:
-    """Return a noisy image whose bright half, left or right, tells the label: uint8 (8, 8)."""
+    """Return a noisy image whose bright half, left or right, is the label: uint8 (8, 8)."""
     pixels = np.random.default_rng(number).integers(0, 60, (8, 8), dtype=np.uint8)
     pixels[:, 4 * (number % 2) :][:, :4] += 180
     return pixels
@@ -108,7 +106,7 @@ def class_folders(folder: Path, endings: tuple[str, ...], *, count: int = 24) ->
 
 
 def by_id(folder: Path) -> Path:
-    """Move the images of class folders beside each other, and write a table of their labels."""
+    """Move the images of class folders into one folder, and write a table of their labels."""
     rows = ["id,label"]
     for path in sorted((folder / "train").glob("*/*")):
         rows.append(f"{path.stem},{path.parent.name}")
@@ -124,7 +122,7 @@ FORMATS |= {f".{kind}": kind.upper() for kind in ("png", "bmp", "tiff", "gif", "
 
 
 def test_a_folder_with_every_ending_is_read_like_a_png_folder(tmp_path):
-    """As class folders, and by id with suffix="*", which inspect proposes; a .jfif is a JPEG."""
+    """In class folders, and by id with suffix="*", which inspect proposes; a .jfif is a JPEG."""
     read, endings = [], (*FORMATS, *map(str.upper, FORMATS))
     for each in ((".png",), endings):
         folder = class_folders(tmp_path / each[0], each)
@@ -162,7 +160,7 @@ def test_files_that_are_not_read_are_counted_and_named(tmp_path):
     ("ending", "edit"), [(".bmp", r'set data\.suffix="\*"'), (".dcm", "convert")]
 )
 def test_missing_images_that_have_another_ending_are_named(ending, edit, tmp_path):
-    """ "Complete the download" would send its reader the wrong way."""
+    """ "Complete the download" would be the wrong advice."""
     folder = by_id(class_folders(tmp_path, (".png",)))
     for path in sorted((folder / "train").iterdir())[:5]:
         path.rename(path.with_suffix(ending))
@@ -176,7 +174,7 @@ def test_missing_images_that_have_another_ending_are_named(ending, edit, tmp_pat
 
 @pytest.mark.parametrize("most", [4095, 65535])
 def test_an_x_ray_of_12_bits_keeps_its_grey_levels(tmp_path, most):
-    """In a PNG or TIFF of 16 bits; beside ordinary images, which stay as they are."""
+    """In a PNG or TIFF of 16 bits, among ordinary images, which do not change."""
     folder = class_folders(tmp_path, (".png",))
     deep, cats = np.linspace(0, most, 64).astype(np.uint16).reshape(8, 8), folder / "train" / "cat"
     Image.fromarray(deep).save(cats / "i00.png")
@@ -194,8 +192,8 @@ def test_an_x_ray_of_12_bits_keeps_its_grey_levels(tmp_path, most):
         assert np.array_equal(own, wanted)
 
 
-def test_a_tif_of_floats_needs_to_know_what_is_white(tmp_path):
-    """Without the field it is refused by name; inspect measures it."""
+def test_a_tif_of_floats_needs_data_white(tmp_path):
+    """Without it, the file is refused; inspect measures it."""
     folder = class_folders(tmp_path, (".tif",))
     for path in folder.glob("train/*/*.tif"):
         Image.fromarray((np.asarray(Image.open(path)) / 255).astype(np.float32)).save(path)
@@ -212,7 +210,7 @@ def test_a_tif_of_floats_needs_to_know_what_is_white(tmp_path):
 def test_images_that_stay_in_their_files_are_decoded_once_before_the_first_step(
     tmp_path, monkeypatch
 ):
-    """What a run is known by comes from the same look."""
+    """The fingerprint comes from the same pass."""
     folder = class_folders(tmp_path, (".png",), count=40)
     config = settings(train_csv=None)
     decodes, decode = list[int](), image_arrays.decode

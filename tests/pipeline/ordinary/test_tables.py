@@ -28,7 +28,7 @@ MASK = " ".join(f"{start} 3" for start in range(1, 150_000, 7))  # as of a pictu
 
 
 def test_a_long_mask_is_written_checked_and_counted_by_the_relay(tmp_path):
-    """As in a new process, to which the limit belongs."""
+    """As in a new process, where the limit is still the default."""
     csv.field_size_limit(131_072)
     sample, path = tmp_path / "sample.csv", tmp_path / "submission.csv"
     sample.write_text(f"id,rle\na,1 1\nb,{MASK}\n")
@@ -126,7 +126,7 @@ def test_a_broken_table_is_refused_by_its_line(tmp_path, content, said):
     ],
 )
 def test_a_table_as_other_programs_write_it_is_read(tmp_path, content, rows):
-    """With a byte order mark, blank lines, a quote within a text, one column, no rows, no name."""
+    """With a byte order mark, blank lines, a quote in a text, one column, no rows, or no name."""
     (tmp_path / "x.csv").write_bytes(content)
 
     assert csv_files.read(tmp_path / "x.csv", DataError, "").to_numpy().tolist() == rows

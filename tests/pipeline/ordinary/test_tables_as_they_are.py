@@ -1,4 +1,4 @@
-"""Tables as people have them: typos, columns of mostly zeros, heavy tails, labels over decades."""
+"""Real-world tables: typos, columns of mostly zeros, heavy tails, labels over decades."""
 
 import re
 import shutil
@@ -61,7 +61,7 @@ def diamonds(tmp_path_factory) -> tuple[Path, Path, Config, list[str]]:
 
 
 def test_the_manifest_scores_what_the_artifact_predicts(diamonds):
-    """Out-of-fold predictions and the submission are limited to the same range of labels."""
+    """Out-of-fold predictions and the submission are clipped to the same range of labels."""
     folder, output, _, _ = diamonds
     labels = pd.read_csv(folder / "train.csv")["price"]
     made = artifact.load(output / "artifact")
@@ -75,7 +75,7 @@ def test_the_manifest_scores_what_the_artifact_predicts(diamonds):
 
 
 def test_folds_and_members_average_the_logarithms_that_rmsle_scores():
-    """Between 9 and 999 lies 99: the mean of both numbers is 504, which rmsle punishes."""
+    """The mean of 9 and 999 is 99: the arithmetic mean of 504 would be bad for rmsle."""
     target = Target("regression", ("price",), (0.0,), (1.0,), log=True)
     nine, many = (target.predictions(np.log1p([[number]])) for number in (9.0, 999.0))
 
@@ -97,7 +97,7 @@ def test_folds_and_members_average_the_logarithms_that_rmsle_scores():
     ],
 )
 def test_a_column_is_limited_to_a_range_that_few_rows_cannot_move(values, low, high):
-    """No input is beyond ten, whatever a row holds."""
+    """No input is beyond ten, for any value in a row."""
     scale = table_features.scale_of(np.array(values))
 
     inputs = (np.array([*values, -1e9, 1e9]).clip(scale.low, scale.high) - scale.mean) / scale.unit
@@ -106,7 +106,7 @@ def test_a_column_is_limited_to_a_range_that_few_rows_cannot_move(values, low, h
 
 
 def test_a_heavy_tail_loses_less_than_a_hundredth():
-    """Of Pareto's law and of a lognormal one."""
+    """For a Pareto and a lognormal distribution."""
     random = np.random.default_rng(0)
     for values in (random.pareto(1, 20_000), random.lognormal(0, 2, 20_000)):
         scale = table_features.scale_of(values)
@@ -114,7 +114,7 @@ def test_a_heavy_tail_loses_less_than_a_hundredth():
 
 
 def test_a_row_that_carries_the_error_is_the_first_of_the_worst(diamonds, tmp_path):
-    """A price with three zeros too many: longer training would not help, looking at it does."""
+    """A price with three zeros too many, which longer training would not fix."""
     folder, _, config, _ = diamonds
     for name in ("test.csv", "sample_submission.csv"):
         shutil.copy(folder / name, tmp_path)
@@ -150,7 +150,7 @@ def test_a_table_is_planned_described_and_trained_in_rows(diamonds, capsys, writ
 
 
 def test_a_column_that_the_table_lacks_is_a_mistake_of_the_config(diamonds):
-    """As a misspelt field is: exit code 2."""
+    """Exit code 2, as for a misspelt field."""
     folder, _, config, _ = diamonds
 
     with pytest.raises(ConfigError, match="expected also width"):
