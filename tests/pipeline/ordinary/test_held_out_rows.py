@@ -50,8 +50,8 @@ def test_the_next_blocks_are_read_while_one_is_computed():
 def test_held_out_rows_are_copied_batch_by_batch_and_their_time_is_not_that_of_steps(
     tiny, tmp_path, monkeypatch
 ):
-    """A copy of all 48 would fill the memory. The hardest rows are 24. `plan` counts
-    validation separately; here each one takes 10,000 s of a clock.
+    """A copy of all 48 would fill the memory; the hardest rows are 24. `plan` counts validation
+    separately; here each one takes 10,000 s of a clock.
     """
     later, validate = [0.0], Loop._validate
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + later[0])
