@@ -1,9 +1,7 @@
-"""Whom the contract's tests ask: the local Kaggle, or with `--live` Kaggle itself.
-
-There, private notebooks and datasets whose names begin with `relay-contract-` are made, and deleted
-at the end of each file. What Kaggle would charge for is asked for by RELAY_LIVE_SPENDS, of `tpu`,
-`gpu` (with `-m slow`) and `submission`; RELAY_LIVE_FILES and RELAY_LIVE_NOTEBOOKS name the
-competitions.
+"""The Kaggle of the contract tests: the local one, or with `--live` kaggle.com. There, they make
+private notebooks and datasets named `relay-contract-…`, and delete them at the end of each file.
+RELAY_LIVE_SPENDS allows what Kaggle charges for: `tpu`, `gpu` (with `-m slow`) and `submission`.
+RELAY_LIVE_FILES and RELAY_LIVE_NOTEBOOKS name the competitions.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What our client asks Kaggle of competitions."""
+"""The contract of our client's calls about competitions."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""What our client asks Kaggle of datasets."""
+"""The contract of our client's calls about datasets."""
 
 import pytest
 import requests

@@ -1,4 +1,4 @@
-"""What our client asks Kaggle of notebooks, and what a notebook finds there."""
+"""The contract of our client's calls about notebooks, and what a notebook finds on Kaggle."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A server that tells the real client what a test says, and else closes the connection."""
+"""A server that answers the real client as a test says, and otherwise closes the connection."""
 
 import itertools
 import json

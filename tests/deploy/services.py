@@ -1,4 +1,4 @@
-"""What Kaggle's services for datasets and submissions answer where nothing fails."""
+"""Answers of Kaggle's services for datasets and submissions when nothing fails."""
 
 from collections.abc import Iterator
 from pathlib import Path

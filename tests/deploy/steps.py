@@ -1,4 +1,4 @@
-"""Steps as a test gives them: what they tell is shown as lines, and each question is agreed to."""
+"""Runs steps in tests: shows what they report as lines, and agrees to each question."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""A run is submitted as its competition takes it, within what that allows, agreed to, and once."""
+"""A run is submitted once, as its competition takes it, within its limits, with the user's
+agreement.
+"""
 
 import hashlib
 import json
@@ -78,7 +80,6 @@ def offered(submit: Submit, **more: bool) -> list[str]:
 
 
 def test_a_missing_file_is_named_before_any_call(submit, scores, file):
-    """Pull comes first."""
     file.unlink()
 
     with pytest.raises(errors.UsageError, match="invoke pull"):
@@ -102,7 +103,7 @@ def test_a_pulled_file_that_was_changed_is_refused_before_any_call(submit, score
 
 
 def test_a_replaced_sample_needs_another_inference(submit, scores, records):
-    """Exit code 2. The rows that the run wrote stay what they are, however often they are sent."""
+    """Exit code 2. The rows of the run do not change."""
     url = scores.serve("another", b"id,label\n1,0\n2,0\n")
     scores.always("DownloadDataFile", (302, {}, {"Location": url}))
 
@@ -117,7 +118,7 @@ def test_a_replaced_sample_needs_another_inference(submit, scores, records):
 
 @pytest.mark.parametrize("name", ["sample_submission.csv.zip", "sample_submission.zip"])
 def test_a_sample_in_an_archive_is_compared_too(submit, scores, name):
-    """As the session finds it there."""
+    """As in a session."""
     url = scores.serve(name, zipped([("sample_submission.csv", b"id,label\n1,0\n2,0\n")]))
     missing = [(404, {"code": 404, "message": "Not found"})] * name.count("sample_submission")
     if name.count(".") == 1:
@@ -143,7 +144,7 @@ def test_no_sample_is_downloaded_for_a_competition_without_one(kaggle, scores, f
 
 
 def test_a_competition_that_takes_files_gets_the_pulled_file(submit, scores, records, file):
-    """Once it was checked; its sha256 is in the journal."""
+    """After the check; its sha256 is in the journal."""
     scores.always("GetCompetition", ABOUT | {"isKernelsSubmissionsOnly": False})
     place = {"token": "t", "createUrl": "http://localhost/put/x"}
     scores.always("StartSubmissionUpload", place)
@@ -198,7 +199,7 @@ def test_a_lost_answer_does_not_matter_if_the_submission_is_there(submit, scores
 
 
 def test_a_failed_submission_is_repeated_only_with_again(submit, scores, records):
-    """The same command once spent one more submission each time that it was given."""
+    """The same command once spent another submission each time."""
     failed = {**OURS, "status": "ERROR", "errorDescription": "Notebook Threw Exception"}
     scores.always("ListSubmissions", {"submissions": [failed]})
 
@@ -212,7 +213,7 @@ def test_a_failed_submission_is_repeated_only_with_again(submit, scores, records
 
 
 def test_ctrl_c_leaves_a_submission_that_is_followed(kaggle, submit, scores, records, file):
-    """Exit code 130; the same command spends no other."""
+    """Exit code 130; the same command spends nothing more."""
     scores.say("GetSubmission", [{"ref": 7, "status": "PENDING"}])
 
     def tell(event: Event) -> bool:
@@ -243,7 +244,7 @@ def test_ctrl_c_leaves_a_submission_that_is_followed(kaggle, submit, scores, rec
 def test_a_submission_that_is_not_allowed_is_not_sent(
     submit, scores, records, about, in_all, kind, said
 ):
-    """No midnight brings another one where the competition limits how many there are in all."""
+    """If the total is limited, midnight does not help."""
     scores.always("GetCompetition", ABOUT | about)
     limits = {"numToday": 5, "numTotal": 9, "limitedByTotal": in_all}
     scores.always("GetSubmissionLimits", limits)
@@ -262,9 +263,7 @@ def test_a_submission_that_is_not_allowed_is_not_sent(
 def test_a_submission_waits_after_the_pull_unless_told_not_to(
     kaggle, submit, file, shown, now, pulled, settled, waits
 ):
-    """Where the pull was longer ago, there is nothing to wait for. To be sure of the first, its
-    clock is a minute ahead.
-    """
+    """Not if the pull was long ago. The clock of the first case is a minute ahead."""
     at = (datetime.now(UTC) + timedelta(seconds=pulled)).isoformat()
     note = {"run": str(RUN), "server": auth.address(), "at": at}
     (file.parent / output.NOTE).write_text(json.dumps(note))
@@ -319,7 +318,7 @@ def test_the_question_shows_what_a_submission_spends(submit, scores, records):
 
 
 def test_a_declined_file_is_not_uploaded(submit, scores, shown):
-    """Where the competition takes files. After its end a submission counts for nothing."""
+    """A competition that takes files, and has ended."""
     over = {"isKernelsSubmissionsOnly": False, "deadline": "2020-01-09T23:59:00Z"}
     scores.always("GetCompetition", ABOUT | over)
 
@@ -344,7 +343,7 @@ def test_a_declined_file_is_not_uploaded(submit, scores, shown):
     ],
 )
 def test_a_refused_submission_names_the_fix(submit, scores, records, code, said, kind, advice):
-    """No file has to be corrected. The same command is right later, or never."""
+    """Nothing in the file has to be corrected."""
     scores.say(SEND, [(code, {"code": code, "message": f"Submission not allowed: {said}"})])
 
     with pytest.raises(kind, match=f"(?s){advice}") as caught:

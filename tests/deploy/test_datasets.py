@@ -1,4 +1,4 @@
-"""One publish makes one version, private, of bytes that came back equal."""
+"""A publish makes one private version, whose bytes came back equal."""
 
 import itertools
 import json
@@ -54,7 +54,7 @@ def publish(kaggle, server, artifact, shown):
 
 @pytest.mark.parametrize("absent", [GONE, DENIED])
 def test_a_first_version_is_created_private(publish, server, absent):
-    """Kaggle tells the owner by 404, or by 403 and a list without it, that there is none."""
+    """Kaggle answers the owner 404, or 403 with a list without it."""
     server.always("ListDatasets", {"datasets": []})
     server.say("GetDataset", then(at(1), absent, absent))
 
@@ -67,9 +67,7 @@ def test_a_first_version_is_created_private(publish, server, absent):
 
 
 def test_a_version_counts_after_it_has_stayed_ready(kaggle, publish, server, shown):
-    """Reports say that it is not mounted at once; and an answer may be a replica's, with an older
-    one after it.
-    """
+    """Kaggle may mount it later, and a replica may answer with an older version."""
     server.say("GetDataset", then(at(1), GONE, at(1), GONE, at(1)))
 
     assert publish().version == 1
@@ -79,7 +77,7 @@ def test_a_version_counts_after_it_has_stayed_ready(kaggle, publish, server, sho
 
 
 def test_what_an_earlier_call_may_have_made_is_waited_for(publish, server, records):
-    """Its answer was lost, and Kaggle shows the version late: another call would make another."""
+    """Its answer was lost, and Kaggle shows the version late."""
     lost = records.journal.intend(Request(PUBLISH, "digits", "ann/digits-artifact"))
     lost = records.journal.record(lost, State.SENT, before=1)
     records.journal.fail(lost, Ambiguous("no answer"))
@@ -90,7 +88,7 @@ def test_what_an_earlier_call_may_have_made_is_waited_for(publish, server, recor
 
 
 def test_a_call_whose_answer_was_lost_is_looked_for_and_not_made_again(publish, server, records):
-    """Exit code 0 where its version is there."""
+    """Exit code 0 if its version exists."""
     server.say("CreateDataset", [RESET])
 
     assert (publish().version, server.count("CreateDataset")) == (1, 1)
@@ -98,7 +96,7 @@ def test_a_call_whose_answer_was_lost_is_looked_for_and_not_made_again(publish, 
 
 
 def test_a_wrong_download_makes_no_second_version(publish, server, artifact):
-    """A page in place of a file was taken for another artifact, and ours was uploaded again."""
+    """A page in place of a file once looked like another artifact, and ours was uploaded again."""
     server.always("GetDataset", at(1))
     returns(server, artifact, m=b"{}")
 
@@ -109,9 +107,7 @@ def test_a_wrong_download_makes_no_second_version(publish, server, artifact):
 
 
 def test_two_versions_for_one_call_are_noticed(publish, server, records):
-    """Inference would mount one that we know nothing of. That Kaggle refused is not recorded: it
-    took the call.
-    """
+    """Inference would mount an unknown one. The entry is not refused: Kaggle took the call."""
     server.say("GetDataset", [GONE, at(2)])
 
     with pytest.raises(Refused, match="version 2; expected 1"):
@@ -121,7 +117,7 @@ def test_two_versions_for_one_call_are_noticed(publish, server, records):
 
 
 def test_other_bytes_of_the_same_size_are_noticed(publish, server, artifact, records):
-    """Stale and converted uploads were seen, with status ok."""
+    """Stale and converted uploads have been seen, with status ok."""
     returns(server, artifact, w=b"Weights")
 
     with pytest.raises(Unverified, match="other bytes"):
@@ -156,7 +152,7 @@ def test_an_upload_is_resumed_only_with_the_same_bytes(kaggle, publish, server, 
 
 
 def test_files_that_a_desktop_adds_are_not_published(publish, server, artifact):
-    """No training has to be run again for it; a file of the user's own has to be moved out."""
+    """They need no new training; the user's files have to be moved out."""
     for name in (".DS_Store", "Thumbs.db", "desktop.ini"):
         (artifact / name).write_bytes(b"icons")
 
@@ -177,7 +173,6 @@ def test_files_that_a_desktop_adds_are_not_published(publish, server, artifact):
 def test_a_file_with_a_secret_or_in_a_folder_is_not_sent(
     publish, server, artifact, records, name, text, said
 ):
-    """Kaggle keeps the one for ever, and loses the other."""
     (artifact / name).parent.mkdir(exist_ok=True)
     write_artifact(artifact, "b1", {"weights.npz": b"weights", name: text.encode()}, "r1")
 
@@ -224,7 +219,7 @@ def test_an_artifact_of_another_competition_is_not_published(
 
 
 def test_a_checkpoint_is_published_with_flat_names(host, records, tmp_path):
-    """With the name of its step in the journal: it is the next version of the same dataset."""
+    """The journal has the step in its name, since it is a new version of the same dataset."""
     local, name = host(), "checkpoints/step-00000040"
     state = tmp_path / "pulled" / name / "state.npz"
     state.parent.mkdir(parents=True)
@@ -259,7 +254,7 @@ UPDATE = "Permission 'datasets.update' was denied"
 def test_a_refused_call_names_the_fix_and_makes_nothing(
     publish, server, artifact, records, there, call, code, said, kind, advice
 ):
-    """A name is taken; or the version before is still processed, which is about no rules."""
+    """A name is in use; or the version before is still being processed."""
     another = (artifact / "manifest.json").read_bytes().replace(b"r1", b"r2")
     returns(server, artifact, m=another)
     server.always("GetDataset", there)

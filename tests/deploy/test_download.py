@@ -88,7 +88,7 @@ def test_tars_and_gzipped_tables_are_unpacked_too(tmp_path, shown):
 @pytest.mark.parametrize("path", ["../evil", "/evil", "train/../../evil", "..\\evil"])
 @pytest.mark.parametrize("make", [lambda files: zipped(files.items()), tarred], ids=["zip", "tar"])
 def test_no_path_of_an_archive_leads_out_of_the_folder(tmp_path, shown, path, make):
-    """Of an archive in the archive that is said, and all else is unpacked."""
+    """For an inner archive a line reports it, and the rest is unpacked."""
     name = "train.zip" if make is not tarred else "train.tgz"
     inner = make({"1.jpg": b"1", path: b"evil"})
 
@@ -104,7 +104,7 @@ def test_no_path_of_an_archive_leads_out_of_the_folder(tmp_path, shown, path, ma
 
 @pytest.mark.parametrize("ours", [True, False])
 def test_a_damaged_archive_leaves_no_folder(tmp_path, shown, ours):
-    """One that was downloaded here is removed; the user's own stays."""
+    """A downloaded one is removed; the user's own is kept."""
     folder = tmp_path / SLUG
     path = tmp_path / f"{SLUG}.download/{SLUG}.zip" if ours else tmp_path / f"{SLUG}.zip"
     path.parent.mkdir(exist_ok=True)
@@ -217,7 +217,7 @@ def test_training_examples_that_are_archives_stay_packed(tmp_path, shown):
 
 
 def test_unpacked_archives_can_be_packed_again(tmp_path, shown):
-    """As a rehearsal shows it to a session, which then finds in the archives what it needs."""
+    """As in a rehearsal, whose session finds the files in the archives."""
     inner = zipped([("train.csv", TABLE), ("more/x.csv", TABLE)])
     files = {"train.zip": zipped(TWO.items()), "test.csv.zip": zipped([("test.csv", TABLE)])}
     made = unpacked(tmp_path, {**files, "all.zip": inner, "read.me": b"?"}, shown)
@@ -279,7 +279,7 @@ def written(folder: Path, noise: bytes) -> None:
 
 
 def test_a_download_needs_twice_its_archive_on_the_disk(host, tmp_path, monkeypatch):
-    """Before a byte of it is written."""
+    """Before anything is written."""
     site = host(competitions=[competition()])
     size = site.competitions.archive(SLUG).stat().st_size
     free = shutil.disk_usage(tmp_path)._replace(free=2 * size - 1)

@@ -1,4 +1,4 @@
-"""The journal knows what was asked for even when the process did not live to see the answer."""
+"""The journal has each request, even if the process died before the answer."""
 
 import sqlite3
 import subprocess
@@ -58,7 +58,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("state", State)
 def test_an_answer_changes_the_state_only_if_it_proves_something(state):
-    """A number that Kaggle gave stays."""
+    """A number from Kaggle is kept."""
     request = replace(WORDS, state=state, number=3)
 
     for answer, expected in zip(ANSWERS, AFTER[state], strict=True):
@@ -138,7 +138,7 @@ def test_processes_that_open_a_new_journal_at_the_same_time_can_all_write(path):
 
 
 def test_no_secret_gets_into_the_file(path):
-    """It is searched for as it is stored."""
+    """It is looked up as it is stored."""
     ours = Journal(path)
     kept = ours.note(ours.intend(Request(PUSH, "digits", f"ann/{TOKEN}")), url=TOKEN)
 
@@ -147,8 +147,8 @@ def test_no_secret_gets_into_the_file(path):
 
 
 def test_an_entry_of_another_kaggle_is_not_returned(path, monkeypatch):
-    """A rehearsal's version 1 was once adopted as the site's. Two local ones differ in their port;
-    this process speaks to one of them.
+    """A rehearsal's version 1 was once adopted as the site's. Two local Kaggles differ in their
+    port.
     """
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:4001")
     Journal(path).intend(WORDS)

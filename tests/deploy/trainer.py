@@ -1,7 +1,4 @@
-"""Sessions of a training that is longer than one of them.
-
-They really resume, train and save, without a notebook.
-"""
+"""Sessions of a long training. They really resume, train and save, without a notebook."""
 
 import json
 import os

@@ -1,6 +1,4 @@
-"""Strategies of mutants: one change of a competition on the disk, with what is known of how the
-commands have to end.
-"""
+"""Hypothesis strategies: one change to a competition's files, and how the commands have to end."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

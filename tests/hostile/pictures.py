@@ -1,4 +1,4 @@
-"""Strategies of mutants of pictures: torn files, and other formats and forms."""
+"""Hypothesis strategies for pictures: corrupt files, and other formats and shapes."""
 
 import io
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
-"""Names, addresses, archives and lists that Kaggle sends are taken whole inside of the folder of a
-pull, or refused in words; nothing is written elsewhere.
-
-The real client asks a local Kaggle, whose answers are changed on the way.
+"""Names, addresses, archives and lists from Kaggle end inside the folder of a pull, or are refused.
+The real client uses a local Kaggle, whose answers are changed on the way.
 """
 
 import io
@@ -158,9 +156,7 @@ def test_nothing_is_fetched_from_elsewhere(kaggles, address):
 
 @pytest.mark.parametrize("most", [8, pytest.param(100, marks=pytest.mark.slow)])
 def test_an_archive_gives_the_one_file_or_nothing(kaggles, most):
-    """Kaggle sends a file compressed as it likes: its address then ends in .zip, and its name does
-    not.
-    """
+    """Kaggle may compress a file: its address then ends in .zip, and its name does not."""
     archives = payloads.zips(NAME, GOOD)
 
     @settings(max_examples=most)

@@ -1,5 +1,5 @@
-"""Arrays, artifacts, checkpoints, results and names that were made to run code or to write
-elsewhere do neither, whichever command reads them.
+"""Arrays, artifacts, checkpoints, results and names that try to run code or to write elsewhere do
+neither.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The judge of a command, and the guard around it, see what is wrong."""
+"""The payloads work, and the guard sees what they do."""
 
 import pickle
 import tempfile
@@ -17,7 +17,7 @@ SAMPLE = b"id,p\na,0\nb,0\n"
 
 @pytest.mark.parametrize("name", payloads.pickles(Path("x")))
 def test_a_payload_is_alive(tmp_path, name):
-    """Else it would prove nothing that its mark is never seen."""
+    """Otherwise a missing mark would prove nothing."""
     pickle.loads(payloads.pickles(tmp_path / "marker")[name])  # noqa: S301 - made for this
 
     assert (tmp_path / "marker").exists()

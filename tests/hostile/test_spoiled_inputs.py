@@ -1,5 +1,5 @@
-"""A spoiled input ends in a valid submission.csv, or in a refusal that says what is wrong and what
-to do, and leaves nothing half written.
+"""An invalid input ends in a valid submission.csv, or in a refusal that says what is wrong and what
+to do.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
-"""A bundle is one notebook that carries its package, and the same project gives the same one; the
-gate names every reason why it may not be pushed, and shows no key while it does.
+"""A bundle is one notebook with its package, and reproducible. The gate names every problem of a
+bundle, without secrets.
 """
 
 import ast
@@ -51,7 +51,7 @@ def written(built: bundle.Bundle) -> dict[str, str]:
 
 
 def test_the_same_project_gives_the_same_bytes(root):
-    """Code and notebook are one version only if a version has one form."""
+    """Code and notebook are one version."""
     first, second = (build(root, builds=root / each) for each in "ab")
 
     for name in ("train-tpu.ipynb", "kernel-metadata.json"):
@@ -74,7 +74,7 @@ def test_the_package_and_the_chosen_config_travel_as_they_are(root):
 
 
 def test_a_training_for_another_machine_is_the_same_code_in_another_bundle(root):
-    """What was rehearsed for the one is rehearsed for the other."""
+    """A rehearsal counts for both."""
     tpu, pair = build(root), build(root, runtime=PAIR)
 
     assert pair.code.sha256 == tpu.code.sha256 and pair.sha256 != tpu.sha256
@@ -83,7 +83,7 @@ def test_a_training_for_another_machine_is_the_same_code_in_another_bundle(root)
 
 
 def test_every_part_counts_in_the_sha256(root):
-    """Another expectation, competition, owner, module or cell makes another bundle."""
+    """A different expectation, competition, owner, module or cell makes a different bundle."""
     asked = ({}, {"expect": {**EXPECT, "run_id": "r2"}}, {"competition": "other"}, {"owner": "bob"})
     seen = {build(root, "infer-gpu", **more).sha256 for more in asked}
     for path in ("pipeline/model.py", "kernels/infer-gpu/notebook.py"):
@@ -94,7 +94,7 @@ def test_every_part_counts_in_the_sha256(root):
 
 
 def test_a_config_of_several_files_travels_whole(root):
-    """Also a file that nothing imports yet: all count in the sha256 of the code."""
+    """Even a file that nothing imports counts in the sha256 of the code."""
     own, texts = (
         root / "pipeline" / "configs" / "leaves",
         {"__init__.py": "from .losses import f\n"},
@@ -111,7 +111,7 @@ def test_a_config_of_several_files_travels_whole(root):
 
 
 def test_a_local_change_shows_in_the_provenance(root):
-    """A result without a commit cannot be made again; what does not travel does not count."""
+    """A result without a commit cannot be reproduced; files that do not travel do not count."""
     commit(root)
     (root / "README.md").write_text("does not travel")
     (root / ".gitignore").write_text("mine.py\n")
@@ -252,8 +252,8 @@ def test_a_missing_kernel_is_named_and_nothing_is_written(root):
 @given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9-]{2,70}", fullmatch=True))
 @settings(max_examples=40)
 def test_every_competition_gives_an_address_that_kaggle_would_make_from_the_title(competition):
-    """Kaggle makes the address from the title; where they differ, a later call finds another kernel
-    or none.
+    """Kaggle makes the address from the title. If they differed, a later call would find a
+    different kernel or none.
     """
     for what in ("train-tpu", "infer-gpu", "artifact"):
         handle = bundle.address("ann", competition, what)
@@ -262,7 +262,7 @@ def test_every_competition_gives_an_address_that_kaggle_would_make_from_the_titl
 
 
 def test_two_long_competitions_that_differ_in_the_year_get_two_kernels():
-    """Cutting a name to fit must not make two of them one."""
+    """Shortened names stay different."""
     name = "a-competition-with-a-very-long-name-of-fifty-letters-"
 
     assert len({bundle.address("ann", f"{name}{year}", "train-tpu") for year in (2025, 2026)}) == 2
@@ -293,8 +293,8 @@ def test_an_imported_custom_file_travels(root):
     ],
 )
 def test_an_import_that_would_fail_on_kaggle_is_refused(root, text, message):
-    """A machine that is waited for and then stops in the first cell costs an evening. Some editors
-    save in another encoding.
+    """A run that stops in its first cell after hours in the queue costs an evening. Some editors
+    save in other encodings.
     """
     (root / "pipeline" / "configs" / "mine.py").write_bytes(text.encode("latin-1"))
 
@@ -304,7 +304,7 @@ def test_an_import_that_would_fail_on_kaggle_is_refused(root, text, message):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_bundle_contains_everything_that_it_imports(kernel, tmp_path):
-    """A module that stays at home would be missed in the middle of a session."""
+    """A missing module would stop a session midway."""
     there(f"kernels/{kernel}/notebook.py")
     made = build(ROOT, kernel, builds=tmp_path, config=str(DIGITS))
     files, own = written(made), [text for text in sources(made) if "from pipeline" in text]
@@ -359,7 +359,7 @@ def test_inference_may_not_ask_for_the_internet(good):
 
 
 def test_all_reasons_are_named_at_once(good):
-    """One edit round instead of three."""
+    """One round of edits is enough."""
     notebook, metadata = good
     notebook["cells"][1]["source"] = "x" * 960_000
 
@@ -394,7 +394,6 @@ PLACES = [
 @pytest.mark.parametrize("token", [f"KGAT_{KEY}", f"xoxb-{'12345678901-' * 2}{KEY}"])
 @pytest.mark.parametrize(("part", "holds"), PLACES)
 def test_a_secret_anywhere_in_a_push_is_refused_and_not_repeated(good, part, holds, token):
-    """Whatever the reason for which it is quoted."""
     notebook, metadata = good
     parts = {"cell": notebook["cells"][-1], "notebook": notebook["metadata"], "kernel": metadata}
     parts[part].update(json.loads(holds.replace("TOKEN", token)))

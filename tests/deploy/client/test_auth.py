@@ -1,5 +1,5 @@
-"""Credentials are found where the official client finds them, and what misleads it is named; nobody
-is asked.
+"""Credentials are found where the official client finds them, and misleading ones are named,
+without asking Kaggle.
 """
 
 import json
@@ -67,7 +67,7 @@ def test_a_token_that_windows_saved_is_taken_without_its_mark(home):
 
 
 def test_the_client_s_own_lookup_takes_the_same_kaggle_json(home, monkeypatch):
-    """Also where ~/.kaggle does not exist, and another folder counts."""
+    """Even if ~/.kaggle does not exist and another folder counts."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "xdg"))
     (home / ".kaggle").rmdir()
     code = "from kaggle.api.kaggle_api_extended import KaggleApi; print(KaggleApi.config_dir)"
@@ -93,7 +93,7 @@ THERE = {
 @pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize("there", ["key", "login", "token key", "token login", "token key login"])
 def test_the_client_logs_in_by_the_same_credentials(home, between, monkeypatch, there, is_known):
-    """Of all that is there; a token that Kaggle does not know is passed over."""
+    """An invalid token is skipped."""
     monkeypatch.setenv("KAGGLE_API_ENVIRONMENT", "LOCALHOST")
     for name in ("KAGGLE_USERNAME", "KAGGLE_KEY"):
         monkeypatch.delenv(name)
@@ -121,7 +121,7 @@ def test_the_client_logs_in_by_the_same_credentials(home, between, monkeypatch, 
     ],
 )
 def test_a_broken_credentials_file_is_named_with_the_edit(home, name, content, said):
-    """The client passes over most of them in silence."""
+    """The client silently skips most of them."""
     put(home, name, content)
 
     found = auth.look()
@@ -137,7 +137,7 @@ def test_a_proxy_is_named_without_its_password(monkeypatch):
 
 
 def test_the_address_is_known_before_anything_is_asked(monkeypatch):
-    """A local Kaggle is the proxy for http://localhost; a company's proxy is no Kaggle."""
+    """A local Kaggle is the proxy for http://localhost; a company's proxy is not a Kaggle."""
     for proxy in ("http://ann:secret@127.0.0.1:4001/", "127.0.0.1:4001"):
         monkeypatch.setenv("http_proxy", proxy)
         assert auth.address() == "127.0.0.1:4001"

@@ -1,4 +1,4 @@
-"""What Kaggle answers is read strictly: all that is unexpected is one error that names the call."""
+"""Kaggle's answers are read strictly: anything unexpected is an error that names the call."""
 
 from datetime import UTC, datetime
 
@@ -22,7 +22,7 @@ QUESTIONS = {
     ids=lambda call: call.method,
 )
 def test_a_value_of_a_request_is_called_in_json_as_kagglesdk_does(call):
-    """It would not send one of another name, and say nothing."""
+    """It would silently drop a value of another name."""
     names = {field.field_name: field.json_name for field in call.request({})._fields}
 
     assert names == {name: camel_case(name) for name in names}

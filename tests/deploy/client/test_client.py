@@ -1,4 +1,4 @@
-"""A refusal is not repeated, all pages are read, and a broken client is refused before all else."""
+"""A refusal is not retried, all pages are read, and a broken client is refused first."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ OUTPUT, STATUS = "ListKernelSessionOutput", "GetKernelSessionStatus"
     ],
 )
 def test_a_refusal_is_not_repeated(kaggle, between, code, error, said):
-    """It will not change; a wrong key will not become right, and no list tells more."""
+    """A retry cannot help, and no list tells more."""
     message = "You may not submit before you verify your phone number"
     between.always(STATUS, (code, {"code": code, "message": message}))
 
@@ -85,7 +85,7 @@ def test_an_invalid_token_is_named_with_its_place(between, monkeypatch, tmp_path
 
 
 def test_a_submission_without_a_number_shows_kaggle_s_message(kaggle, between):
-    """They say why, as no field does."""
+    """No field says why."""
     between.say("CreateCodeSubmission", [{"message": "Come back tomorrow UTC"}])
 
     with pytest.raises(Ambiguous, match=r"no ref; it says: Come back tomorrow UTC"):
@@ -95,7 +95,7 @@ def test_a_submission_without_a_number_shows_kaggle_s_message(kaggle, between):
 
 
 def test_the_kaggle_side_starts_without_the_client():
-    """Importing kaggle logs in; nothing but connecting may do that."""
+    """Importing kaggle logs in, which only connecting may do."""
     code = "import sys, deploy.chain, deploy.client; print(*sys.modules)"
 
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)

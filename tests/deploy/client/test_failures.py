@@ -1,4 +1,4 @@
-"""Each code gets its own error, and a requested pause is kept within reason."""
+"""Each code gets its own error, and a requested pause is limited."""
 
 import json
 
@@ -52,7 +52,7 @@ def test_each_refusal_is_its_own_error(status, said, kind, code):
     ],
 )
 def test_refusals_that_need_a_person_on_the_site_are_recognized(said, named):
-    """Whatever the code is: a push is refused for it inside a 200."""
+    """Whatever the code: a push is refused in a 200."""
     for code in (400, 403):
         verdict = failures.error_for("submit", answered(code, {"message": said}))
 
@@ -69,8 +69,8 @@ def test_a_reasonable_pause_is_honoured():
 
 @pytest.mark.parametrize(("method", "status"), [("GET", 400), ("GET", 403), ("PUT", 410)])
 def test_an_address_that_the_storage_refuses_has_expired(status, method):
-    """Files are got or put, and Kaggle's calls are posted; what the storage refuses has expired,
-    and says nothing about owners.
+    """Files are GET or PUT, and Kaggle's calls POST. A refusal of the storage is about the address,
+    not about the owner.
     """
     body = b"<Error><Code>ExpiredToken</Code></Error>"
 

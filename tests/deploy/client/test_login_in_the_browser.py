@@ -1,4 +1,4 @@
-"""A login in the browser gives access tokens that end after hours: a command outlives them."""
+"""A login in the browser gives access tokens that expire within hours; a command outlives them."""
 
 import json
 from functools import partial
@@ -28,8 +28,8 @@ def codes(local: LocalKaggle, method: str) -> list[int]:
 
 
 def test_a_read_renews_an_expired_token(local):
-    """A watch of thirty hours needs three of them, and no bad gateway or page of a proxy ends one;
-    the newest is kept for the next command.
+    """A watch of thirty hours needs three of them. Temporary errors do not end it, and the newest
+    token is kept for the next command.
     """
     file, kaggle = log_in(local), connect()
     local.oauth.end_access()
@@ -42,7 +42,7 @@ def test_a_read_renews_an_expired_token(local):
 
 
 def test_a_write_that_got_a_401_is_sent_again_and_happens_once(local):
-    """It has done nothing, so nothing is doubled."""
+    """The first call did nothing."""
     log_in(local)
     kaggle = connect()
     local.oauth.end_access()
@@ -55,7 +55,7 @@ def test_a_write_that_got_a_401_is_sent_again_and_happens_once(local):
 
 @pytest.mark.parametrize(("seconds", "renewed"), [(-600, 1), (1800, 1), (7200, 0)])
 def test_a_token_with_less_than_an_hour_is_renewed_at_the_start(local, seconds, renewed):
-    """The client itself uses it until half an hour after its end."""
+    """The client uses it until half an hour after it has expired."""
     log_in(local, local.oauth.token, seconds)
 
     connect().quota()
@@ -65,7 +65,7 @@ def test_a_token_with_less_than_an_hour_is_renewed_at_the_start(local, seconds, 
 
 @pytest.mark.parametrize("fault", [None, "404"])
 def test_an_expired_login_names_the_command(local, fault):
-    """`kaggle auth login` alone says that one is logged in already."""
+    """Without --force, `kaggle auth login` reports that one is logged in already."""
     log_in(local)
     kaggle = connect()
     local.oauth.end_access()

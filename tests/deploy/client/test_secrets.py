@@ -1,4 +1,4 @@
-"""No secret is sent, and none is written by anything of ours; what is no secret stays as it is."""
+"""Secrets are neither sent nor written, and other texts stay as they are."""
 
 import base64
 import hashlib
@@ -80,7 +80,7 @@ INNOCENT = [
 
 @pytest.mark.parametrize("leak", LEAKS)
 def test_a_secret_is_found_and_taken_out_in_every_form_that_people_write(leak):
-    """Before it, and after it, stands what stands there."""
+    """The text around it is kept."""
     text, value = LEAKS[leak]
 
     found = secrets.find(f"one\ntwo\n{text}\nlast")
@@ -108,7 +108,7 @@ def test_what_only_resembles_a_secret_is_left_alone(text):
 
 
 def test_nothing_in_this_repository_looks_like_a_secret():
-    """Every tracked file, but those that plant some; where there is no git, every text."""
+    """Every tracked file, except those that plant secrets; without git, every file."""
     git = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
     names = [name for name in git.stdout.split("\0") if name] or [
         path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.py"), *ROOT.glob("*/*/*.py"))
@@ -129,7 +129,7 @@ TEXTS = st.text() | st.sampled_from([text for text, _ in LEAKS.values()])
 
 @given(st.lists(TEXTS, max_size=6), st.sampled_from(["", " ", "\n", ", ", '"', "\\n"]))
 def test_a_text_without_its_secrets_has_none(parts, between):
-    """Property: whatever stands side by side; and one redaction is enough."""
+    """Property: for any texts next to each other, one redaction is enough."""
     shown = secrets.redact(between.join(parts))
 
     assert not secrets.find(shown)
@@ -156,9 +156,7 @@ def test_json_without_its_secrets_is_still_json(value):
 
 
 def test_a_long_text_is_redacted_quickly_enough():
-    """A log is the run's to write; it must not be able to stop a watch. If each place looked at all
-    others, this would take hours.
-    """
+    """A run's log must not be able to stop a watch."""
     pieces = ("KAGGLE_", "username", "://a:", "token=", " key=a1")
     code = f"from deploy.secrets import redact; [redact(piece * 200_000) for piece in {pieces}]"
 
@@ -169,7 +167,7 @@ def test_a_long_text_is_redacted_quickly_enough():
 
 
 def test_a_credential_with_the_letters_of_json_leaves_valid_json(monkeypatch):
-    """To take it out would open a text that another one closes."""
+    """Redacting it would break the quotes."""
     monkeypatch.setattr(secrets, "_known", set())
     secrets.know('correct-horse"')
 
@@ -180,7 +178,7 @@ def test_a_credential_with_the_letters_of_json_leaves_valid_json(monkeypatch):
     "value", ["a secret of no shape", 'with "quotes" and \\', "ümläut-schlüssel"]
 )
 def test_a_credential_in_use_is_known_by_itself(value):
-    """As it is, in a header, in an address, and in JSON; not one of three letters."""
+    """As it is, in a header, in an address and in JSON, unless it is too short."""
     for known in (value, "the", None):
         secrets.know(known, "ann")
     assert secrets.redact("the end") == "the end"
@@ -196,7 +194,7 @@ def test_a_credential_in_use_is_known_by_itself(value):
 
 
 def test_a_variable_of_the_environment_is_in_use(monkeypatch, tmp_path):
-    """Also one for another service; not the path of a file."""
+    """Also one for another service, but not the path of a file."""
     token = tmp_path / "access-token-2024"
     token.touch()
     monkeypatch.setenv("KAGGLE_KEY", "a key of no shape")
@@ -209,7 +207,7 @@ def test_a_variable_of_the_environment_is_in_use(monkeypatch, tmp_path):
 
 
 def test_a_secret_is_taken_out_before_a_message_is_cut():
-    """A part of a key has no shape any more."""
+    """A part of a key would not be recognized."""
     assert HEX32[:8] not in failures.plain(f"{'x' * 480} KAGGLE_KEY={HEX32}")[:500]
     # Nor has one that a terminal would join again.
     assert HEX32 not in failures.plain(f"KGAT_\x1b[1m{HEX32}")

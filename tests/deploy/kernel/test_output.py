@@ -1,4 +1,4 @@
-"""A pull brings all that a run wrote, verified, or nothing."""
+"""A pull downloads and verifies a run's whole output, or nothing."""
 
 import hashlib
 import json
@@ -66,9 +66,8 @@ def changed(name, content):
 
 
 def test_a_pull_brings_every_file_in_one_rename(pull, between, tmp_path):
-    """No temporary folder stays; the log comes along as text, whose pieces may hold half of a
-    character; the other half may be missing. The note names the run and the Kaggle that it came
-    from: version 1 of a rehearsal and version 1 of another have one name.
+    """No temporary folder is left. The log becomes text, even if its pieces end inside a character.
+    The note names the run and its Kaggle, since runs of two rehearsals may have the same name.
     """
     log = '[{"data": "a\\ud83d"}, {"data": "\\ude00b\\n\\ud83d"}]'
     between.say(LIST, [listing(between, {**artifact(), "a/b.png": b"p"}, log)])
@@ -83,7 +82,7 @@ def test_a_pull_brings_every_file_in_one_rename(pull, between, tmp_path):
 
 
 def test_a_pull_waits_until_the_output_is_listed(kaggle, pull, between, shown):
-    """A run was COMPLETE, and Kaggle listed nothing for some time."""
+    """Kaggle may list the output late."""
     kaggle.pace = replace(kaggle.pace, listed=60)
     between.say(LIST, [{}, {}, listing(between, artifact())])
 
@@ -104,7 +103,7 @@ def test_a_failed_run_without_output_is_reported_with_its_error(pull, between, t
 
 
 def test_a_run_of_another_account_is_reported_with_both_accounts(pull, between):
-    """Several accounts use one machine, and one journal."""
+    """Several accounts may use one machine and journal."""
     between.say("GetKernelSessionStatus", [(403, {"code": 403, "message": "Permission denied"})])
 
     with pytest.raises(Denied, match="logged in as ann, and the run is bob's"):
@@ -136,7 +135,7 @@ def begun(kaggle, between, into):
 
 
 def test_ctrl_c_keeps_the_files_for_the_next_pull(kaggle, pull, between, tmp_path, shown):
-    """But for files that are not of this run."""
+    """Except files from a different run."""
     first = begun(kaggle, between, tmp_path)
     with pytest.raises(KeyboardInterrupt):
         first.throw(KeyboardInterrupt())
@@ -178,7 +177,7 @@ def test_files_that_the_run_did_not_write_are_not_kept(pull, between, tmp_path, 
 
 @given(st.text())
 def test_a_log_cannot_control_the_terminal(text):
-    """A log comes from the network; of what is no printable ASCII newlines and tabs are kept."""
+    """A log comes from the network. Of the control characters, only newlines and tabs are kept."""
     kept = set(failures.plain(text)) - {"\n", "\t"}
 
     assert not any(each < " " or "\x7f" <= each <= "\x9f" for each in kept)

@@ -1,4 +1,4 @@
-"""Push and watch against a server that says what real ones have said."""
+"""Push and watch against a server with real answers."""
 
 import itertools
 import json
@@ -150,7 +150,7 @@ def test_a_refusal_inside_a_success_is_a_refusal(push, between, answer, kind, sa
 def test_the_same_source_from_an_earlier_version_is_not_taken_for_ours(
     push, between, built, before, sources, kind, said
 ):
-    """Nor any other that does not prove that a push of which nothing was heard has arrived."""
+    """Nor any other version that does not prove that the push arrived."""
     now = current(1, built.sha256, sources)
     between.say("SaveKernel", [RESET])
     between.say("GetKernel", itertools.chain([now if before else FIRST], itertools.repeat(now)))
@@ -171,7 +171,7 @@ def test_our_version_is_found_before_somebody_else_s(push, between, built):
 
 
 def test_a_watch_follows_its_own_version_through_blips(kaggle, watch, between, shown):
-    """Not there yet, an unknown word, a server error, a wrong type: none of them is an end."""
+    """A missing version, an unknown status, a server error and a wrong type do not end a watch."""
     kaggle.pace = Pace(first=0.01, most=60, patience=60)  # a version is new for `most` seconds
     looks = [FIRST, *states("QUEUED", "RUNNING", "NEW_WORD"), (502, b"")]
     for odd in ({"status": None}, {"status": 5}, {"status": "RUNNING", "failureMessage": 7}, []):
@@ -187,9 +187,8 @@ def test_a_watch_follows_its_own_version_through_blips(kaggle, watch, between, s
 
 
 def test_progress_is_shown_rather_than_what_libraries_say(watch, between, shown):
-    """The last line of progress, without stderr, brackets and keys; or words, in any language. A
-    log that breaks off is followed again from its beginning, as Kaggle sends it; a line may come in
-    two pieces, with what a terminal would obey. Each line of progress counts once.
+    """The last line of progress or of text is shown, without stderr and JSON. A broken log is read
+    again from its beginning, and each line of progress counts once.
     """
     early = [{"data": json.dumps({"step": n, "loss": 1 / n}) + "\n"} for n in (1, 2)]
     line = {"step": 43, "steps": 337, "loss": 0.25, "images_per_second": 1834.5, "other": "x"}
@@ -214,7 +213,7 @@ def test_progress_is_shown_rather_than_what_libraries_say(watch, between, shown)
 
 
 def test_a_missing_run_is_not_said_to_continue(watch, between, shown):
-    """It is refused at once, since nobody has just pushed it."""
+    """It is refused at once, since it was not just pushed."""
     between.always(STATUS, (403, {"code": 403, "message": "Permission denied"}))
     between.always("ListKernels", {"kernels": []})
 
@@ -226,9 +225,8 @@ def test_a_missing_run_is_not_said_to_continue(watch, between, shown):
 
 
 def test_waiting_for_a_machine_and_running_have_their_own_limits(watch, between, monkeypatch):
-    """A TPU is waited for up to seven hours; a run that hangs should not be.
-
-    The message says how to attach again: the run continues, as no call can stop it.
+    """The queue for a TPU may take seven hours, but a run should not hang. The message says how to
+    re-attach: the run continues.
     """
     clock = itertools.count(1000, 0.1)  # seconds: each look at it counts, whatever the machine
     time = SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda seconds: None)
@@ -248,9 +246,7 @@ def test_waiting_for_a_machine_and_running_have_their_own_limits(watch, between,
 
 
 def test_a_failed_run_is_reported_with_its_cell_and_advice(watch, between):
-    """Kaggle's message and the error of the cell, without a browser, and without what the log would
-    do to the terminal.
-    """
+    """Kaggle's message and the cell's error are shown, without terminal sequences."""
     words = "ConfigError: URL fetch failure: Temporary failure in name resolution"
     between.say(STATUS, [{"status": "ERROR", "failureMessage": "Your notebook threw an exception"}])
     lines = [*(f"line {n}" for n in range(100)), 'Exception encountered at "In [7]":']
@@ -268,7 +264,7 @@ def test_a_failed_run_is_reported_with_its_cell_and_advice(watch, between):
 
 
 def test_a_run_stopped_in_a_browser_is_reported_as_cancelled(watch, between, ours):
-    """Nothing is wrong with it: there is no cause to fix."""
+    """There is no cause to fix."""
     journal = Records(ours).journal
     recorded(journal, Request(PUSH, "digits", HANDLE, kernel="train-tpu"), 2)
     between.always(STATUS, {"status": "CANCEL_ACKNOWLEDGED"})

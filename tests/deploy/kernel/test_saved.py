@@ -1,4 +1,4 @@
-"""A training's progress and its artifact are read from its folder alone; nothing corrupt counts."""
+"""A training's progress and artifact are read from its folder alone; nothing corrupt counts."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def trained(folder: Path, *steps: int) -> Path:
 
 
 def test_the_newest_complete_checkpoint_counts_with_its_history(tmp_path):
-    """The older one stays behind. A folder without any has saved nothing."""
+    """The older one is not used. A folder without checkpoints has saved nothing."""
     (tmp_path / "checkpoints" / ".writing-x").mkdir(parents=True)
     assert output.saved_progress(tmp_path) is None
 
@@ -38,7 +38,7 @@ def test_the_newest_complete_checkpoint_counts_with_its_history(tmp_path):
 
 @pytest.mark.parametrize("name", ["state.npz", "manifest.json"])
 def test_a_corrupt_checkpoint_is_skipped(tmp_path, name):
-    """A kill corrupts it, or one bit."""
+    """Whether a kill or a flipped bit corrupted it."""
     trained(tmp_path, 20, 40)
     path = tmp_path / "checkpoints" / "step-00000040" / name
     content = bytearray(path.read_bytes())
@@ -49,7 +49,7 @@ def test_a_corrupt_checkpoint_is_skipped(tmp_path, name):
 
 
 def test_executables_are_taken_only_from_a_session_that_listed_them(tmp_path):
-    """They are code, and a killed session leaves partial ones; a dataset carries none."""
+    """They are code, and a killed session leaves partial ones. A dataset has none."""
     trained(tmp_path, 40)
     (tmp_path / "compiled").mkdir()
     (tmp_path / "compiled" / "jit_step-cache").write_bytes(b"program")
@@ -63,7 +63,7 @@ def test_executables_are_taken_only_from_a_session_that_listed_them(tmp_path):
 
 
 def test_each_fold_is_taken_whole(tmp_path):
-    """What a finished one left, and the newest step of each; the tenth comes after the second."""
+    """The results of a finished fold, and the newest step of each; fold 10 comes after fold 2."""
     steps = {1: 120, 2: 120, 10: 40}
     for number, step in steps.items():
         trained(tmp_path / f"fold-{number}", step)
@@ -80,7 +80,7 @@ def test_each_fold_is_taken_whole(tmp_path):
 
 
 def test_changed_files_are_not_resumed_from(tmp_path):
-    """The curves begin anew then. The later folds begin with the weights that `init_from` named."""
+    """The curves start over. Later folds start from the weights in `init_from`."""
     trained(tmp_path, 40)
     weights = tmp_path / "fold-1" / "init" / "weights.npz"
     weights.parent.mkdir(parents=True)
@@ -116,7 +116,7 @@ def link(artifact):
 
 
 def test_a_whole_artifact_is_verified(artifact):
-    """The manifest of a training outside of Kaggle names no bundle."""
+    """The manifest of a training outside Kaggle has no bundle."""
     reseal(artifact, bundle_sha256=None)
 
     found = output.manifest(artifact)
@@ -125,7 +125,7 @@ def test_a_whole_artifact_is_verified(artifact):
 
 
 def test_missing_extra_and_cut_files_are_all_named(artifact):
-    """One message, one round."""
+    """In one message."""
     (artifact / "extra.bin").write_bytes(b"x")
     (artifact / "weights.npz").write_bytes(b"cut")
     listed = json.loads((artifact / "manifest.json").read_text())["files"]

@@ -1,8 +1,5 @@
-"""Every word that Kaggle has for a state ends as a success, as a named failure, or is waited with;
-so does a new one, and none.
-
-The words are those of the installed client: one that a newer client adds fails here until somebody
-has decided what it means.
+"""Every status of Kaggle is a success, a named failure, or waited with; so is an unknown one, and
+none. A new status of a newer client fails here until somebody decides what it means.
 """
 
 import itertools
@@ -82,7 +79,7 @@ def ended(task):
 
 
 def test_every_word_of_the_installed_client_is_decided():
-    """A word that is new here is waited with, and somebody should know."""
+    """A new status is waited with."""
     for words, handled in (
         (KernelWorkerStatus, KERNEL),
         (DatabundleVersionStatus, DATASET),
@@ -93,8 +90,8 @@ def test_every_word_of_the_installed_client_is_decided():
 
 @answers(KERNEL)
 def test_watch_and_pull_know_what_a_word_means(kaggle, between, tmp_path, answer, end):
-    """A run that is not over is not called over, and the other way round. What it has written until
-    now would look like all of it; of one that failed, all that is there is pulled.
+    """An active run is not reported as ended, nor the other way round. Its output so far would look
+    complete; that of a failed run is pulled.
     """
     between.always(STATUS, (200, answer))
     listed = {"files": [{"fileName": "a.txt", "url": between.serve("a.txt", b"a")}], "log": ""}
@@ -111,9 +108,7 @@ def test_watch_and_pull_know_what_a_word_means(kaggle, between, tmp_path, answer
 
 @answers(DATASET)
 def test_publish_knows_what_a_word_means(kaggle, between, artifact, shown, answer, end):
-    """Ready is what can be mounted, and nothing else. What ends by itself has all the time it
-    needs.
-    """
+    """Only a ready dataset can be mounted."""
     takes_all(between, artifact)
     between.say("GetDataset", itertools.chain([GONE], itertools.repeat(at(1))))
     between.say("GetDatasetStatus", itertools.chain([GONE], itertools.repeat((200, answer))))
@@ -137,7 +132,7 @@ UNSCORED = [({"status": "COMPLETE", "publicScore": each}, WAITS) for each in (""
     ],
 )
 def test_submit_knows_what_a_word_means(kaggle, between, tmp_path, shown, answer, end):
-    """The score counts with the word alone, and the failure comes with its reason."""
+    """The score counts only with the status, and a failure comes with its reason."""
     scores_all(between)
     between.always("GetSubmission", (200, {**SCORE, **answer}))
     path = tmp_path / "submission.csv"

@@ -1,4 +1,4 @@
-"""A 403 about something of ours does not say that it is gone; a 404 does, and a list without it."""
+"""A 403 about something of ours does not mean that it is gone; a 404 does, or a list without it."""
 
 import itertools
 from contextlib import suppress
@@ -66,7 +66,7 @@ def allow(local: LocalKaggle) -> None:
 
 
 def test_a_training_that_kaggle_hides_is_not_pushed_again(complete, ours):
-    """It was complete; and once Kaggle tells again, it is the one."""
+    """Once Kaggle shows it again, it is used."""
     local, kaggle, run = complete
     for operations in (READS[1:2], (*READS, "ListKernels")):
         deny(local, *operations)
@@ -84,7 +84,7 @@ def test_a_training_that_kaggle_hides_is_not_pushed_again(complete, ours):
 
 
 def test_a_training_does_not_start_over_because_its_checkpoint_is_hidden(start, ours, shown):
-    """The second session is found while it runs; after it nothing is sent."""
+    """The second session is found while it runs; afterwards nothing is sent."""
     local, kaggle = start(script := Script(v2="waits"))
     steps.watched(kaggle, ours, push(kaggle, ours), show=shown.append)
     second = push(kaggle, ours)
@@ -102,7 +102,7 @@ def test_a_training_does_not_start_over_because_its_checkpoint_is_hidden(start, 
 
 
 def test_again_pushes_even_if_kaggle_does_not_say(start, ours, shown):
-    """And says what is not known."""
+    """And reports what is unknown."""
     local, kaggle = start(script := Script(v1="waits"))
     push(kaggle, ours)
     deny(local, *READS)
@@ -118,7 +118,7 @@ def test_again_pushes_even_if_kaggle_does_not_say(start, ours, shown):
 
 
 def test_a_push_whose_answer_was_lost_is_looked_for_and_not_sent_again(start, ours):
-    """While Kaggle tells nothing of the notebook, it may have been made."""
+    """While Kaggle hides the notebook, the version may exist."""
     local, kaggle = start(Script(v1="complete"))
     local.faults.say("SaveKernel", ["reset after"])
     local.faults.say("GetKernel", itertools.chain([None], FOR_EVER))
@@ -140,7 +140,7 @@ def test_a_push_whose_answer_was_lost_is_looked_for_and_not_sent_again(start, ou
 
 @pytest.mark.parametrize("missing", ["404", "403"])
 def test_a_new_or_deleted_notebook_is_pushed(start, ours, shown, missing):
-    """Kaggle says so by 404, or by 403 and a list without it."""
+    """Kaggle answers 404, or 403 with a list without it."""
     local, kaggle = start(missing=missing)
     plans: list[Any] = []
     push(kaggle, ours, agree=plans.append)
@@ -155,7 +155,7 @@ def test_a_new_or_deleted_notebook_is_pushed(start, ours, shown, missing):
 
 
 def test_a_push_without_an_answer_is_looked_for_while_its_version_may_be_hidden(start, ours):
-    """Also by the next command: the one that pushed was killed, or had no time left."""
+    """Also by the next command, if the first one was killed or had no time left."""
     local, kaggle = start(Script(v1="complete"), missing="404", versions_seconds=1.0)
     local.faults.say("SaveKernel", ["reset after"])
     with pytest.raises(Ambiguous):

@@ -1,5 +1,5 @@
-"""A training of several sessions by one command: `invoke relay`, from the push to the score. And
-sources: one that was just attached may be mounted in the second run only.
+"""`invoke relay`: a training of several sessions by one command, from the push to the score; and
+sources that Kaggle mounts only in the second run.
 """
 
 import json
@@ -63,9 +63,8 @@ def counts(local: LocalKaggle) -> tuple[list[str], int, int]:
 
 
 def test_relay_goes_from_session_to_session_to_the_score(start, ours, shown):
-    """The quota ends between them: exit code 7, and the same command resumes. It asks before the
-    first session, for all of them, before the inference and the submission; given again, it does
-    nothing twice.
+    """The quota ends between them: exit code 7, and the same command resumes. It asks once for all
+    sessions, before the inference and before the submission, and repeats nothing.
     """
     local, kaggle = start(Script())
     local.kernels.used_seconds["TPU"] = 20 * 3600 - 90.0  # one session and a half
@@ -133,7 +132,7 @@ def with_theirs(start, ours, tmp_path):
 
 
 def test_a_dataset_that_is_not_shared_ends_a_push_before_its_session(with_theirs, ours, shown):
-    """Exit code 2. Once it is shared the same command pushes, also where Kaggle does not tell."""
+    """Exit code 2. Once it is shared the same command pushes, even if Kaggle does not say."""
     local, kaggle = with_theirs
 
     with pytest.raises(SourceMissing, match=f"Kaggle shows rehearsal no dataset {THEIRS}") as told:
@@ -159,9 +158,7 @@ def test_a_dataset_in_the_config_is_checked_before_a_push(start, ours, shown):
 def test_a_version_that_lacks_a_source_is_reported_everywhere(
     with_theirs, ours, shown, monkeypatch
 ):
-    """Kaggle took the push, and started it without: it is a version, and may still run. Nothing
-    takes it for the same push with its sources.
-    """
+    """Kaggle started the run without it. It is a version, but not one with its sources."""
     local, kaggle = with_theirs
     local.datasets.datasets[THEIRS].is_private = False
     exists = local.kernels._source_exists

@@ -1,4 +1,4 @@
-"""Addresses and competitions of what is pushed: two configs of one name are told apart."""
+"""Two configs with the same name are told apart."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from tests.deploy import small
 
 
 def test_the_last_run_has_the_same_competition(host, ours):
-    """Whether the file is in another folder, or `competition` was edited in it."""
+    """In another folder, or with an edited `competition`."""
     host(queue_seconds=3600.0)
     run = small.push(small.connect(), ours)
 
@@ -22,7 +22,7 @@ def test_the_last_run_has_the_same_competition(host, ours):
 
 
 def test_a_taken_title_names_the_way_to_another_address(host, ours):
-    """Kaggle says so with 409, or with 200."""
+    """Kaggle answers 409, or an error in a 200."""
     local, taken = host(), 'The requested title "Digits Train Tpu" is already in use by a notebook.'
     for answer in (instead(409, {"code": 409, "message": taken}), instead(200, {"error": taken})):
         local.faults.say("SaveKernel", [answer])

@@ -1,4 +1,4 @@
-"""Ordinary days of a network: offline, behind a company's proxy, a Kaggle that is not there."""
+"""Ordinary network trouble: offline, behind a company's proxy, no local Kaggle."""
 
 import socket
 import socketserver
@@ -67,7 +67,7 @@ def test_an_offline_machine_is_recognized_within_seconds(site, unknown, monkeypa
 
 
 def test_a_kaggle_that_has_answered_is_retried_patiently(kaggle, between, monkeypatch):
-    """Ten seconds are for a machine without a network. One 502 once ended a watch of nine hours."""
+    """Ten seconds are for an offline machine. A 502 once ended a watch of nine hours."""
     kaggle.pace, now = PATIENT, [time.monotonic()]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(time, "sleep", lambda seconds: now.append(now.pop() + seconds))
@@ -80,7 +80,7 @@ def test_a_kaggle_that_has_answered_is_retried_patiently(kaggle, between, monkey
 def test_a_storage_that_is_blocked_is_named_and_kaggle_is_not(
     kaggle, between, unknown, direct, tmp_path
 ):
-    """A company's network may know kaggle.com alone."""
+    """A company's network may allow kaggle.com alone."""
     unknown(STORAGE)
     between.say(QUOTA, [LEFT])
     kaggle.quota()

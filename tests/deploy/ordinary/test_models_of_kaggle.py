@@ -1,4 +1,4 @@
-"""A push that mounts models of Kaggle: what is shown before, and what a missing licence says."""
+"""A push that mounts Kaggle's models: what is shown before, and a missing licence."""
 
 from dataclasses import replace
 
@@ -80,14 +80,14 @@ def test_a_push_that_kaggle_starts_without_a_model_names_its_page(live, ours, mo
 
 
 def test_a_model_is_the_same_however_kaggle_writes_its_framework(live, ours):
-    """Else a push whose answer was lost would count as one without its model."""
+    """Otherwise a push whose answer was lost would seem to lack its model."""
     names = (NAME.lower(), f"models/{NAME}", NAME)
 
     assert {Source(1, model_sources=(name,)).asks[SOURCES[-1]] for name in names} == {(NAME,)}
 
 
 def test_kaggles_client_knows_each_framework():
-    """A question about a model names it by kagglesdk's word."""
+    """A call about a model uses kagglesdk's name."""
     from kagglesdk.models.types.model_enums import ModelFramework
 
     asked = {*ModelFramework.__members__} - {"MODEL_FRAMEWORK_UNSPECIFIED"}

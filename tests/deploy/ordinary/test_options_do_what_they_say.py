@@ -1,5 +1,5 @@
-"""What stands behind a task does what it says, or nothing runs; and a command that a message names
-can be pasted, and is about the config of the message.
+"""Options do what they say, or nothing runs; and a command in a message can be pasted, and uses the
+right config.
 """
 
 import json
@@ -80,7 +80,7 @@ def test_every_form_of_c_sets_the_config(prompt, form):
 
 @pytest.mark.parametrize("words", REFUSED)
 def test_an_unknown_option_is_refused_with_a_suggestion(prompt, words):
-    """invoke swallowed its own options there: another config was built, or pushed."""
+    """invoke took its own options there, and another config was built or pushed."""
     code, shown, said = prompt(*words.split())
 
     assert (code, shown) == (2, "")
@@ -88,8 +88,8 @@ def test_an_unknown_option_is_refused_with_a_suggestion(prompt, words):
 
 
 def test_a_push_needs_credentials_and_yes_before_anything_else(prompt, tmp_path, host):
-    """A script has to say that it means it, and hears so before the first call. One config has
-    images that can be prepared, and a function of its own, which is checked before a push.
+    """A script needs --yes, and learns it before the first call. One config has images to prepare,
+    and a custom function, which is checked before a push.
     """
     large, mine = tmp_path / "large.py", "def mine(labels, outputs):\n    return outputs.sum(1)\n"
     text = DIGITS.read_text()
@@ -124,7 +124,7 @@ def about(hint: str) -> str | None:
 
 
 def test_each_command_in_an_error_is_about_the_config_that_was_given(prompt, local):
-    """It was about the default config: who followed it pushed, or submitted, another one."""
+    """It named the default config, so that one was pushed or submitted."""
     named = set()
     for words in LACKING:
         code, _, said = prompt(*words.split(), "--config", CONFIG)
@@ -153,7 +153,7 @@ def journal(copy: Path, local) -> Iterator[Journal]:
 
 
 def test_a_named_run_uses_the_config_that_pushed_it(prompt, journal):
-    """Without --config it was taken for one of the default config, and so was what comes next."""
+    """Without --config, it was treated as a run of the default config."""
     code, _, said = prompt("submit", "--yes", "--run", RUN)
 
     assert code and [about(hint) for hint in hints(said)] == [CONFIG], said

@@ -1,4 +1,4 @@
-"""A Mac, and Windows: simulated on Linux, by taking away what they lack."""
+"""A Mac and Windows, simulated on Linux by removing what they lack."""
 
 import os
 import subprocess

@@ -1,6 +1,4 @@
-"""Another machine, a browser or another window pushes, too: it is seen, and nothing is sent
-twice.
-"""
+"""Another machine, a browser or another window pushes too: nothing is sent twice."""
 
 from dataclasses import replace
 from typing import Any
@@ -59,7 +57,7 @@ def test_a_run_from_another_machine_takes_the_slot_until_it_ends(local, kaggle, 
 
 
 def test_two_gpus_can_be_requested_while_the_tpu_version_waits(local, kaggle, ours, shown):
-    """It is another push."""
+    """They are two pushes."""
     first = push(kaggle, ours)
     second = push(kaggle, replace(ours, runtime=PAIR), show=shown.append)
 
@@ -102,8 +100,8 @@ def preview(ours: Project) -> Preview:
 
 
 def test_a_session_asks_for_what_is_neither_used_nor_reserved(between, ours):
-    """What is left is what `kaggle quota` prints: allowed minus used. What a session reserves that
-    runs is named beside it.
+    """The hours left are those of `kaggle quota`: allowed minus used. What running sessions reserve
+    is shown beside them.
     """
     says(between, totalTimeAllowed="72000s", timeUsed="36000s", timeReserved="18000s")
 

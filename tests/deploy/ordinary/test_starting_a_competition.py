@@ -1,4 +1,4 @@
-"""A competition is begun: its folder is inspected, its rules are accepted, the tasks know it."""
+"""A competition is started: its folder is inspected, its rules are accepted, the tasks know it."""
 
 import shutil
 import sys
@@ -73,7 +73,7 @@ def begin(root: Path, **more: Any) -> dict[str, Any]:
 
 
 def test_a_competition_is_inspected_and_then_started(root, site, proposed, shown):
-    """What was assumed and asked for goes into the config that inspect wrote; the rest stays."""
+    """The slug and the hours go into the config that inspect wrote; the rest is kept."""
     before = write(root, proposed)
     assert before.competition == "leaves"
 
@@ -93,7 +93,7 @@ def test_a_competition_is_inspected_and_then_started(root, site, proposed, shown
 
 
 def test_a_competition_cannot_be_started_without_a_config(root, site, proposed, shown):
-    """Kaggle is asked all the same. The command that is named downloads and describes them."""
+    """Kaggle is asked anyway. The command in the message downloads and describes the data."""
 
     with pytest.raises(UsageError) as caught:
         begin(root, show=shown.append)
@@ -106,7 +106,7 @@ def test_a_competition_cannot_be_started_without_a_config(root, site, proposed, 
 
 
 def test_an_edited_config_is_not_changed(root, proposed):
-    """Nothing in it is lost, and the same command again changes nothing at all."""
+    """Nothing in it is lost, and running it again changes nothing."""
     given = proposed.replace(f"    # {config_file.COMMENTS['competition']}\n", "")
     given = given.replace('competition="leaves"', f'competition="{SLUG}"')
     text = given.replace("CONFIG =", "# mine\nCONFIG =") + "\n# my notes\n"

@@ -1,4 +1,6 @@
-"""Ordinary days of a transfer: the connection breaks, the address ends, the process is killed."""
+"""Ordinary trouble of a transfer: the connection breaks, the address expires, the process is
+killed.
+"""
 
 import json
 import random
@@ -104,8 +106,8 @@ def every(bytes_passed: int, site: Site, act: Callable[[], object]) -> Callable[
 
 
 def test_a_broken_download_is_resumed(site, tmp_path):
-    """Of each break a piece is lost that was not complete; nothing else is sent twice. And the
-    signed address ends each time, as each one lasts for some megabytes.
+    """Each break loses an incomplete piece; nothing else is sent twice. The signed address expires
+    each time.
     """
     site.wire.breaks_after = BREAKS_AFTER
     site.wire.passed = every(BREAKS_AFTER, site, site.local.storage.expire)
@@ -121,7 +123,7 @@ def test_a_broken_download_is_resumed(site, tmp_path):
 
 
 def test_a_long_download_shows_its_progress_and_remaining_time(site, skip, tmp_path):
-    """It breaks on the way, so that the server is never far ahead of what was received."""
+    """It breaks on the way, so that the server is never far ahead."""
     site.wire.breaks_after = 1_000_000
     site.wire.passed = every(1_000_000, site, lambda: skip(20))
 
@@ -133,8 +135,8 @@ def test_a_long_download_shows_its_progress_and_remaining_time(site, skip, tmp_p
 
 @pytest.mark.parametrize("breaks_after", [BREAKS_AFTER, RECEIVED_BYTES // 2])
 def test_patience_counts_from_the_last_byte(site, skip, tmp_path, breaks_after):
-    """A download may take longer than a question is retried, and break at its end. Connections that
-    bring no whole piece do not count as progress.
+    """A download may take longer than the patience of a read, and break at its end. Connections
+    without a whole piece are no progress.
     """
     site.client.pace, whole = Pace(first=0.01, most=0.05, patience=300), tmp_path / "x"
     site.wire.breaks_after = breaks_after
@@ -158,8 +160,8 @@ def test_patience_counts_from_the_last_byte(site, skip, tmp_path, breaks_after):
     ids=["the whole file", "another part", "the rest of another file", "less than the rest"],
 )
 def test_a_wrong_part_of_a_file_is_not_used(kaggle, between, tmp_path, told):
-    """A proxy may answer a range with what it has, or not look at If-Range: nothing is appended to
-    what came before.
+    """A proxy may answer a range with something else, or ignore If-Range: it is not appended to the
+    earlier bytes.
     """
     url = between.serve("x", WHOLE)
     wrong = (206, b"2" * (RECEIVED_BYTES + 1), {**BYTES, **(told or {})})
@@ -172,7 +174,7 @@ def test_a_wrong_part_of_a_file_is_not_used(kaggle, between, tmp_path, told):
 
 
 def test_a_complete_file_is_not_downloaded_again(kaggle, between, tmp_path):
-    """A process that was killed later had it: the last byte tells whether it is still the same."""
+    """A killed process had downloaded it: the last byte shows whether it is still the same."""
     url, last = between.serve("x", WHOLE), len(WHOLE) - 1
     same = {"Content-Range": f"bytes {last}-{last}/{len(WHOLE)}"}
     between.say("between", [(200, WHOLE, BYTES), (206, WHOLE[-1:], {**BYTES, **same})])
@@ -184,7 +186,7 @@ def test_a_complete_file_is_not_downloaded_again(kaggle, between, tmp_path):
 
 
 def test_a_full_disk_is_reported_and_leaves_nothing(site, tmp_path):
-    """Exit 8, with the place: what was written is removed again."""
+    """Exit code 8, with the path; what was written is removed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE // 2, hard))
     try:
@@ -222,7 +224,7 @@ def left_by_a_killed_pull(site: Site, runs: Path, content: bytes, tag: str) -> N
 def test_a_killed_pull_is_resumed_if_the_file_is_the_same(
     site, tmp_path, shown, damage, tag, halves
 ):
-    """Otherwise it is thrown away, and all of it is fetched: no part is a dead end."""
+    """Otherwise all of it is downloaded again."""
     stat = site.weights.stat()
     half = bytes(SIZE // 2) if damage else WEIGHTS[: SIZE // 2]
     tag = tag or f'"{stat.st_mtime_ns:x}-{SIZE:x}"'
@@ -252,9 +254,7 @@ def test_an_upload_whose_answer_was_lost_is_not_sent_again(site, tmp_path):
 
 
 def test_a_killed_publish_is_resumed(site, tmp_path):
-    """SIGKILL while it sends, through a connection that breaks; one version is made, of whole
-    files. Up and, to be compared, down again; the storage keeps whole pieces of what came.
-    """
+    """SIGKILL during an upload that also breaks: one version is made, of whole files."""
     trained = tmp_path / "artifact"
     write_artifact(trained, "b1", {"weights.npz": WEIGHTS})
     site.wire.breaks_after = BREAKS_AFTER

@@ -1,4 +1,4 @@
-"""A benchmark goes on with the cells of the sessions before, on whatever machine they were."""
+"""A benchmark resumes with the cells of earlier sessions, on any machine."""
 
 from dataclasses import replace
 from functools import partial
@@ -54,9 +54,7 @@ TPU, GPU = "tpu-v5e-8", "gpu-t4x2"
 
 
 def test_a_benchmark_mounts_earlier_measurements_of_any_machine(push, bench):
-    """The same command again goes on; --fresh takes nothing. Images that Keras has need no
-    competition.
-    """
+    """The same command resumes; --fresh uses nothing. Keras' own images need no competition."""
     assert [push(TPU), push(GPU), push(GPU), push(GPU, fresh=True)] == [1, 2, 3, 4]
     push(GPU, fresh=True, competition="cifar100", mounts=False)
 
@@ -65,9 +63,7 @@ def test_a_benchmark_mounts_earlier_measurements_of_any_machine(push, bench):
 
 
 def test_a_complete_grid_gets_no_other_session(push, bench):
-    """Another machine does, and so does another grid, after which this one is still complete;
-    --again pushes in any case.
-    """
+    """Another machine does, and so does another grid; --again pushes anyway."""
     bench.completes = True
 
     assert [push(each) for each in (TPU, TPU, GPU, TPU, GPU)] == [1, 1, 2, 1, 2]

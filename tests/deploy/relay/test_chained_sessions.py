@@ -1,5 +1,5 @@
-"""A training that is longer than a session resumes in the next one, whatever ended the last, and
-wastes no quota.
+"""A training that is longer than a session resumes in the next one, however the last one ended,
+without wasting quota.
 """
 
 import json
@@ -70,7 +70,7 @@ def statuses(local):
 
 
 def test_three_sessions_give_the_same_weights_as_one(start, ours, train, shown):
-    """Each finds the output of the one before it, and what was asked is agreed to once."""
+    """Each mounts the output of the one before it, and the user is asked once."""
     local, kaggle = start(script := Script())
     asked = []
 
@@ -86,8 +86,8 @@ def test_three_sessions_give_the_same_weights_as_one(start, ours, train, shown):
 
 
 def test_a_training_that_began_on_the_tpu_resumes_on_the_pair(start, ours, one, train, on_the_pair):
-    """The same notebook, whose own output has the checkpoint; the quota is another. Once it is
-    complete, only --again trains twice.
+    """It is the same notebook, whose output has the checkpoint, with another quota. Once it is
+    complete, only --again trains again.
     """
     local, kaggle = start(script := Script())
     one(kaggle)
@@ -108,8 +108,8 @@ def test_a_training_that_began_on_the_tpu_resumes_on_the_pair(start, ours, one, 
 def test_a_session_on_another_machine_runs_beside_one_in_the_queue(
     start, ours, one, on_the_pair, shown
 ):
-    """The pair takes the checkpoint that the session in the queue of the TPU would have taken; that
-    one keeps its place, which a person sees before anything is spent.
+    """It resumes from the checkpoint of the session in the TPU's queue, which keeps its place, as
+    the preview shows.
     """
     local, kaggle = start(script := Script(v2="waits"))
     one(kaggle)
@@ -126,8 +126,8 @@ def test_a_session_on_another_machine_runs_beside_one_in_the_queue(
 
 
 def test_a_training_that_is_complete_is_not_trained_again(start, ours, train, shown):
-    """The same command, the push alone, and the steps after it find what there is: whatever Kaggle
-    says once of a session, and whichever output is gone here; that is pulled again.
+    """Any command finds it, despite a single 404, and even if its output is gone here: then it is
+    pulled again.
     """
     local, kaggle = start()
     first = train(kaggle)
@@ -170,9 +170,7 @@ def test_a_session_that_is_lost_loses_no_more_than_its_own_steps(
 
 @pytest.mark.parametrize("ends", ["fails", "no step"])
 def test_two_sessions_without_progress_end_the_training(start, train, shown, ends):
-    """Exit code 1, and no quota is spent on a third; once something was fixed, the same command
-    tries again.
-    """
+    """Exit code 1, and no quota is spent on a third. After a fix, the same command tries again."""
     local, kaggle = start(script := Script(v2=ends, v3=ends))
 
     with pytest.raises(RunFailed, match="no further than the checkpoint of version 1") as caught:
@@ -194,8 +192,8 @@ def test_a_first_session_that_saves_nothing_ends_the_training(start, train):
 
 
 def test_what_was_pulled_before_the_notebook_was_deleted_is_not_the_new_run_s(start, train, ours):
-    """Its versions begin with 1 again, and the same code is the same bundle: the messages about a
-    notebook without a version say to delete it, and a local Kaggle may be started anew.
+    """Its versions start with 1 again, and the same code is the same bundle. Our messages advise to
+    delete a notebook without versions, and a local Kaggle may be restarted.
     """
     _, kaggle = start(script := Script(v1="fails"))
     with pytest.raises(RunFailed, match="the batch does not fit"):
@@ -212,7 +210,7 @@ def test_what_was_pulled_before_the_notebook_was_deleted_is_not_the_new_run_s(st
 
 
 def test_an_active_run_is_followed_and_only_later_sessions_ask(start, ours, train, shown):
-    """What was edited meanwhile is said to wait for its end."""
+    """Edits made meanwhile wait for its end."""
     local, kaggle = start(script := Script(v1="waits"))
     first, asked, model = push(kaggle, ours), [], ours.root / "pipeline" / "model.py"
     while statuses(local) == ["QUEUED"]:
@@ -234,7 +232,7 @@ def test_an_active_run_is_followed_and_only_later_sessions_ask(start, ours, trai
 
 
 def test_the_same_commands_by_hand_resume_too(start, ours, one, on_the_pair, shown):
-    """Push, watch, pull, and push again; each says how far the run is, and where it goes on."""
+    """Push, watch, pull, and push again; each shows the progress and the next command."""
     _, kaggle = start()
     run, folder = one(kaggle, on_the_pair)
     following = f"{FOLLOWING} --for gpu-t4x2"
@@ -273,7 +271,7 @@ def test_the_training_of_another_config_is_not_resumed(start, ours, one, train):
 
 
 def test_fresh_starts_over(start, ours, one):
-    """And what follows resumes from that."""
+    """Later sessions resume from that."""
     _, kaggle = start(script := Script(v2="killed"))
     one(kaggle)
     one(kaggle, fresh=True)

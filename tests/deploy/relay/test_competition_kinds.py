@@ -1,4 +1,4 @@
-"""A run is pushed for a competition that takes part, with as long as that gives."""
+"""A push checks the competition, and an inference gets the time that it allows."""
 
 from contextlib import ExitStack
 from dataclasses import replace
@@ -38,7 +38,7 @@ def push(world, kernel=TRAIN, project=None, **more):
 
 @pytest.mark.parametrize(("hours", "seconds"), [(2.0, 7200), (24.0, 12 * 3600 - 60)])
 def test_an_inference_gets_as_long_as_the_competition_gives(begin, hours, seconds):
-    """A training does not: its output is not submitted."""
+    """A training does not, since its output is not submitted."""
     world = begin("push-infer")
     project = replace(world.project, infer_hours=hours)
 
@@ -56,7 +56,7 @@ def test_an_inference_gets_as_long_as_the_competition_gives(begin, hours, second
     [(True, "takes no submissions now"), (False, "digits ended on 2020-01-02 23:59 UTC")],
 )
 def test_a_competition_that_is_closed_or_over_is_named_before_a_push(begin, closed, said):
-    """A training may be of use all the same."""
+    """A training may be useful anyway."""
     world = begin("push-train", closed=closed)
     if not closed:
         world.local.faults.say("GetCompetition", [edited(deadline="2020-01-02T23:59:00Z")])

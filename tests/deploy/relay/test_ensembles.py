@@ -1,4 +1,4 @@
-"""The members of an ensemble on their way to Kaggle: each in a dataset of its own, by its bytes."""
+"""The members of an ensemble on Kaggle: each in its own dataset, by its bytes."""
 
 import dataclasses
 import json
@@ -39,7 +39,7 @@ def ensemble(tmp_path):
 
 
 def test_each_member_is_published_once_and_mounted_by_its_bytes(live, ours, ensemble, shown):
-    """A push before is refused with what to type; the members' configs travel, and no others."""
+    """A push before that is refused with the command. Only the members' configs travel."""
     members = output.ensemble(ensemble, ours)
     with pytest.raises(UsageError, match=rf"invoke publish --ensemble {ensemble} --config"):
         steps.pushed(live, ours, INFER, members=members, show=shown.append)
@@ -84,7 +84,7 @@ AGAIN = "(.|\n)*python -m pipeline ensemble"
     ],
 )
 def test_changed_or_missing_members_are_refused(ensemble, ours, spoil, error, said):
-    """It would weigh the members otherwise, or infer with others."""
+    """Otherwise other weights or members would be used."""
     spoil(ensemble)
 
     with pytest.raises(error, match=said):
@@ -92,7 +92,7 @@ def test_changed_or_missing_members_are_refused(ensemble, ours, spoil, error, sa
 
 
 def test_an_ensemble_of_another_competition_is_refused(ensemble, ours):
-    """Its members would be published under this one's name, and infer on its test set."""
+    """Its members would be published under this competition's name, and infer on its test set."""
     other = dataclasses.replace(ours, config="tumours", competition="breast-cancer")
 
     with pytest.raises(UsageError, match="competition digits; the config tumours is for"):
@@ -100,8 +100,8 @@ def test_an_ensemble_of_another_competition_is_refused(ensemble, ours):
 
 
 def test_both_sides_read_the_same_of_a_file_and_of_a_bundle(ensemble, ours):
-    """Each has a reader of its own, since the Kaggle side imports nothing of the model side. A
-    member of no weight may be gone.
+    """Each has its own reader, since the Kaggle side imports nothing from the model side. A member
+    without weight may be gone.
     """
     shutil.rmtree(ensemble.parent / "r3")
     members = output.ensemble(ensemble, ours)
@@ -114,7 +114,7 @@ def test_both_sides_read_the_same_of_a_file_and_of_a_bundle(ensemble, ours):
 
 
 def test_several_models_do_not_travel_through_a_kernel_s_output(ours, ensemble):
-    """It holds that of the last run."""
+    """It has only that of the last run."""
     expect = output.expected(output.ensemble(ensemble, ours))
     ours = dataclasses.replace(ours, handoff="kernel")
     code = bundle.read(ours, "infer-gpu")

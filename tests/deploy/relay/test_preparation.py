@@ -1,6 +1,4 @@
-"""What a CPU session decoded reaches the next one, and the trainings; nothing is decoded for
-nothing.
-"""
+"""The images that a CPU session decoded reach the next one and the trainings."""
 
 import dataclasses
 from functools import partial
@@ -96,8 +94,8 @@ def push(live, ours, shown):
 
 
 def test_a_preparation_is_resumed_until_it_is_complete(push, shown, preparer):
-    """The same command each time; a partial session is mounted by the next. --again decodes what
-    has changed, and --fresh takes nothing.
+    """By the same command. The next session mounts a partial one; --again decodes what has changed,
+    and --fresh uses nothing.
     """
     assert [push() for _ in range(4)] == [1, 2, 2, 2]
     assert [push(again=True), push(fresh=True)] == [3, 4]
@@ -110,7 +108,7 @@ def test_a_preparation_is_resumed_until_it_is_complete(push, shown, preparer):
 
 @pytest.mark.parametrize("how", ["again", "fresh"])
 def test_one_404_loses_no_images(push, ours, local, preparer, how):
-    """Whoever pushes whatever Kaggle tells still wants them: a TPU would wait for the decoding."""
+    """Otherwise a TPU would wait for the decoding."""
     push(), push(), push(TRAIN)
     (newest, _) = Records(ours).journal.requests(PUSH, kernel=PREPARE)
     assert (newest.state, newest.left) == (State.ENDED, "complete")  # so its log is read once
@@ -121,7 +119,7 @@ def test_one_404_loses_no_images(push, ours, local, preparer, how):
 
 
 def test_a_training_mounts_a_complete_preparation_and_no_other(push, ours, shown, preparer):
-    """Of its own images; a later one that was killed hides none."""
+    """Only with its own images; a killed one does not hide it."""
     without = push(TRAIN)
     push()
     partial = push(TRAIN, again=True)
@@ -143,7 +141,7 @@ def test_a_training_mounts_a_complete_preparation_and_no_other(push, ours, shown
 def test_a_training_goes_without_images_that_kaggle_refused(
     push, local, shown, monkeypatch, preparer
 ):
-    """It decodes its images itself, as it would have done."""
+    """It decodes its images itself."""
     push(), push()
     exists = local.kernels._source_exists
     monkeypatch.setattr(
@@ -158,7 +156,6 @@ def test_a_training_goes_without_images_that_kaggle_refused(
 
 
 def test_a_push_without_an_accelerator_asks_for_no_quota(live, ours, local):
-    """None is left, and it runs."""
     local.kernels.used_seconds.update(TPU=1e9, GPU=1e9)
     seen = []
 
@@ -168,7 +165,7 @@ def test_a_push_without_an_accelerator_asks_for_no_quota(live, ours, local):
 
 
 def test_the_command_after_a_preparation_continues_it(push, live, ours):
-    """Or trains. The status says how far it got; the command that follows there is of trainings."""
+    """Or trains. The status shows the progress."""
     partial = {"runs": {f"{HANDLE}/1": "COMPLETE, partial, 3 of 4 shards"}, "next": None}
     for version, following in ((1, "push-prepare"), (2, "push-train")):
         assert push() == version

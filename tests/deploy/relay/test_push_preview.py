@@ -40,7 +40,7 @@ def test_what_was_rehearsed_is_the_code_that_was_pushed_then(look, ours):
 
 
 def test_what_changed_since_a_version_is_shown_by_module_and_setting(live, look, ours, local):
-    """And not the hash and the commit, which always differ. The machine is not in the code."""
+    """Hash and commit always differ and are not shown. The machine is not in the code."""
     push(live, ours)
     version = local.kernels.version(HANDLE, 1)
     version.status, version.request.machine_shape = "COMPLETE", "TpuV6E8"
@@ -60,7 +60,7 @@ def test_what_changed_since_a_version_is_shown_by_module_and_setting(live, look,
 
 
 def test_edits_on_kaggle_do_not_stop_a_push(live, look, ours, local):
-    """The page of a notebook has an editor, and its bundle.json is a cell as any other."""
+    """A notebook can be edited on its page, including bundle.json."""
     push(live, ours)
     version = local.kernels.version(HANDLE, 1)
     version.status, notebook = "COMPLETE", json.loads(version.request.text)
@@ -76,7 +76,7 @@ def test_edits_on_kaggle_do_not_stop_a_push(live, look, ours, local):
 
 
 def test_a_training_on_two_gpus_takes_no_slot_of_the_tpu(live, look, ours):
-    """Kaggle allows two of the one and one of the other."""
+    """Kaggle allows two GPU sessions and one TPU session."""
     on_pair = replace(ours, runtime="gpu-t4x2")
     run = push(live, on_pair)
 

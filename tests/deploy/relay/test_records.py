@@ -18,8 +18,8 @@ from tests.shipped import DIGITS
 
 
 def test_one_command_goes_from_the_push_to_the_score():
-    """Afterwards each step finds what the chain made, repeats nothing, and the status names no
-    command any more. Here the output of the train kernel is mounted, and a file is submitted.
+    """Afterwards each step finds its result and repeats nothing. Here the train kernel's output is
+    mounted, and a file is submitted.
     """
     with temporary("", competitions=[competition(takes_files=True)]) as world:
         world.changes["handoff"] = "kernel"
@@ -99,7 +99,7 @@ def test_the_runs_of_one_kaggle_are_not_those_of_another(ours, pulled):
 
 
 def test_without_a_push_the_last_rehearsal_is_the_last_training(ours, pulled):
-    """Who has only rehearsed asks for the report of that."""
+    """For the report of a rehearsal."""
     (ours.runs / "dry-run-1").mkdir(parents=True)
     _, folder = pulled(ours.runs / "dry-run-1")
 

@@ -1,4 +1,4 @@
-"""Single steps of the chain: each refuses what cannot be used, and finds again what was begun."""
+"""Single steps of the chain: each refuses unusable inputs, and finds what was started."""
 
 import dataclasses
 import itertools
@@ -52,7 +52,7 @@ def test_the_command_after_a_pull_fits_its_output(live, ours, trained):
 
 
 def test_a_failed_call_does_not_hide_the_rest_of_the_status(live, ours, local):
-    """It had answered before; only a Kaggle that says nothing at all ends the command."""
+    """Only a Kaggle that does not answer at all ends the command."""
     run = push(live, ours)
     for call in ("GetKernelSessionStatus", "GetAcceleratorQuotaStatistics"):
         local.faults.say(call, itertools.repeat("reset"))
@@ -75,7 +75,7 @@ def test_the_next_command_can_be_pasted_whatever_the_config_is_called(ours):
 
 
 def test_an_unclear_push_is_not_skipped(live, ours, local, shown):
-    """The run before it is not what the user means; what became of it is looked up."""
+    """The user does not mean the run before it; its result is looked up."""
     push(live, ours)
     (ours.root / "pipeline" / "model.py").write_text("changed = True\n")
     ended = local.kernels.version(HANDLE, 1)
@@ -109,8 +109,8 @@ def test_an_inference_is_not_pushed_while_its_dataset_is_at_another_version(
 
 
 def test_a_publish_that_sent_nothing_does_not_hide_the_one_before_it(live, local, ours, publish):
-    """It only looked again, and what was published is still there. (A manifest that is listed and
-    not given made a second version.)
+    """It only looked, and the earlier version still exists. (A listed manifest that could not be
+    downloaded once made a second version.)
     """
     _, folder = publish()
     local.faults.say("DownloadDataset", itertools.repeat("404"))
@@ -145,7 +145,7 @@ def test_an_unclear_publish_hides_the_one_before_it(live, ours, local, publish):
 def test_a_second_stage_is_not_pushed_without_its_first(
     live, local, ours, publish, first_stage, said
 ):
-    """Or where its own publish would replace that: no session is spent on what is worth nothing."""
+    """Nor if its own publish would replace it: no session is spent on a worthless run."""
     for version in (1, 2):
         publish(version, b"%d" % version)
 
@@ -156,8 +156,8 @@ def test_a_second_stage_is_not_pushed_without_its_first(
 
 
 def test_a_second_stage_that_names_a_version_is_pushed_and_published(live, local, ours, publish):
-    """Its publish makes the next version, and the one that it began with stays what it was. Without
-    a version, whoever pushed it, the next run would begin with its weights.
+    """Its publish adds a version, and the one that it started from does not change. Without a
+    version, the next run would start from its weights.
     """
     publish()
     second = dataclasses.replace(ours, first_stage=f"{STAGE}/1")

@@ -1,4 +1,4 @@
-"""What people report of pushes and watches on Kaggle: saved only, slow, listed late, full."""
+"""Reported trouble with pushes and watches on Kaggle."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def refused_for_quota(local, kaggle, ours, **more):
 
 
 def test_a_notebook_without_a_version_is_named_with_both_ways_out(site, ours):
-    """Exit code 4, once the questions have had their patience."""
+    """Exit code 4, after the retries."""
     local, kaggle = site(refused_push="shell")
     refused_for_quota(local, kaggle, ours)
 
@@ -68,8 +68,8 @@ def test_a_notebook_without_a_version_is_named_with_both_ways_out(site, ours):
 
 
 def test_the_leftover_of_a_refused_push_is_not_a_run(site, ours):
-    """It says QUEUED for ever. A run that waits for a machine is still adopted, and a complete one
-    counts although a later push of it was refused.
+    """It stays QUEUED for ever. A run in the queue is still adopted, and a complete one counts
+    although a later push of it was refused.
     """
     local, kaggle = site(script := Script(v2="waits"), refused_push="source")
     refused_for_quota(local, kaggle, ours)
@@ -89,7 +89,7 @@ def test_the_leftover_of_a_refused_push_is_not_a_run(site, ours):
 
 
 def test_a_new_version_that_looks_like_a_draft_is_waited_for(site, ours, shown):
-    """The TPU ran on, and nobody watched it; a second push is refused meanwhile, or finds it."""
+    """The TPU once ran on unwatched. Meanwhile a second push is refused, or finds it."""
     local, kaggle = site(Script(v1="complete"), new_script_seconds=4.0)
     run = push(kaggle, ours)
 
@@ -111,7 +111,7 @@ def test_a_run_that_failed_is_pushed_again(site, ours):
 
 
 def test_restored_code_finds_its_earlier_run(site, ours):
-    """A newer version holds what was tried meanwhile."""
+    """A newer version has other code."""
     local, kaggle = site(Script(v1="complete", v2="complete"))
     model, first = ours.root / "pipeline" / "model.py", push(kaggle, ours)
     ended(local)
@@ -128,7 +128,7 @@ def test_restored_code_finds_its_earlier_run(site, ours):
 
 
 def test_a_new_address_that_begins_with_a_digit_names_the_edit(site, ours):
-    """Kaggle says that the notebook was not found. One that is there already stays."""
+    """Kaggle answers that the notebook was not found. An existing one is kept."""
     _, kaggle = site(leading_digit=False)
 
     with pytest.raises(Refused, match=r"(?s)begins with a digit.*relay\.toml:\n\[slugs\]"):
@@ -139,9 +139,8 @@ def test_a_new_address_that_begins_with_a_digit_names_the_edit(site, ours):
 
 @pytest.mark.parametrize("facts", [{"other_slug": "-9"}, {"prefixes": True}])
 def test_the_same_push_finds_its_run(site, ours, facts):
-    """At the other address, which is no part of what a bundle is; and, where the address is known,
-    whatever Kaggle calls its sources and from another machine, which has no journal of it: the
-    steps that follow there know it, too.
+    """At another address; and from another machine without its journal, whatever prefixes Kaggle
+    gives its sources.
     """
     local, kaggle = site(Script(v1="complete"), **facts)
     again = ours if "other_slug" in facts else replace(ours, runs=ours.root / "other runs")
@@ -153,7 +152,7 @@ def test_the_same_push_finds_its_run(site, ours, facts):
 
 
 def test_a_notebook_at_another_address_is_followed_there(site, ours, shown):
-    """All sessions of a training, and what each finds of the one before."""
+    """Through all sessions of a training."""
     local, kaggle = site(script := Script(), other_slug="-9")
     other = f"{HANDLE}-9"
 
@@ -182,8 +181,8 @@ def test_a_notebook_at_another_address_is_followed_there(site, ours, shown):
     ],
 )
 def test_a_session_never_asks_for_more_time_than_is_left(site, ours, left, facts, asked):
-    """A site may reserve all of it; and that is said before the push. Where Kaggle does not tell
-    what is left, it decides.
+    """Kaggle may reserve all of it, which the preview shows. If Kaggle does not say what is left,
+    it decides.
     """
     local, kaggle = site(**facts)
     if left is None:

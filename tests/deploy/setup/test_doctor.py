@@ -1,5 +1,5 @@
-"""The doctor finds what is wrong before anything is spent, in rows that do not hide each other and
-hold no secret.
+"""The doctor finds what is wrong before anything is spent. Its rows do not hide each other and
+contain no secrets.
 """
 
 import importlib.metadata
@@ -92,7 +92,7 @@ def test_a_healthy_project_passes_on_the_local_kaggle_and_is_left_as_it_was(whol
 
 
 def test_no_competition_is_looked_up_before_one_is_started(server, whole):
-    """As the README has it: the default config is of an example that Kaggle does not know."""
+    """As in the README: the default config is an example that Kaggle does not have."""
     server.always(FILES, NOT_FOUND)
     (whole / "relay.toml").unlink()
 
@@ -103,14 +103,14 @@ def test_no_competition_is_looked_up_before_one_is_started(server, whole):
 
 
 def test_the_exit_code_is_that_of_what_must_be_fixed_first():
-    """Credentials, then the network, then the rest; a warning is no failure."""
+    """Credentials, then the network, then the rest; a warning is not a failure."""
     rows = [Check(WARN, ""), Check(SKIP, ""), *(Check(FAIL, "", "", each) for each in (8, 6, 3))]
 
     assert [exit_code(rows[:end]) for end in (2, 3, 4, 5)] == [0, 2, 6, 3]
 
 
 def test_kaggle_is_not_asked_without_credentials(server, whole, monkeypatch):
-    """The three ways are named, and what can be looked at here is."""
+    """The three ways are named, and the local rows are checked."""
     for name in ("KAGGLE_USERNAME", "KAGGLE_KEY"):
         monkeypatch.delenv(name)
 
@@ -136,9 +136,7 @@ SPENT = {"tpuQuota": {"timeUsed": "72000s", "totalTimeAllowed": "72000s"}}
     ],
 )
 def test_a_failed_row_does_not_hide_the_others(server, whole, answers, name, ends, said, skipped):
-    """With its exit code, or as a warning; rows that need no answer, or an earlier one, are shown
-    all the same.
-    """
+    """With its exit code, or as a warning."""
     for operation, answer in answers.items():
         server.always(operation, answer)
 
@@ -152,7 +150,7 @@ def test_a_failed_row_does_not_hide_the_others(server, whole, answers, name, end
 def test_a_token_tells_whose_it_is_and_an_expired_one_before_a_good_key_is_a_warning(
     server, whole, monkeypatch
 ):
-    """Then the relay signs with the key; `kaggle` would send the token, and be refused."""
+    """The relay then uses the key; `kaggle` would use the token, and be refused."""
     monkeypatch.setenv("KAGGLE_API_TOKEN", TOKEN)
     server.always("IntrospectToken", {"active": True, "username": "tess"})
     rows = examine(whole)
@@ -167,7 +165,7 @@ def test_a_token_tells_whose_it_is_and_an_expired_one_before_a_good_key_is_a_war
 
 
 def test_no_secret_is_shown_where_kaggle_repeats_it(server, whole, monkeypatch, tmp_path, shown):
-    """Neither in a row, nor in its JSON, nor while it runs, wherever it is kept."""
+    """Neither in a row nor in its JSON, wherever it is kept."""
     held = [f"secret-0123456789abcdef{number}" for number in range(6)]
     token, sent, proxy, key, file, refresh = held
     folder = tmp_path / ".kaggle"
@@ -196,8 +194,6 @@ def test_no_secret_is_shown_where_kaggle_repeats_it(server, whole, monkeypatch, 
 
 
 def test_a_config_that_cannot_be_loaded_hides_no_other_row(server, whole):
-    """One learns of the credentials in the same run."""
-
     def fail() -> Project:
         raise RuntimeError("it is broken")
 
@@ -243,7 +239,7 @@ ONLINE = ("kernels/infer-gpu/kernel-metadata.json", '_internet": false', '_inter
 def test_what_is_wrong_on_this_machine_is_found_before_the_push(
     server, whole, monkeypatch, change, name, verdict, ends, said
 ):
-    """A notebook by the very gate of the push, and local changes, which cannot be made again."""
+    """The notebook passes the gate of a push."""
     change(whole, monkeypatch)
 
     rows = examine(whole)

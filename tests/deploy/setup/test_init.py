@@ -1,4 +1,4 @@
-"""The default of the tasks, what is asked for, and what Kaggle says of a competition."""
+"""The default config, its options, and the competition on Kaggle."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_a_name_that_cannot_work_is_refused_with_one_that_can(ours, slug, config
     ],
 )
 def test_a_broken_relay_toml_is_named_with_its_edit(ours, text):
-    """And `init` does not write over it, unless it only names what is gone."""
+    """And `init` does not overwrite it, unless it only names a missing config."""
     (ours / init.FILE).write_text(text)
 
     with pytest.raises(UsageError, match=r"(?s)relay\.toml.*[Rr]emove"):
@@ -98,7 +98,7 @@ def test_a_broken_relay_toml_is_named_with_its_edit(ours, text):
 
 
 def test_init_works_without_credentials_and_says_so(between, ours, monkeypatch, shown):
-    """The config is the default all the same."""
+    """The config becomes the default anyway."""
     for name in ("KAGGLE_USERNAME", "KAGGLE_KEY"):
         monkeypatch.delenv(name, raising=False)
 
@@ -131,7 +131,7 @@ def test_a_competition_that_is_not_there_or_not_entered_ends_it(
 
 @pytest.mark.parametrize("takes_files", [True, False])
 def test_the_competition_s_rules_and_deadline_are_shown(signed_in, ours, shown, takes_files):
-    """Where files are uploaded no notebook has hours."""
+    """No notebook has a time limit if files are uploaded."""
     about = {"isKernelsSubmissionsOnly": not takes_files, "deadline": "2026-12-31T23:59:00Z"}
     signed_in.always("GetCompetition", COMPETITION | about)
 
@@ -146,8 +146,8 @@ DIGITS = "2026-leaves"
 
 
 def test_the_notebooks_of_a_competition_that_begins_with_a_digit_get_a_letter(ours):
-    """Kaggle finds no new notebook under a digit. The datasets keep the competition's name, and
-    relay.toml may give the notebooks another.
+    """Kaggle does not find a new notebook whose address begins with a digit. Datasets keep the
+    competition's name, and relay.toml may rename the notebooks.
     """
     assert begin(ours, DIGITS)["handles"] == {
         "train-tpu": "<you>/k-2026-leaves-train-tpu",
@@ -174,8 +174,8 @@ def test_a_slug_that_cannot_work_is_named_with_its_edit(ours, slug):
 
 
 def test_a_competition_can_be_started_by_its_address(ours):
-    """Its last part is no competition. The mounts are called as the slug is, which may have
-    capitals, and be longer than an address.
+    """Its last part is not a slug. Mounts are named after the slug, which may have capitals and be
+    longer than an address.
     """
     slug = "Google-research-identify-contrails-reduce-global-warming"
     page = f"https://www.kaggle.com/competitions/{slug}/data?select=train.csv"
@@ -201,7 +201,7 @@ def test_a_config_of_another_competition_is_not_taken_over(ours):
 
 @pytest.mark.parametrize("line", ['config = "digits"  # for now\n', ""])
 def test_the_user_s_lines_in_relay_toml_are_kept(ours, line):
-    """Comments, and what the notebooks of another competition are called."""
+    """Comments, and the notebooks' names of another competition."""
     mine = f'# Mine\n{line}\n[slugs]\ndigits = "my-digits"  # too late\n'
     (ours / init.FILE).write_text(mine)
 

@@ -1,4 +1,4 @@
-"""From a submission back to the commit, from what lies on this machine."""
+"""The provenance of a submission, by the files on this machine."""
 
 import hashlib
 import json
@@ -81,7 +81,6 @@ def traced(ours: Records, path: Path) -> dict[str, str]:
 
 
 def test_every_link_from_the_score_to_the_commit_is_shown(ours, submission):
-    """What did I run, in one command."""
     told = traced(ours, submission)
 
     assert told == {
@@ -99,8 +98,8 @@ def test_every_link_from_the_score_to_the_commit_is_shown(ours, submission):
 
 
 def test_a_copy_of_a_submission_is_found_by_its_content(ours, submission, tmp_path):
-    """Though the pulled file was edited since: the list tells what the run wrote. One changed label
-    makes another file.
+    """Even if the pulled file was edited since: the list has the original. A changed label makes a
+    different file.
     """
     copy = Path(shutil.copy(submission, tmp_path / "best.csv"))
     submission.write_text("id,label\n1,3\n")
@@ -125,9 +124,7 @@ def test_unknown_links_are_marked_as_unknown(ours, submission):
 
 
 def test_an_edited_submission_in_a_pulled_folder_is_refused(ours, submission):
-    """One label was edited, and the run's name and score were shown as the file's; nor does a file
-    count whose list is gone.
-    """
+    """An edited file once got the run's score. Nor does a file count without its list."""
     submission.write_text("id,label\n1,3\n")
     with pytest.raises(Unverified, match=f"(?s)not what.*invoke pull --run owner/{HANDLE[4:]}/3"):
         lineage.trace(ours, submission)
@@ -138,7 +135,7 @@ def test_an_edited_submission_in_a_pulled_folder_is_refused(ours, submission):
 
 
 def test_a_training_is_found_by_its_weights_and_a_dataset_by_its_time(ours, submission):
-    """A run id may be trained with again, and what was published later was not inferred with."""
+    """A run id may be used again, and a later publish was not used."""
     trained(ours.project.runs / "digits-train-tpu-v1", "d" * 64)
     again = Request(PUBLISH, "digits", "ann/digits-artifact", run_id=RUN_ID)
     later = recorded(ours.journal, again, 6, status="READY")
@@ -151,8 +148,8 @@ def test_a_training_is_found_by_its_weights_and_a_dataset_by_its_time(ours, subm
 
 
 def test_a_file_from_another_kaggle_gets_no_score_from_this_one(ours):
-    """The names of their runs may be the same. A rehearsal has a journal of its own beside it, and
-    its Kaggle is gone.
+    """Their runs may have the same names. A rehearsal has its own journal next to it, and its
+    Kaggle is gone.
     """
     place, handle = ours.project.runs / "dry-run-1", "rehearsal/digits-infer-gpu"
     rehearsed = inferred(place / "digits-infer-gpu-v3", run=f"{handle}/3", server=REHEARSED)

@@ -1,4 +1,4 @@
-"""The journal is shown so that nobody mistakes a command that sent nothing for one that spent."""
+"""The journal shows clearly which commands sent or spent something."""
 
 import pytest
 
@@ -46,7 +46,7 @@ SCORED = (State.ENDED, {"status": "COMPLETE", "score": 0.99})
     ],
 )
 def test_each_result_of_a_command_is_described_differently(kind, answers, words):
-    """A row of a submission that was refused here looked like one that was spent."""
+    """A refused submission once looked like a spent one."""
     request = Request(kind, "digits", "ann/digits")
     for answer in answers:
         if isinstance(answer, Exception):
