@@ -1,8 +1,8 @@
-"""The commands. Each parses, calls and prints; the work is in deploy/, pipeline/ and localkaggle/.
+"""The tasks of this project. To see what one does and takes: invoke TASK --help
 
 First run, without an account:  invoke start
-Exit codes: docs/dev/design.md. With --json the last line of stdout is one JSON object, even after
-an error. The word behind a task may be its config: invoke push-train leaves
+With --json the last line of stdout is a JSON object, even after an error; exit codes are in
+docs/dev/design.md. A word after a task may be its config: invoke push-train leaves
 """
 
 from invoke.collection import Collection

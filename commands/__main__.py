@@ -1,4 +1,4 @@
-"""python -m commands push-bench|check: what the authors need more than a competitor."""
+"""python -m commands push-bench|check: tasks for maintainers more than for competitors."""
 
 import shlex
 import subprocess
@@ -20,8 +20,8 @@ CPU, TPU = "cpu", "tpu-v5e-8"
 @task(
     15,
     options=GRID,
-    for_="what is measured: tpu-v5e-8 (default), gpu-t4x2 or cpu",
-    fresh="measure all again, whatever earlier sessions have measured",
+    for_="accelerator: tpu-v5e-8 (default), gpu-t4x2 or cpu",
+    fresh="measure everything again, without the results of earlier sessions",
 )
 def push_bench(
     config: str = "",
@@ -31,7 +31,7 @@ def push_bench(
     yes: bool = False,
     **grid: str,
 ) -> Result:
-    """Time trainings on Kaggle, as many as its session and the quota allow; rerun to go on.
+    """Time trainings on Kaggle, as many as its session and the quota allow; rerun to resume.
 
     Example: python -m commands push-bench --config cifar100_wrn --for gpu-t4x2 --epochs 10
     """
@@ -49,7 +49,7 @@ def push_bench(
 
 @task()
 def check() -> Result:
-    """Run what must pass before a commit: ruff, mypy, pytest, lint-imports.
+    """Run what has to pass before a commit: ruff, mypy, pytest and lint-imports.
 
     Example: python -m commands check
     """

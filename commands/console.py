@@ -1,6 +1,6 @@
-"""What every task shares: its options, its deadline, how it prints, and how it ends.
+"""What all tasks share: options, deadline, output and exit codes.
 
-Nothing heavy is imported before a command runs, so that `invoke --list` is instant.
+Nothing heavy is imported before a task runs, so that `invoke --list` is instant.
 """
 
 import atexit
@@ -32,43 +32,44 @@ from deploy.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[1]
 USAGE, DEADLINE, CTRL_C = 2, 5, 130  # exit codes
-BEGIN = ("start", "init")  # tasks of a competition
+BEGIN = ("start", "init")  # tasks whose plain word is a competition
 TWO_WEEKS = 60 * 24 * 14  # minutes
 COMMAND = re.compile(r"(?:^|(?<=: ))invoke ([a-z-]+)(?: [^\s`]+)*$", re.MULTILINE)
-NOTHING_LOST = "Nothing is lost: run the same command again, or look first:\ninvoke status"
+NOTHING_LOST = "Nothing is lost: run the same command again, or check first:\ninvoke status"
 Result = dict[str, Any]
-# The help of the options that several tasks have; a task may say more.
+# The help of options that several tasks have; a task may replace it.
 HELP = {
-    "config": "name in pipeline/configs/, or path of such a .py file; default: what init chose, or"
-    " digits",
-    "json": "print the result as one JSON object on the last line",
-    "run": "owner/slug/version, as ann/digits-train-tpu/3; default: the last run pushed from here",
+    "config": "name in pipeline/configs/, or path of a .py file; default: the one that init chose,"
+    " or digits",
+    "json": "print the result as a JSON object on the last line",
+    "run": "owner/slug/version, such as ann/digits-train-tpu/3; default: the last one pushed from"
+    " here",
     "kernel": "train-tpu (default), infer-gpu, prepare-cpu or bench",
     "yes": "push without asking; for scripts",
-    "for_": "what trains: tpu-v5e-8 or gpu-t4x2, the pair of T4; default: what kernels/train-tpu/"
-    "kernel-metadata.json asks for",
-    "again": "push even if this very notebook was pushed already and has not failed, or if Kaggle"
-    " calls as many runs active as it allows",
-    "fresh": "start over, whatever an earlier session saved; leave it out to resume later",
-    "now": "submit at once: do not wait until five minutes after the pull",
-    "ensemble": "an ensemble.json: its members, in place of the last training's model",
+    "for_": "accelerator: tpu-v5e-8, or gpu-t4x2 (two T4); default: the one in kernels/train-tpu/"
+    "kernel-metadata.json",
+    "again": "push even if the same notebook was pushed before and has not failed, or if Kaggle"
+    " reports as many active runs as it allows",
+    "fresh": "start over, without what earlier sessions saved; leave it out to resume later",
+    "now": "submit at once, without waiting until five minutes after the pull",
+    "ensemble": "an ensemble.json; use its members in place of the last training's model",
 }
-Body = Callable[..., Result | None]  # a task's
+Body = Callable[..., Result | None]  # the function of a task
 
 
 class _Task(tasks.Task[Any]):
-    """A task of invoke. Its --config is also -c; no other option has a short name.
+    """A task of invoke. --config is also -c; no other option has a short name.
 
-    invoke would choose them: -c would be --config in one task and --competition in the next.
+    invoke would assign them: -c would be --config in one task and --competition in another.
     """
 
     def arg_opts(self, name: str, default: str, taken_names: set[str]) -> dict[str, Any]:
-        """Return what its option of that name is made of."""
+        """Return the arguments of an option."""
         made = super().arg_opts(name, default, taken_names)
         return made | ({"names": ["config", "c"]} if name == "config" else {})
 
 
-_with_config: set[str] = set()  # the tasks that act on a config; `init` chooses one
+_with_config: set[str] = set()  # the tasks that act on a config; `init` is not one of them
 
 
 def task(
@@ -80,14 +81,16 @@ def task(
     iterable: tuple[str, ...] = (),
     **help_: str,
 ) -> Callable[[Body], Any]:
-    """Make a function a task of invoke, which prints its result, or an error as its message and
-    exit code, without a traceback. Each has --json; an option's help is in `HELP`, or given here.
+    """Turn a function into a task of invoke, with --json. An error is printed as its message,
+    without a traceback, and sets the exit code.
 
     Args:
-        limit: minutes after which it is stopped, unless --minutes says another time; 0: never.
-        advice: what to do then.
-        options: texts that the function takes beside its parameters, "" by default: {name: help}.
-        help_: `minutes=""` leaves out that option.
+        limit: minutes until the task is stopped, the default of --minutes; 0: never.
+        advice: what to do after it was stopped.
+        name: of the task; default: that of the function.
+        options: {name: help} of more text options, which the function takes as **texts.
+        iterable: options that may be repeated.
+        help_: the help of options that `HELP` lacks; `minutes=""` leaves out --minutes.
     """
 
     def decorate(body: Body) -> Any:
@@ -96,7 +99,7 @@ def task(
         called = name or body.__name__.replace("_", "-")
         if {"config", "competition"} & {each.name for each in own} == {"config"}:
             _with_config.add(called)
-        texts = {  # `for` is no name of a parameter
+        texts = {  # a parameter cannot be named `for`
             f"{option}{'_' * keyword.iskeyword(option)}": words
             for option, words in (options or {}).items()
         }
@@ -126,7 +129,7 @@ def task(
 
 
 def _limited(body: Body, limit: float, advice: str, options: Result) -> Result | None:
-    """Run a task's body within its time."""
+    """Run the function of a task, until its deadline."""
     if not limit:
         return body(**options)
     allowed = number("minutes", options.pop("minutes", "") or str(limit), 0.01, TWO_WEEKS)
@@ -135,20 +138,20 @@ def _limited(body: Body, limit: float, advice: str, options: Result) -> Result |
 
 
 def reported(body: Callable[[Result], Result | None], options: Result) -> None:
-    """Print what a task returns, or how it failed."""
+    """Print the result or the error of a task, and set the exit code."""
     as_json = options.pop("json", False) or options.get("json_lines", False)
-    try:  # around the imports too: Ctrl-C during one ends with a message
+    try:  # around the imports too, for Ctrl-C during one
         secrets.guard_tracebacks()
         if options.get("config") == "" and "competition" not in options:
             from deploy import init
 
-            # What `invoke init` chose, unless the run that is named is of another one.
+            # The one that `invoke init` chose, unless --run names a run of another one.
             pushed_by = init.config_of(ROOT, options.get("run", ""))
             options["config"] = pushed_by or init.default_config(ROOT)
         result = body(options)
         if as_json:
             show_json(result)
-    except BrokenPipeError:  # the reader, as `| head`, has closed the pipe
+    except BrokenPipeError:  # the reader, such as `| head`, closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(130)
     except KeyboardInterrupt:
@@ -158,8 +161,8 @@ def reported(body: Callable[[Result], Result | None], options: Result) -> None:
         if not package or (ROOT / package).exists():
             raise  # a bug of this project
         code, message = USAGE, (
-            f"The Python at {sys.executable} has no package {package!r}, which pyproject.toml lists"
-            ".\nActivate another environment, or install it:\n"
+            f"{sys.executable} has no package {package!r}; expected the packages in pyproject.toml."
+            "\nActivate another environment, or install them:\n"
             f"{shlex.quote(sys.executable)} -m pip install -e {shlex.quote(str(ROOT))}"
         )  # fmt: skip
     except Exception as error:
@@ -169,7 +172,7 @@ def reported(body: Callable[[Result], Result | None], options: Result) -> None:
         code, message = known, str(error)
     else:
         if result and result.get("exit_code"):
-            sys.exit(result["exit_code"])  # measured and missed: no error, and no success
+            sys.exit(result["exit_code"])  # neither an error nor a success
         return
     _end(code, about(options.get("config", ""), message), as_json=as_json)
 
@@ -182,9 +185,9 @@ def _leave(code: int) -> None:
 
 
 def _end(code: int, message: str, *, as_json: bool) -> NoReturn:
-    """End the process with a message, without secrets, and a code."""
+    """Print a message without secrets, and end the process with a code."""
     if code in (DEADLINE, CTRL_C):
-        # Registered last, so called first: a library's clean-up may wait for a lost lock.
+        # Registered last, so called first: the clean-up of a library may wait for a lost lock.
         atexit.register(_leave, code)
     message = secrets.redact(message)
     with suppress(BrokenPipeError):
@@ -195,10 +198,10 @@ def _end(code: int, message: str, *, as_json: bool) -> NoReturn:
 
 
 def about(config: str, message: str) -> str:
-    """Return a message whose commands are about this config, and not about the default one.
+    """Add --config to the commands in a message, which would use the default config without it.
 
-    A command stands at a line's end, alone or behind a colon. Most errors are raised where nobody
-    knows the config.
+    A command ends a line, alone or after a colon. Most errors are raised where the config is not
+    known.
 
     >>> _with_config.add("status")
     >>> print(about("leaves", "Nothing was pushed.\\ninvoke status"))
@@ -208,7 +211,7 @@ def about(config: str, message: str) -> str:
 
     def complete(found: re.Match[str]) -> str:
         named = found[1] not in _with_config or "--config" in found[0]
-        # Alone it rehearses an embedded competition; another config needs the --input of a folder.
+        # Alone it rehearses an embedded competition; another config needs --input, too.
         named |= found[0].endswith("invoke dry-run")
         return found[0] if named else f"{found[0]} --config {shlex.quote(config)}"
 
@@ -216,26 +219,25 @@ def about(config: str, message: str) -> str:
 
 
 def read_words(collection: Collection) -> None:
-    """Take the words behind a task for its competition, config or runs, and end with exit code 2
-    and a message if invoke was given what its tasks do not take.
+    """Read plain words after a task as its competition, config or runs, and end with exit code 2
+    and a message if a word or an option is unknown.
 
-    invoke itself ends with 1 then. And it takes its own options behind a task too, where most have
-    no effect: a task without --config would run as if it had not been given. Here --help alone
-    is taken there.
+    invoke would end with 1. It also accepts its own options after a task, most without effect: a
+    task without --config would ignore one. Here only --help is accepted there.
     """
     from invoke.main import program
 
-    core = vars(program).get("core")  # what it was given, once it has read it
+    core = vars(program).get("core")  # the command line, if invoke has read it
     if core is None or not core.unparsed:
         return
-    # Of a copy: invoke takes the help of each task away as it reads.
+    # From a copy, since this removes the help of the tasks.
     words, contexts = core.unparsed, copy.deepcopy(collection).to_contexts()
     asked = ParserContext(args=[Argument(names=("help", "h"), optional=True)])
     while True:
         try:
             if (given := core[0].args["config"].value) is not None:
                 raise ParseError(
-                    f"--config {given} stands before the task; expected behind its name."
+                    f"--config {given} stands before the task; expected it after the task's name."
                 )
             Parser(initial=asked, contexts=contexts).parse_argv(list(words))
             return
@@ -246,18 +248,18 @@ def read_words(collection: Collection) -> None:
                 said = _in_words(error, word, [each.name or "" for each in contexts])
                 _end(USAGE, said, as_json="--json" in words)
             flags = error.context.flags if error.context else {}
-            bare = (
+            plain = (  # `invoke runs 1 1`: the first one that is not the value of an option
                 at
                 for at, one in enumerate(words)
                 if one == word and not (words[at - 1] in flags and flags[words[at - 1]].takes_value)
             )
-            words.insert(next(bare), option)
+            words.insert(next(plain), option)
 
 
 def _option_of(word: str, context: ParserContext | None) -> str:
-    """Return the option of its task that a word which nothing takes is for; "" if none is.
+    """Return the option to which a plain word after a task belongs, or "".
 
-    It is a run, or the competition of a task that begins one, or else the config.
+    The word is a run, the competition of a task that begins one, or a config.
     """
     from pipeline.config import config_files
 
@@ -272,11 +274,12 @@ def _option_of(word: str, context: ParserContext | None) -> str:
 
 
 def _in_words(error: ParseError, word: str, names: list[str]) -> str:
-    """Return what was wrong and what may have been meant.
+    """Return what was wrong, and a suggestion.
 
     Args:
-        word: that nothing takes.
-        names: of all tasks.
+        error: of the parser.
+        word: the unknown word, or "".
+        names: the names of all tasks.
     """
     context = error.context
     name = context.name if context is not None and context.name else ""
@@ -288,26 +291,27 @@ def _in_words(error: ParseError, word: str, names: list[str]) -> str:
     known = list(context.flags) if name else names
     alike = difflib.get_close_matches(word.partition("=")[0], known, n=1)
     said += f" Did you mean {alike[0]}?" if alike else ""
-    return f"{said}\nTo see what there is:\ninvoke {f'{name} --help' if name else '--list'}"
+    kinds, command = ("options", f"{name} --help") if name else ("tasks", "--list")
+    return f"{said}\nTo see all {kinds}:\ninvoke {command}"
 
 
 def new_folder(task: str) -> Path:
-    """Return a new folder's path in runs/, for what a task writes."""
+    """Return the path of a new folder in runs/ for the output of a task."""
     return ROOT / "runs" / f"{task}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
 def show(line: str) -> None:
-    """Print a line at once, without secrets."""
+    """Print a line without secrets, and flush."""
     print(secrets.redact(line), flush=True)
 
 
 def show_json(value: Result | None) -> None:
-    """Print a value at once as one line of JSON, without secrets."""
+    """Print a value as one line of JSON without secrets, and flush."""
     print(secrets.to_json(value), flush=True)
 
 
 def number(option: str, text: str, least: float, most: float) -> float:
-    """Return an option's number; raise `UsageError` unless it is one from `least` to `most`."""
+    """Return the number of an option; raise `UsageError` unless it is from `least` to `most`."""
     try:
         value = float(text)
     except ValueError:
@@ -320,12 +324,13 @@ def number(option: str, text: str, least: float, most: float) -> float:
 
 
 def agreement(yes: bool) -> Callable[[str], bool]:
-    """Return what asks a person for a yes; with `yes` all is agreed to. It is the first that a task
-    does that spends something: what is lacking here is told before a call, and before any work.
+    """Return a function that asks a person a question; with `yes` it agrees without asking.
+
+    A task that spends something calls this first, so that it fails before any work.
 
     Raises:
         CredentialError: if nobody is logged in.
-        UsageError: if there is nobody to ask.
+        UsageError: if there is no terminal to ask.
     """
     from deploy import auth
 
@@ -334,8 +339,8 @@ def agreement(yes: bool) -> Callable[[str], bool]:
         return lambda question: True
     if sys.stdin.closed or not sys.stdin.isatty():
         raise UsageError(
-            "There is no terminal to ask before anything is spent; expected one, or the answer.\n"
-            "Add --yes."
+            "There is no terminal to ask before anything is spent; expected one, or the answer as"
+            " an option.\nAdd --yes."
         )
 
     def agreed(question: str) -> bool:

@@ -1,4 +1,4 @@
-"""The tasks that begin a competition, and look whether all is in place, and at Kaggle itself."""
+"""The tasks that choose a competition, check the setup, and examine Kaggle itself."""
 
 from dataclasses import asdict
 
@@ -8,18 +8,18 @@ from commands.telling import Telling
 from deploy.errors import Detached, Refused
 
 AGAIN = (
-    "Nothing is lost; what --live made on Kaggle is deleted, unless a line above says otherwise. To"
-    " begin again, run the same command."
+    "What --live made on Kaggle is deleted, unless a line above says otherwise. To start over, run"
+    " the same command."
 )
 
 
 @task(
     10,
     name="init",
-    competition="its address, or the last part of that: leaf-diseases of"
+    competition="its address, or the last part: leaf-diseases for"
     " kaggle.com/competitions/leaf-diseases",
-    config="name of a config in pipeline/configs/; default: the one that is for the competition",
-    infer_hours="hours that a code competition gives a notebook with a GPU; default: the config's",
+    config="name of a config in pipeline/configs/; default: the one for this competition",
+    infer_hours="hours that a code competition allows a GPU notebook; default: those of the config",
 )
 def init_project(competition: str = "", config: str = "", infer_hours: str = "") -> Result:
     """Check a competition on Kaggle, and make its config the default of all tasks.
@@ -39,10 +39,10 @@ def init_project(competition: str = "", config: str = "", infer_hours: str = "")
     180,  # three CPU sessions, with their queues
     advice=AGAIN,
     minutes="timeout in minutes (default 180)",
-    live="look at Kaggle itself: run small private notebooks there, and delete them; no quota",
+    live="examine Kaggle itself: run small private notebooks there, and delete them; no quota",
 )
 def doctor(config: str = "", live: bool = False) -> Result:
-    """Check everything that a relay needs, and spend nothing; --live looks how Kaggle behaves.
+    """Check everything that a relay needs, and spend nothing; --live tests how Kaggle behaves.
 
     Example: invoke doctor --live
     """
@@ -57,6 +57,8 @@ def doctor(config: str = "", live: bool = False) -> Result:
         result = Probe(lambda: Telling().kaggle, ours.competition, show).run(ours.runs / "live")
     except KeyboardInterrupt:
         raise Detached(f"Interrupted. {AGAIN}") from None
-    show(f"The facts, without names and keys, to attach to an issue: {result['file']}")
-    show(f"A local Kaggle that behaves so: python -m localkaggle serve --facts {result['file']}")
+    show(f"To report the facts, attach this file (no names, no keys) to an issue: {result['file']}")
+    show(
+        f"For a local Kaggle that behaves so: python -m localkaggle serve --facts {result['file']}"
+    )
     return {**result, "exit_code": Refused.exit_code if result["left"] else 0}

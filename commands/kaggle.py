@@ -1,4 +1,4 @@
-"""The tasks that ask Kaggle: push, follow, pull, publish, submit, and how it all stands."""
+"""The tasks that talk to Kaggle: push, watch, pull, publish, submit and status."""
 
 import shlex
 from dataclasses import asdict
@@ -17,20 +17,19 @@ PLACEHOLDER = "owner"
 @task(
     TWO_WEEKS,
     name="relay",
-    yes="ask neither before the sessions of the training and the inference, nor before the"
-    " submission; for scripts",
+    yes="do not ask before the training, the inference and the submission; for scripts",
 )
 def relay_chain(
     config: str = "", for_: str = "", fresh: bool = False, now: bool = False, yes: bool = False
 ) -> Result:
-    """Run the whole chain on kaggle.com, from session to session; spends quota and one submission.
+    """Run the whole chain on kaggle.com, from session to session; spends quota and a submission.
 
     Example: invoke relay --config digits
     """
     from deploy import chain
 
     ours = project.records(config, runtime=for_)
-    following = "this command pulls it, and goes on to the score"
+    following = "this command pulls it, and continues to the score"
     agreed = agreement(yes)
     telling = Telling(agreed, PushPlan(config, agreed), following)
     project.check_custom_code(config)
@@ -39,13 +38,13 @@ def relay_chain(
 
 
 @task(
-    owner="the name before the slash in its address; default: that of the key in use",
-    artifact="for infer-gpu, the folder of the model; default: the last training's, pulled",
+    owner="the user name in its address; default: the one who is logged in",
+    artifact="for infer-gpu: the folder of the model; default: that of the last pulled training",
 )
 def build(
     kernel: str = "train-tpu", config: str = "", owner: str = "", artifact: str = ""
 ) -> Result:
-    """Build a notebook into build/CONFIG/ and send nothing; needs no account.
+    """Build a notebook into build/CONFIG/ without sending it; needs no account.
 
     Example: invoke build --kernel train-tpu
     """
@@ -61,8 +60,8 @@ def build(
     if not owner:
         owner = PLACEHOLDER
         show(
-            f"The owner is the placeholder {PLACEHOLDER!r}; to give another: --owner NAME\n"
-            "A push builds again with your own name, so its bundle has another sha256."
+            f"The owner is the placeholder {PLACEHOLDER!r}; to set another: --owner NAME\n"
+            "A push builds again with your user name, so its bundle has a different sha256."
         )
     built = chain.build(owner, ours, kernel, chain.Model(folder))
     show(f"Built {built.notebook}, bundle {built.sha256}. Nothing was sent.")
@@ -73,8 +72,8 @@ def build(
 
 @task(
     TWO_WEEKS,
-    until_done="watch, pull and push again, from session to session, until the training is complete"
-    " or the quota is used up",
+    until_done="watch, pull and push the next session, until the training is complete or the quota"
+    " is used up",
 )
 def push_train(
     config: str = "",
@@ -84,7 +83,7 @@ def push_train(
     until_done: bool = False,
     yes: bool = False,
 ) -> Result:
-    """Show what a training would cost and change, and push it; resume a partial one.
+    """Show what a training costs and changes, and push it; resumes a partial one.
 
     Example: invoke push-train --config digits
     """
@@ -92,8 +91,8 @@ def push_train(
 
     if again and until_done:
         raise UsageError(
-            "--again repeats the last push, and --until-done resumes from it; expected one of them."
-            "\nTo start the training over: --fresh --until-done"
+            "--again repeats the last push, and --until-done resumes it; expected one of them.\n"
+            "To start the training over: --fresh --until-done"
         )
     ours = project.records(config, runtime=for_)
     following = "this command pulls it, and pushes the next session if one is needed"
@@ -112,11 +111,11 @@ def push_train(
 def push_infer(
     config: str = "", ensemble: str = "", again: bool = False, yes: bool = False
 ) -> Result:
-    """Push the inference for the model that was published last, or for an ensemble.
+    """Push the inference of the model that was published last, or of an ensemble.
 
     Example: invoke push-infer
     """
-    project.load(config)  # refuses what cannot be, before anybody is asked
+    project.load(config)  # fails before anybody is asked
     telling = Telling(agreement(yes))
     ours = project.resolved(config, telling)
     return project.push(telling, ours, INFER, project.model(ours, ensemble), again=again)
@@ -126,7 +125,7 @@ def push_infer(
 def push_prepare(
     config: str = "", again: bool = False, fresh: bool = False, yes: bool = False
 ) -> Result:
-    """Decode the training images on Kaggle's CPU, once; costs no quota, and resumes.
+    """Decode the training images once, on Kaggle's CPU; costs no quota, and resumes.
 
     Example: invoke push-prepare --config leaves
     """
@@ -139,11 +138,11 @@ def push_prepare(
 
 
 @task(
-    TWO_WEEKS,  # --hours and --queue-hours end a watch; this ends an answer that never does
+    TWO_WEEKS,  # --hours and --queue-hours end a watch; this ends an answer that never ends
     minutes="",
-    hours="how long to wait for the end of the run, once it runs (default 13)",
-    json_lines="print each change as one JSON object a line; the result is the last one",
-    queue_hours="how long to wait until it gets a machine (default 12)",
+    hours="time limit in hours, once it runs (default 13)",
+    json_lines="print each change as a JSON object on its own line; the last one is the result",
+    queue_hours="time limit in hours until it gets a machine (default 12)",
 )
 def watch(
     kernel: str = "train-tpu",
@@ -170,7 +169,7 @@ def watch(
     found = ours.find_run(run, kernel)
     prepares = ours.kernel_of(found) == PREPARE
     telling.following = ours.project.command(f"pull --run {found}")
-    if prepares:  # nothing at home needs what it wrote
+    if prepares:  # nothing here needs its output
         telling.following = chain.after_preparation(ours.project, "complete")
     status = telling.run(watching.watch, ours, found)
     left = telling.run(sessions.progress_of, found, wait=True)
@@ -183,7 +182,7 @@ def watch(
 
 @task(120)
 def pull(kernel: str = "train-tpu", run: str = "", config: str = "") -> Result:
-    """Download and verify what a run wrote, into runs/.
+    """Download the output of a run into runs/, and verify it.
 
     Example: invoke pull --kernel infer-gpu
     """
@@ -204,7 +203,7 @@ def pull(kernel: str = "train-tpu", run: str = "", config: str = "") -> Result:
 
 @task(120)
 def publish(config: str = "", ensemble: str = "") -> Result:
-    """Publish the model of the last training in a private dataset, or each of an ensemble.
+    """Publish the model of the last training, or those of an ensemble, as private datasets.
 
     Example: invoke publish --config digits
     """
@@ -225,10 +224,10 @@ def publish(config: str = "", ensemble: str = "") -> Result:
 
 @task(
     780,
-    run="owner/slug/version, as ann/digits-infer-gpu/3; default: the last run pushed from here",
+    run="owner/slug/version, such as ann/digits-infer-gpu/3; default: the last one pushed here",
     yes="submit without asking; for scripts",
-    constant="submit although all rows have the same prediction",
-    again="submit also if a submission of this run failed before",
+    constant="submit even if all rows have the same prediction",
+    again="submit even if a submission of this run failed before",
 )
 def submit(
     run: str = "",
@@ -238,7 +237,7 @@ def submit(
     now: bool = False,
     yes: bool = False,
 ) -> Result:
-    """Check the inference that was pulled last, show what a submission spends, and submit it.
+    """Check the inference that was pulled last, show what its submission costs, and submit it.
 
     Example: invoke submit
     """
@@ -255,9 +254,9 @@ def submit(
     return {"run": str(found), "submission": file, "ref": scored.ref, "score": scored.score}
 
 
-@task(5, of="path of a submission.csv: show where it came from, back to the commit")
+@task(5, of="path of a submission.csv, to trace it back to the commit")
 def status(of: str = "", config: str = "") -> Result:
-    """Show what was asked of Kaggle, how it stands, and the quota.
+    """Show the requests to Kaggle, their state, and the quota.
 
     Example: invoke status
     """

@@ -1,5 +1,5 @@
-"""Tasks of this machine: inspection, plans, reports and checks. None of them needs an account or
-spends anything.
+"""Tasks on this machine: inspect, plan, report and scale-check. They need no account and spend
+nothing.
 """
 
 import os
@@ -15,12 +15,12 @@ from workbench.options import BASE, INSPECT, LARGEST, PLAN, SWEEP, TITLE
 
 
 @task(
-    input="the competition's folder; default: a new copy of the embedded one",
+    input="the competition's folder; default: a new copy of the embedded competition",
     batch=BASE,
     sweep=SWEEP,
 )
 def scale_check(config: str = "", input: str = "", batch: str = "", sweep: bool = False) -> Result:
-    """Check whether the learning rate holds that is scaled for the config's batch, or find one.
+    """Check the learning rate that is scaled for the config's batch, or find one.
 
     Example: invoke scale-check --config digits_sgd --sweep
     """
@@ -70,7 +70,7 @@ def report(run: str = "", config: str = "", title: str = "") -> Result:
     else:
         folder, name = resolved(config, Telling()).training(run)
     beside = None
-    if output.noted(folder):  # a pulled folder stays as it is: the next pull compares it
+    if output.noted(folder):  # a pulled folder stays unchanged: the next pull compares it
         beside = folder.resolve().with_name(f"{folder.resolve().name}-{model_side.FILE}")
     show(f"The training {name + ', ' if name else ''}in {folder}")
     page = model_side.write(folder, title=title or None, page=beside)
@@ -101,7 +101,7 @@ def inspect(input: str = "", **texts: str) -> Result:
 
 @task(options=PLAN, largest=LARGEST)
 def plan(config: str = "", largest: bool = False, **texts: str) -> Result:
-    """Say what a training takes on each runtime: memory, time, sessions, quota and price.
+    """Estimate a training on each runtime: memory, time, sessions, quota and price.
 
     Example: invoke plan --config digits --for all
     """
@@ -110,7 +110,7 @@ def plan(config: str = "", largest: bool = False, **texts: str) -> Result:
     from workbench.plan import plan_command, probe
 
     backend.choose("jax")
-    # A compiler runs for minutes and never looks whether Python was interrupted.
+    # A compiler runs for minutes, and Python sees no Ctrl-C meanwhile.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     given = {name.rstrip("_"): text for name, text in texts.items()}
     runs = probe.pulled(ROOT / "runs")

@@ -1,4 +1,4 @@
-"""What every command needs of a config: the project, its records, a push, the check of a
+"""What the commands derive from a config: the project, its records, a push, and the check of a
 submission.
 """
 
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 def load(
     config: str, runs: Path = ROOT / "runs", builds: Path | None = None, **more: Any
 ) -> Project:
-    """Return what the Kaggle side needs to know of a config, whose bundles have a folder of their
-    own: another config's push changes nothing that was built by hand.
+    """Return what the Kaggle side needs to know about a config.
+
+    Each config has its own folder of bundles, so that a push changes no build of another one.
     """
     from deploy import init
     from pipeline import config as configs
@@ -52,8 +53,9 @@ def load(
 
 
 def _datasets(settings: "Config") -> tuple[str, ...]:
-    """Return owner/slug of each dataset that `pretrained` reads, of any path but one on Kaggle; of
-    what can only be a path of this machine, that path.
+    """Return owner/slug of each dataset that `pretrained` reads; a path on this machine as it is.
+
+    A path on Kaggle is no dataset.
     """
     from pipeline.config import rules
 
@@ -69,10 +71,11 @@ def _datasets(settings: "Config") -> tuple[str, ...]:
 
 
 def records(config: str, **more: Any) -> "Records":
-    """Return the journal of a config's project; raise before anybody is asked, if it cannot be.
+    """Return the records of a config's project.
 
     Args:
-        more: of `Project`.
+        config: as --config names it.
+        more: other fields of `Project`.
     """
     from deploy import auth
     from deploy.records import Records
@@ -83,9 +86,7 @@ def records(config: str, **more: Any) -> "Records":
 
 
 def resolved(config: str, telling: Telling, **more: Any) -> "Records":
-    """Return the journal of a config's project, in which no push is unclear: Kaggle is asked what
-    came of one that was interrupted.
-    """
+    """Return the records of a config's project, after asking Kaggle about interrupted pushes."""
     from deploy.push import resolve
 
     found = records(config, **more)
@@ -95,10 +96,14 @@ def resolved(config: str, telling: Telling, **more: Any) -> "Records":
 
 
 def check_custom_code(config: str, artifact: Path | None = None) -> None:
-    """Refuse functions of the config's own file that cannot work, before anything is spent.
+    """Check the custom functions of a config before anything is spent.
 
     Args:
-        artifact: folder of a trained model; its functions have to be those of the file.
+        config: as --config names it.
+        artifact: folder of a trained model, whose functions have to be those of the config.
+
+    Raises:
+        UsageError: if they cannot work, or differ from those of the artifact.
     """
     from pipeline import config as configs
     from pipeline.config import custom_code
@@ -113,7 +118,7 @@ def check_custom_code(config: str, artifact: Path | None = None) -> None:
         return
     manifest = artifact / "manifest.json"
     if not manifest.is_file():
-        return  # what needs it says so
+        return  # what needs it reports that
     theirs = json.loads(manifest.read_text())
     trained, name = theirs.get("custom_code", ""), theirs["config"]["name"]
     if name != settings.name:  # a member of an ensemble
@@ -123,9 +128,9 @@ def check_custom_code(config: str, artifact: Path | None = None) -> None:
     here = custom_code.digest(settings)
     if trained != here:
         raise UsageError(
-            f"The functions in {settings.name}.py are not those that {manifest} was trained with:"
-            f" their sha256 begins with {here[:12] or 'nothing'}; expected"
-            f" {trained[:12] or 'nothing'}.\nRestore the file as it was, or train again."
+            f"The functions in {settings.name}.py differ from those that trained {manifest}: their"
+            f" sha256 starts with {here[:12] or 'nothing'}; expected {trained[:12] or 'nothing'}.\n"
+            "Restore the file, or train again."
         )
 
 
@@ -136,12 +141,15 @@ def in_a_process(
     python: str = sys.executable,
     seconds: float | None = None,
 ) -> dict[str, Any]:
-    """Return what `python -m … --json` prints in a process of its own, which chooses its own
-    backend: its result, or {"error", "exit_code"}.
+    """Run `python -m … --json` in another process, with its own backend, and return its result or
+    {"error", "exit_code"}.
 
     Args:
-        quiet: nobody sees what it says meanwhile.
-        seconds: after which it is stopped, which is an error; None: never.
+        module: to run.
+        words: the arguments.
+        quiet: hide its messages.
+        python: the interpreter.
+        seconds: time limit; None: no limit.
     """
     try:
         done = subprocess.run(  # noqa: S603 - our own words
@@ -163,8 +171,8 @@ def in_a_process(
 
 
 def model(ours: "Records", ensemble: str) -> "Model":
-    """Return what an inference accepts: the artifact of the last training, or the members of an
-    ensemble.json. Their functions have to be those here.
+    """Return the model of an inference: the last training's artifact, or the members of an
+    ensemble.json. Their functions have to be those of the configs here.
     """
     from deploy import output
     from deploy.chain import Model
@@ -177,25 +185,27 @@ def model(ours: "Records", ensemble: str) -> "Model":
 
 
 def require_embedded(slug: str, command: str) -> None:
-    """Raise `UsageError` unless a competition is embedded here.
+    """Raise `UsageError` unless a competition is embedded.
 
     Args:
-        command: that takes another folder by --input.
+        slug: of the competition.
+        command: a command that takes --input for other competitions.
     """
     from localkaggle import competitions
 
     if slug not in competitions.NAMES:
         raise UsageError(
-            f"There is no competition {slug!r} on this machine, only"
-            f" {', '.join(competitions.NAMES)}.\nGive its folder:\n{command} --input DIR"
+            f"There is no competition {slug!r} on this machine; expected one of"
+            f" {', '.join(competitions.NAMES)}, or a folder:\n{command} --input DIR"
         )
 
 
 def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path | None], int]:
-    """Return how the model side checks a submission for that config before it is spent.
+    """Return the check of a submission against its sample.
 
     Args:
-        constant: allow one and the same prediction in all rows.
+        config: as --config names it.
+        constant: allow the same prediction in all rows.
     """
     from pipeline import config as configs
     from pipeline.infer import submission as rules
@@ -207,10 +217,13 @@ def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path | No
 def push(
     telling: Telling, ours: "Records", kernel: str, accepted: "Model | None" = None, **how: bool
 ) -> dict[str, Any]:
-    """Push a kernel, print where its run is and what to type next, and return the run.
+    """Push a kernel, print the address of its run and the next command, and return the run.
 
     Args:
-        accepted: by an inference.
+        telling: runs the steps.
+        ours: the records of the project.
+        kernel: to push.
+        accepted: the model of an inference.
         how: `again` and `fresh`, as in `deploy.chain.push_kernel`.
     """
     from deploy import chain
@@ -222,7 +235,7 @@ def push(
 
 
 def show_result(result: "Result", config: str, about: str = "") -> dict[str, Any]:
-    """Print what a finished chain made, with what its score means, and return it."""
+    """Print the results of a finished chain, explain its score, and return them."""
     end = {**result.values(), "config": config}
     where = "on the hidden test set", f"the {end['rows']} rows of the visible one"
     if result.submission.uploaded:

@@ -1,4 +1,4 @@
-"""The plan before a push: what cannot fit is stopped, and what would be regretted is said."""
+"""The plan before a push: it stops what cannot fit, and warns of what would be regretted."""
 
 import json
 from collections.abc import Callable
@@ -15,17 +15,17 @@ from formats import atomic_file
 if TYPE_CHECKING:
     from deploy.preview import Preview
 
-TPU = "tpu-v5e-8"  # what train-tpu runs on, unless --for says another
-TWICE = 0.5  # of the time that a TPU waits: it is input-bound by a factor of 2
+TPU = "tpu-v5e-8"  # the runtime of train-tpu, without --for
+TWICE = 0.5  # the share of time that a TPU waits if it is input-bound by a factor of 2
 
 
 class PushPlan:
-    """The plan of a training, shown before a push asks whether to push.
+    """The plan of a training, shown before a push asks for agreement.
 
     Args:
         config: as --config names it.
         agreed: asks a person before gigabytes are downloaded (`console.agreement`).
-        runs: where pulled runs lie.
+        runs: the folder of pulled runs.
     """
 
     def __init__(
@@ -35,18 +35,18 @@ class PushPlan:
         self._made: dict[str, Any] | None = None
 
     def show(self, costs: "Preview | None") -> None:
-        """Show the plan of what would be pushed, if it is a training.
+        """Show the plan of a training; nothing for other pushes.
 
         Args:
-            costs: None: it is a submission.
+            costs: of the push; None: it is a submission.
 
         Raises:
-            UsageError: if the config cannot work, a step does not fit, as the TPU's compiler says,
-                or the image that infers cannot build the model.
+            UsageError: if the config cannot work, a step does not fit according to the TPU's
+                compiler, or the image for inference cannot build the model.
         """
         if costs is not None and costs.built.kernel == TRAIN:
             shape = costs.built.metadata["machine_shape"]
-            if shape == SHAPES[TPU]:  # else one image does both
+            if shape == SHAPES[TPU]:  # otherwise the same image trains and infers
                 code = costs.built.code.sha256
                 other_image.require(self._config, code, self._runs, self._agreed)
             runtime = next((name for name, held in SHAPES.items() if held == shape), TPU)
@@ -55,7 +55,7 @@ class PushPlan:
                 judge(self._made, costs.hours_left, resumes="step" in costs.built.expect)
 
     def keep(self, run: str) -> None:
-        """Keep the plan of a run that was pushed, for its report."""
+        """Keep the plan of a pushed run for its report."""
         from deploy import output
         from deploy.runs import parse
         from workbench.plan import plan_command
@@ -68,16 +68,16 @@ class PushPlan:
 def planned(
     config: str, runtime: str, runs: Path = ROOT / "runs", seconds: float | None = None
 ) -> dict[str, Any] | None:
-    """Return the plan of a training, made by a process of its own, since a compiler cannot be
-    interrupted; None, and a word about it, where it fails: a push needs none. Its `images_basis` is
-    "" where the config does not say how many examples there are: of what it says then, the fit
-    alone is known.
+    """Return the plan of a training, or show a warning and return None if there is none.
+
+    Another process makes it, since a compiler cannot be interrupted. If the config does not state
+    the number of examples, `images_basis` is "" and only the fit is known.
 
     Args:
         config: as --config names it.
-        runtime: that trains.
-        runs: where pulled runs lie.
-        seconds: after which it counts as failed; None: never.
+        runtime: of the training.
+        runs: the folder of pulled runs.
+        seconds: time limit; None: no limit.
 
     Raises:
         UsageError: if the config cannot work.
@@ -93,7 +93,6 @@ def planned(
     if uncounted:
         words += ["--images", "1"]
         show("Checking whether a step fits; a large network takes minutes")
-    # What it says meanwhile is for people.
     quiet = uncounted or seconds is not None
     made = in_a_process("workbench", *words, quiet=quiet, seconds=seconds)
     if made.get("exit_code") == UsageError.exit_code:  # the config cannot work anywhere
@@ -105,16 +104,16 @@ def planned(
 
 
 def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) -> None:
-    """Show what a plan says of a training.
+    """Show the plan of a training.
 
     Args:
-        made: `workbench.plan.plan.Plan` as JSON, of that runtime alone; where its `images_basis` is
-            "", nothing is said of times.
-        left: hours of quota that are left this week; None: Kaggle does not say.
-        resumes: a training that has found what fits.
+        made: `workbench.plan.plan.Plan` as JSON, of one runtime; without `images_basis` no times
+            are shown.
+        left: hours of quota left this week; None: unknown.
+        resumes: whether the training resumes, so that it has found what fits.
 
     Raises:
-        UsageError: if the TPU's compiler says that a step does not fit.
+        UsageError: if a step does not fit according to the TPU's compiler.
     """
     from workbench.budget import shown
     from workbench.plan import outlook, plan, plan_table
@@ -138,8 +137,8 @@ def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) ->
         show(f"plan        {plan_table.interval(one.total, shown)} in all{done}, with {rows}")
     else:
         show(
-            f"plan        how long it takes is not known: the config does not say how many {noun}"
-            " there are. To say it: data.labelled, which `invoke plan --input DIR` counts"
+            f"plan        its time is unknown: the config does not state the number of {noun}. Set"
+            " data.labelled to the number that `invoke plan --input DIR` counts"
         )
     if one.why and (one.fits is False or (one.input and one.input.waits > TWICE)):
         show(f"Warning: {'a step may not fit: ' * (one.fits is False)}{one.why}")

@@ -1,5 +1,5 @@
-"""The rehearsal: the whole chain on this machine, with an embedded competition or a folder of the
-user's own, in one command, or step by step against a local Kaggle that hosts the folder.
+"""The rehearsal: the whole chain on this machine, with an embedded competition or a user's folder,
+in one command, or step by step against a local Kaggle that hosts the folder.
 """
 
 import hashlib
@@ -9,11 +9,9 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,10 +41,10 @@ class Hosted:
     """A competition for a local Kaggle.
 
     Attributes:
-        options: of `LocalKaggle`, which host it.
+        options: the options of `LocalKaggle` that host it.
         check: as `deploy.competition.submit` takes it.
-        lines: what a rehearsal of it does, and what not.
-        folder: that is rehearsed, which says what a score means; None: it is embedded.
+        lines: what its rehearsal does and leaves out.
+        folder: the folder that is rehearsed, which explains the score; None: it is embedded.
     """
 
     options: Mapping[str, Any]
@@ -58,24 +56,24 @@ class Hosted:
 @task(
     24 * 60,
     advice="A rehearsal cannot be resumed: its Kaggle server has stopped. Run the same command"
-    " again, of a folder with a smaller --budget, or with more time:\n--minutes N",
+    " again, with a smaller --budget for a folder, or with more time:\n--minutes N",
     minutes="timeout in minutes (default: a day)",
     iterable=("dataset", "model"),
-    config="name in pipeline/configs/, or path of such a .py file; default: digits, and with"
-    " --input what init chose",
-    input="a competition's folder; a part of its labelled rows becomes the hidden test set."
-    " Default: the data of the embedded competition that the config is for",
-    budget=f"how long a rehearsal of a folder may take on two cores, as 90s, {BUDGET} or 1h"
-    f" (default {BUDGET}); it trains on less, and says on how much",
-    full="train on all of a folder; a session ends after 9 hours, as on Kaggle",
-    dataset="OWNER/SLUG=DIR: a dataset that the config or kernel-metadata.json names, and the"
-    " folder with its files; repeat for another",
-    model="NAME=DIR: a model of Kaggle that the config or kernel-metadata.json names, and a folder"
-    " with its files; repeat for another. Default, of the config's: the files that kagglehub"
-    " downloaded here, or else random weights",
+    config="name in pipeline/configs/, or path of a .py file; default: digits, or with --input the"
+    " one that init chose",
+    input="a competition's folder; some of its labelled rows become the hidden test set. Default:"
+    " the embedded competition of the config",
+    budget=f"how long the rehearsal of a folder may take on two cores, such as 90s, {BUDGET} or 1h"
+    f" (default {BUDGET}); it trains on less, and shows how much",
+    full="train on the whole folder; a session ends after 9 hours, as on Kaggle",
+    dataset="OWNER/SLUG=DIR: the folder of a dataset that the config or kernel-metadata.json names;"
+    " repeat for more",
+    model="NAME=DIR: the folder of a Kaggle model that the config or kernel-metadata.json names;"
+    " repeat for more. Default for a model of the config: the files that kagglehub downloaded here,"
+    " or else random weights",
     internet="let train-tpu reach the internet, as on Kaggle; by default nothing can",
     options={
-        f"{machine}_python": f"Python to run {kernel} with, such as one with constraints/"
+        f"{machine}_python": f"the Python that runs {kernel}, such as one with constraints/"
         f"{machine}-image.txt installed; default: this one"
         for machine, kernel in (("tpu", TRAIN), ("gpu", INFER))
     },
@@ -90,22 +88,25 @@ def dry_run(
     internet: bool = False,
     **pythons: str,
 ) -> Result:
-    """Rehearse the whole chain on this machine: no account, no network.
+    """Rehearse the whole chain on this machine; needs no account and no network.
 
     Example: invoke dry-run --config leaves --input data/leaves
     """
-    from localkaggle.services.datasets import parse_published
+    from localkaggle.services import protocol
 
     config = config or default(input)
-    asked = {option.partition("_")[0].upper(): path for option, path in pythons.items() if path}
-    python = {machine: interpreter(machine, path) for machine, path in asked.items()}
+    python = {
+        option.partition("_")[0].upper(): str(Path(path).absolute())
+        for option, path in pythons.items()
+        if path
+    }
     if (full and budget) or ((full or budget) and not input):
         raise UsageError(
-            "--full or --budget: expected one of --full and --budget, for a rehearsal of a folder,"
-            " which --input names: an embedded competition is always rehearsed whole."
+            "--full or --budget: expected one of --full and --budget, and only with --input: an"
+            " embedded competition is always rehearsed whole."
         )
     try:
-        datasets = dict(parse_published(text) for text in dataset or ())
+        datasets = protocol.published("dataset", dataset or ())
     except ValueError as error:
         raise UsageError(f"--dataset {error}.\nCorrect it.") from error
     budget = "" if full else budget or BUDGET
@@ -122,21 +123,23 @@ def rehearse(
     models: Sequence[str] = (),
     **options: Any,
 ) -> Result:
-    """Rehearse the chain, show its score, and keep what was rehearsed in its folder.
+    """Rehearse the chain, show its score, and record what was rehearsed.
 
     Args:
-        folder: a competition's; "": the embedded one that the config is for.
-        budget: how long it may take; "": train on all of the folder.
-        models: NAME=DIR of each model of Kaggle that was given.
+        config: as --config names it.
+        folder: of a competition; "": the embedded one of the config.
+        budget: how long it may take; "": train on the whole folder.
+        internet: let train-tpu reach the internet.
+        models: NAME=DIR texts of Kaggle's models.
         options: of the local Kaggle: "datasets", and "python" by machine.
 
     Returns:
-        The values of the chain's result, "about" the score of a folder, and the "folder" of what
-        was written.
+        The values of the chain's result, "about" the score of a folder, and the "folder" of the
+        output.
     """
     runs = new_folder("dry-run")
     try:
-        # --minutes is the deadline of all waits together.
+        # --minutes is the deadline of all waits.
         ours = project.load(config, runs, runs / "build", deadline_seconds=TWO_WEEKS * 60.0)
         trains = options.get("python", {}).get("TPU", sys.executable)
         found, lines = rehearsed_models.gather(ours, models, runs / "kagglehub", trains)
@@ -149,15 +152,15 @@ def rehearse(
             hosted = Hosted({"competitions": [ours.competition]}, project.checker(config))
         hosted = replace(hosted, lines=(*hosted.lines, *lines))
         if any((path / rehearsed_models.RANDOM).is_file() for path in found.values()):
-            # Beginning with random weights, it may learn one prediction for all rows.
+            # With random weights it may learn a single prediction for all rows.
             hosted = replace(hosted, check=project.checker(config, constant=True))
         what = _what(ours, folder)
         result = _rehearse(ours, hosted, {**options, "models": found, "offline": not internet})
-    # A second interruption may come while the server stops.
+    # Ctrl-C may come again while the server stops.
     except (KeyboardInterrupt, Detached):
         raise Detached(
-            "Interrupted. A rehearsal cannot be resumed: its Kaggle server has stopped. What it"
-            f" wrote is in {runs}\nTo start over, run the same command again."
+            "Interrupted. A rehearsal cannot be resumed: its Kaggle server has stopped. Its files"
+            f" are in {runs}\nTo start over, run the same command again."
         ) from None
     about = hosted.folder.about if hosted.folder else ""
     end = project.show_result(result, config, about)
@@ -183,7 +186,7 @@ def _remove_copies(runs: Path) -> None:
 
 
 def _error(result: "chain.Result", hosted: Hosted, runs: Path) -> float | None:
-    """Return the standard error of a rehearsal's score over its hidden rows; None: not known."""
+    """Return the standard error of a rehearsal's score over its hidden rows; None: unknown."""
     if hosted.folder is not None:
         error = hosted.folder.test.scored.error if hosted.folder.test.scored else None
     else:
@@ -197,9 +200,7 @@ def _error(result: "chain.Result", hosted: Hosted, runs: Path) -> float | None:
 
 
 def recorded(config: str, folder: str = "") -> Result | None:
-    """Return what `rehearse` returned for this config, as it stands, and this folder; None: they
-    were not rehearsed.
-    """
+    """Return the result of an earlier `rehearse` with the same config, code and folder, or None."""
     what = _what(project.load(config), folder)
     for path in sorted((ROOT / "runs").glob(f"dry-run-*/{REHEARSAL}"), reverse=True):
         found: Result = json.loads(path.read_bytes())
@@ -209,7 +210,7 @@ def recorded(config: str, folder: str = "") -> Result | None:
 
 
 def _what(ours: Project, folder: str) -> dict[str, str]:
-    """Return what a rehearsal is of: code and config as they stand, and the files of a folder."""
+    """Return what identifies a rehearsal: the code with the config, and the files of a folder."""
     from deploy import bundle
     from pipeline.data import image_files
 
@@ -223,40 +224,26 @@ def _what(ours: Project, folder: str) -> dict[str, str]:
 
 
 def default(folder: str) -> str:
-    """Return the config of a rehearsal for which none was given; of a folder it is said."""
+    """Return the config of a rehearsal without --config; for a folder, show which it is."""
     from deploy import init
 
     if not folder:
         return "digits"
     name = init.default_config(ROOT)
     show(
-        f"No --config was given: this takes {name}. To write one for the folder:"
+        f"Without --config this takes {name}. To write one for the folder:"
         f" {shlex.join(['invoke', 'inspect', '--input', folder, '--write'])} NAME"
     )
     return name
 
 
-def interpreter(machine: str, path: str) -> str:
-    """Return the absolute path of a Python; raise `UsageError` unless it can run notebooks."""
-    words = [path, "-s", "-c", "import papermill, ipykernel; print('there')"]
-    with suppress(OSError, subprocess.SubprocessError):
-        if subprocess.check_output(words, stderr=subprocess.DEVNULL, timeout=60):  # noqa: S603
-            return str(Path(path).absolute())
-    option = machine.lower()
-    raise UsageError(
-        f"--{option}-python {path}: expected the bin/python of an environment with papermill and"
-        f" ipykernel.\n{shlex.quote(path)} -m pip install -e . -c constraints/{option}-image.txt"
-    )
-
-
 @task(
-    config="name in pipeline/configs/, or path of such a .py file; default: what init chose",
-    input="a competition's folder; a part of its labelled rows becomes the hidden test set",
-    folder="where to keep everything, and what was kept there before: give it again to go on;"
-    " default: a temporary folder, removed at the end",
+    config="name in pipeline/configs/, or path of a .py file; default: the one that init chose",
+    input="a competition's folder; some of its labelled rows become the hidden test set",
+    folder="keep everything there, and resume from it; default: a temporary folder",
     port="default: the last one of its folder, or a free one",
-    budget="train on less there, as a rehearsal of 90s, 2m or 1h does; default: on all",
-    offline="no session gets the internet, not even one that asks for it",
+    budget="train on less, as in a rehearsal of 90s, 2m or 1h; default: on everything",
+    offline="give no session the internet",
 )
 def serve(
     config: str | None = None,
@@ -266,19 +253,19 @@ def serve(
     budget: str = "",
     offline: bool = False,
 ) -> Result:
-    """Host a folder of your own as a competition, on a Kaggle on this machine; Ctrl-C ends it.
+    """Host your folder as a competition of a Kaggle on this machine; Ctrl-C stops it.
 
     Example: invoke serve --config leaves --input data/leaves --folder kaggle
     """
     from deploy import auth
 
-    auth.require_client()  # the local Kaggle is made of the client's parts, too
+    auth.require_client()  # the local Kaggle uses its parts, too
     from localkaggle import __main__ as local
 
     if not input:
         raise UsageError(
-            "--input is missing; expected a competition's folder. The embedded competitions need"
-            " none:\npython -m localkaggle serve"
+            "--input is missing; expected a competition's folder. For the embedded competitions:\n"
+            "python -m localkaggle serve"
         )
     config, place = config or default(input), Path(folder) if folder else None
     hosted = hosted_folder(config, input, budget, internet=not offline, served_from=place)
@@ -294,13 +281,15 @@ def serve(
 def hosted_folder(
     config: str, folder: str | Path, budget: str, internet: bool, served_from: Path | None = None
 ) -> Hosted:
-    """Return a competition on a folder, with a part of its labelled rows hidden.
+    """Return a competition on a folder, with some of its labelled rows hidden.
 
     Args:
-        budget: how long a rehearsal may take; "": nothing is left out.
-        internet: whether sessions have it.
-        served_from: the folder of a local Kaggle, which hides the same rows when it starts again;
-            None: it is served once.
+        config: as --config names it.
+        folder: of the competition.
+        budget: how long a rehearsal may take; "": leave nothing out.
+        internet: whether sessions have the internet.
+        served_from: the folder of a local Kaggle, which hides the same rows after a restart; None:
+            it is served once.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our messages
     from localkaggle.competitions import Competition, ScoringError
@@ -312,11 +301,11 @@ def hosted_folder(
 
     refuse_missing_input(Path(folder))
     settings, folder = configs.load(config), Path(folder).resolve()
-    # What a submission is compared with here, also where no session sees such a file.
+    # A submission is compared with this one, even if no session sees such a file.
     sample, slug = settings.data.sample_submission or "sample_submission.csv", settings.competition
-    # Beside what sessions see: what the same hidden rows follow from.
+    # Outside of what sessions see: it determines the hidden rows.
     kept = served_from and served_from / "competitions" / slug / "hidden.json"
-    copied = not namespaces()  # nothing is read-only there, and the folder is in sight
+    copied = not namespaces()  # without them nothing is read-only, and the folder is visible
     made = own_folder.hidden(config, folder, budget, internet=internet, copied=copied, kept=kept)
 
     def score(given: Any, _: Any) -> float:
@@ -337,20 +326,22 @@ def hosted_folder(
         writer=made.write,
     )
     options = {"competitions": [competition], "variables": made.variables, "private": (folder,)}
-    # A short training may learn no more than one prediction for all rows.
+    # A short training may learn only a single prediction for all rows.
     check = project.checker(config, constant=bool(budget))
     return Hosted(options, check, made.lines, made)
 
 
 def _rehearse(ours: Project, hosted: Hosted, options: Result) -> "chain.Result":
-    """Run the chain against a Kaggle of its own, and note what was rehearsed.
+    """Run the chain against a new local Kaggle, and record what was rehearsed.
 
     Args:
-        options: of the Kaggle.
+        ours: the project.
+        hosted: the competition.
+        options: more options of the local Kaggle.
     """
     from deploy import auth, bundle, chain
 
-    auth.require_client()  # the local Kaggle is made of the client's parts, too
+    auth.require_client()  # the local Kaggle uses its parts, too
     from deploy.records import Records
     from localkaggle.server import LocalKaggle
     from localkaggle.sessions.session import NO_NAMESPACES, namespaces
@@ -367,7 +358,7 @@ def _rehearse(ours: Project, hosted: Hosted, options: Result) -> "chain.Result":
 
     with writing(runs), LocalKaggle(runs / "kaggle", **hosted.options, **options) as local:
         for name in [name for name in os.environ if name.startswith("KAGGLE_")]:
-            del os.environ[name]  # the user's own token would win over this Kaggle's
+            del os.environ[name]  # the user's token would override the local one
         os.environ.update(local.environment)
         show(f"Started a local Kaggle server; files in {runs / 'kaggle'}")
         try:
@@ -381,18 +372,18 @@ def _rehearse(ours: Project, hosted: Hosted, options: Result) -> "chain.Result":
 
 
 def explained(error: RelayError, disk_full: str, runs: Path) -> Exception:
-    """Return an error of a rehearsal with what helps; `disk_full` is the server's."""
+    """Return an error of a rehearsal with advice; `disk_full` is that of the server's state."""
     if disk_full:
         return DiskError(
-            f"The disk is full: {disk_full}.\nFree some space, then run the same command again. The"
-            f" files of this rehearsal can go:\nrm -r {shlex.quote(str(runs))}"
+            f"The disk is full: {disk_full}.\nFree some space, then run the same command again. You"
+            f" can remove the files of this rehearsal:\nrm -r {shlex.quote(str(runs))}"
         )
-    # What a session wrote lies here; `invoke pull` would ask Kaggle for it.
+    # The files of a session are here; `invoke pull` would ask Kaggle for them.
     kept = re.sub(r"\nTo pull what it wrote .*\ninvoke pull .*", "", str(error))
     for kind, advice in GIVE.items():
         if kind in getattr(error, "kinds", ()):
-            kept += f"\nGive the rehearsal {advice}"
+            kept += f"\nFor a rehearsal, give {advice}"
     return type(error)(
-        f"{kept}\n(This was a rehearsal, whose Kaggle server has stopped; its files are in {runs}."
-        " Once this is fixed, run the same command again.)"
+        f"{kept}\n(This was a rehearsal; its Kaggle server has stopped, and its files are in"
+        f" {runs}. Once this is fixed, run the same command again.)"
     )

@@ -1,4 +1,4 @@
-"""The task that shows the experiments of a competition: what was trained, and how it scored."""
+"""The task that shows the experiments of a competition, with their scores."""
 
 import os
 from collections.abc import Container, Sequence
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @task(
     iterable=("run",),
-    run="a run to compare with another, or with its parent: its number in the table,"
-    " owner/slug/version or folder; the folder of a training elsewhere is added to the table. --run"
-    " may be left out",
+    run="a run to compare with another one, or with its parent: its number in the table,"
+    " owner/slug/version, or folder; a folder from elsewhere is added to the table. You may leave"
+    " out --run",
     competition="its slug; default: that of the config in relay.toml, or the only one with runs",
     page="HTML file to write, with plots",
     csv="CSV file to write",
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def runs(
     run: Sequence[str] | None = None, competition: str = "", page: str = "", csv: str = ""
 ) -> Result:
-    """Show the experiments of a competition: changes, scores, and which scores to believe.
+    """Show the experiments of a competition: changes, scores, and which scores to trust.
 
     Example: invoke runs --page runs.html
     """
@@ -32,7 +32,7 @@ def runs(
 
     words = list(run or ())
     if len(words) > 2 and not all(map(os.path.isdir, words)):
-        raise UsageError(f"{len(words)} runs are named; expected two to compare.\ninvoke runs A B")
+        raise UsageError(f"There are {len(words)} runs; expected two to compare.\ninvoke runs A B")
     known = _in_runs()
     there = {Path(row["folder"]).resolve() for row in known}
     folders = [Path(word) for word in words if Path(word, experiment.MANIFEST).is_file()]
@@ -48,7 +48,7 @@ def runs(
         if parent := pair[0]["parent"]:
             pair.insert(0, rows[parent - 1])
         else:
-            alone = f"run {pair[0]['number']} has no parent to be compared with: it is the first"
+            alone = f"run {pair[0]['number']} is the first: it has no parent to compare it with"
     lines = table.score_lines(rows)
     if added or len(pair) != 2:
         show(f"{slug} by {rows[-1]['metric']}, the newest last")
@@ -68,7 +68,7 @@ def runs(
 
 
 def _in_runs() -> "list[Row]":
-    """Return the trainings in runs/, by what both sides know of them."""
+    """Return the trainings in runs/, with what both sides know about them."""
     from deploy import experiments
     from pipeline.errors import ConfigError
     from workbench.experiments import experiment
@@ -78,7 +78,7 @@ def _in_runs() -> "list[Row]":
         try:
             row = experiment.read(folder)
         except ConfigError as error:
-            show(f"Warning: left out: {str(error).splitlines()[0]}")
+            show(f"Warning: skipped: {str(error).splitlines()[0]}")
             continue
         if known.pop("accelerator", ""):
             known["quota_hours"] = row["minutes"] / 60
@@ -87,7 +87,7 @@ def _in_runs() -> "list[Row]":
 
 
 def _competition(rows: "Sequence[Row]") -> str:
-    """Return the only competition with runs, or else that of the default config."""
+    """Return the only competition with runs, or else the one of the default config."""
     from deploy import init
     from pipeline import config as configs
 
@@ -98,9 +98,9 @@ def _competition(rows: "Sequence[Row]") -> str:
 
 
 def _named(word: str, rows: "Sequence[Row]", competitions: Container[str]) -> "Row":
-    """Return the experiment that a word names; for the advice: the competitions with runs."""
+    """Return the experiment that a word names; `competitions` (those with runs) is for advice."""
     place = Path(word).resolve()
-    for row in reversed(rows):  # several rehearsals have runs of one name
+    for row in reversed(rows):  # runs of several rehearsals have the same name
         folder = Path(row["folder"]).resolve()
         if word in (str(row["number"]), row["run_id"], row["run"]):
             return row
@@ -108,6 +108,6 @@ def _named(word: str, rows: "Sequence[Row]", competitions: Container[str]) -> "R
             return row
     only = f" --competition {word}" if word in competitions else ""
     raise UsageError(
-        f"{word!r} is no run of the table; expected a number from 1 to {len(rows)},"
+        f"{word!r} is not a run in the table; expected a number from 1 to {len(rows)},"
         f" owner/slug/version, or the folder of a complete training.\ninvoke runs{only}"
     )

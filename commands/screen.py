@@ -1,7 +1,7 @@
-"""The screen of a wait for a run.
+"""The screen that shows a run while a task waits for it.
 
-It imports rich, so it is imported only where a terminal shows. Nothing of it is printed without
-`secrets.redact`, and no text of Kaggle is read as markup.
+It imports rich, so only a terminal imports it. All text goes through `secrets.redact`, and no text
+from Kaggle is read as markup.
 """
 
 import math
@@ -25,11 +25,11 @@ from deploy.events import Status
 from deploy.watch import in_clock
 from pipeline.train import progress_log
 
-REDRAWN = 2  # times a second: the clocks go on between two looks
-WIDEST = 100  # columns; lines that are longer are hard to read
-LABEL, VALUE, BAR = 8, 22, 30  # columns of a row's label, value and bar
+REDRAWN = 2  # times per second: the clocks run between two polls
+WIDEST = 100  # columns; longer lines are hard to read
+LABEL, VALUE, BAR = 8, 22, 30  # columns of the label, value and bar of a row
 SHOW_CURSOR = "\x1b[?25h"
-# What a status means: a mark, a style, and words.
+# Status → mark, style and words.
 STATES = {
     "NOT_THERE_YET": ("○", "yellow", "pushed; Kaggle does not list it yet"),
     "NEW_SCRIPT": ("○", "yellow", "saved; Kaggle does not run it yet"),
@@ -42,15 +42,15 @@ STATES = {
 }
 LEVELS = "▁▂▃▄▅▆▇█"
 DIM = "dim"
-# What a row of its own shows, or nobody needs; the others share a row.
+# Numbers with their own row, or that nobody needs; the others share a row.
 SHOWN = ("step", "steps", "loss", "eta_seconds")
 
 
 class Screen(AbstractContextManager["Screen"]):
-    """Draws a run from its first status to its last; lines are printed above it.
+    """Draws a run from its first status to its last; notes are printed above it.
 
     Args:
-        following: what comes after a wait: a command, or what this one does.
+        following: the next command, or what this command does next.
     """
 
     def __init__(self, following: str) -> None:
@@ -64,19 +64,19 @@ class Screen(AbstractContextManager["Screen"]):
         self._close()
 
     def note(self, line: str) -> None:
-        """Print a line."""
+        """Print a line above the run."""
         if self._live is None:
             show(line)
         else:
             self._live.console.print(Text(secrets.redact(line)), soft_wrap=True)
 
     def draw(self, seen: Status) -> None:
-        """Draw what is known of a run."""
+        """Draw the status of a run."""
         if self._seen is not None and self._seen.run != seen.run:
             self._close()
         self._seen, self._seen_at = seen, time.monotonic()
         if self._live is None:
-            # Also where an interruption came within a lock of the library.
+            # Needed if Ctrl-C comes while rich holds its lock.
             self._ends.callback(print, SHOW_CURSOR, end="", flush=True)
             self._live = Live(
                 console=Console(file=sys.stdout, force_terminal=True, highlight=False),
@@ -91,7 +91,7 @@ class Screen(AbstractContextManager["Screen"]):
             self._close()
 
     def _close(self) -> None:
-        """Leave the run on the terminal as it was seen last."""
+        """Stop drawing; the last status stays on the terminal."""
         try:
             self._ends.close()
         finally:
@@ -106,10 +106,11 @@ class Screen(AbstractContextManager["Screen"]):
 
 
 def drawing(seen: Status, later: float, following: str) -> RenderableType:
-    """Return the rows of a wait for a run.
+    """Return the rows that show a run.
 
     Args:
-        later: seconds since it was seen.
+        seen: its last status.
+        later: seconds since then.
         following: what comes after the wait; "": the wait is over.
     """
     rows, newest, passed = Table.grid(padding=(0, 1)), seen.newest, in_clock(seen.seconds + later)
@@ -149,7 +150,7 @@ def drawing(seen: Status, later: float, following: str) -> RenderableType:
 
 
 def _quota(seen: Status, left: float, ahead: float | None) -> Text:
-    """Return how much of the week's quota is left, and how much of it the run will use."""
+    """Return how much of the weekly quota is left, and how much the run will use."""
     hours = f"{left / 3600:.1f}"
     used = Text(f"{hours} {seen.accelerator} hours left this week")
     if seen.allowed:
@@ -164,7 +165,7 @@ def _quota(seen: Status, left: float, ahead: float | None) -> Text:
 
 
 def _bar(value: str, share: float, tail: str = "") -> Text:
-    """Return a value with a bar, and what stands behind it: `tail`, or else the percentage."""
+    """Return a value, a bar, and behind it `tail` or else the percentage."""
     share = min(max(share, 0.0), 1.0)
     full = round(BAR * share)
     rest = ("━" * (BAR - full), DIM)
@@ -173,7 +174,7 @@ def _bar(value: str, share: float, tail: str = "") -> Text:
 
 
 def _number(values: Mapping[str, Any], name: str) -> float | None:
-    """Return a finite number of a line of progress; None if it has none: a log may say anything."""
+    """Return a finite number from a line of progress, or None: a log may contain anything."""
     value = values.get(name)
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not abs(value) < 1e15:
         return None
@@ -181,9 +182,9 @@ def _number(values: Mapping[str, Any], name: str) -> float | None:
 
 
 def losses(progress: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Return the losses so far, of the fold that is under way; where all are above 0, their logs.
+    """Return the losses of the current fold; their logarithms if all are above 0.
 
-    The first steps would else hide what the later ones gain.
+    Otherwise the first steps would hide the later progress.
     """
     fold = progress[-1].get("fold") if progress else None
     numbers = (_number(line, "loss") for line in progress if line.get("fold") == fold)
@@ -192,7 +193,7 @@ def losses(progress: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Return values as one line of bars, `width` at most: the mean of as many in each.
+    """Return values as a line of at most `width` bars, each the mean of equally many values.
 
     >>> sparkline([8, 8, 4, 4, 2, 2, 1, 1], 4)
     '█▄▂▁'

@@ -1,6 +1,6 @@
-"""The task that goes from a competition to a score of the whole chain, one step after the other.
+"""The task that leads from a competition to a score of the whole chain, step by step.
 
-What is done is not done again, so the same command goes on wherever it was interrupted.
+It skips what is done, so the same command resumes wherever it was interrupted.
 """
 
 import itertools
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
     from deploy.client import Kaggle
 
 EMBEDDED = "digits"
-STARTED = ROOT / "runs" / "started.json"  # the config of each folder that was described
-PLAN, PLAN_SECONDS = "plan.json", 60.0  # beside what was rehearsed; a large network compiles longer
-# One file stands for all: they have one host.
+STARTED = ROOT / "runs" / "started.json"  # {folder: its config}
+PLAN, PLAN_SECONDS = "plan.json", 60.0  # in the rehearsal's folder; a large network takes longer
+# A file on the host of all pretrained weights.
 WEIGHTS = (
     "https://storage.googleapis.com/tensorflow/keras-applications/"
     "efficientnet_v2/efficientnetv2-b0_notop.h5"
 )
 REACHED_WITHIN = 10.0  # seconds
-AGAIN = "The same command goes on from there"
+AGAIN = "The same command resumes from there"
 
 
 @task(
     24 * 60,
     advice=f"{AGAIN}, with more time:\n--minutes N",
     minutes="timeout in minutes (default: a day)",
-    competition="its address, or the last part of that; default, without --input: the embedded"
+    competition="its address, or the last part of it; default without --input: the embedded"
     " digits, which need no account",
-    input="a competition's folder that is here already; without a competition Kaggle is not asked",
-    metric="the competition's metric, in which the baseline is measured; in a config that exists it"
-    " is renewed",
+    input="a competition's folder on this machine; without a competition it needs no account",
+    metric="the competition's metric, which also measures the baseline; replaces that of an"
+    " existing config",
 )
 def start(competition: str = "", input: str = "", metric: str = "") -> Result:
-    """Download a competition, describe it, and rehearse the whole chain to a score; resumes.
+    """Download a competition, write its config, and rehearse the chain to a score; resumes.
 
     Example: invoke start leaf-diseases
     """
@@ -52,7 +52,7 @@ def start(competition: str = "", input: str = "", metric: str = "") -> Result:
 
     if not input and os.sep in competition and Path(competition).is_dir():
         raise UsageError(
-            f"{competition} is a folder; expected the last part of a competition's address.\n"
+            f"{competition} is a folder; expected the last part of a competition's address, or:\n"
             f"{shlex.join(['invoke', 'start', '--input', competition])}"
         )
     slug = init.require_slug(competition, "invoke start SLUG", show) if competition else ""
@@ -79,9 +79,9 @@ def start(competition: str = "", input: str = "", metric: str = "") -> Result:
         show("To train on Kaggle's TPU, infer and submit; it asks before it spends anything:")
     elif input:
         following = "invoke init --competition SLUG"
-        show("To begin the competition on Kaggle, by the last part of its address:")
+        show("To connect it to its competition on Kaggle, by the last part of the address:")
     else:
-        show("For a competition on Kaggle, by the last part of its address:")
+        show("To start with a competition on Kaggle, by the last part of its address:")
     show(following)
     return {**end, "competition": slug, "plan": made, "next": following}
 
@@ -91,7 +91,7 @@ def _step(number: int, name: str, text: str) -> None:
 
 
 def _enter(slug: str) -> None:
-    """See that the rules of the competition of a folder at hand are accepted, if one was named."""
+    """Check that the rules are accepted, if a competition was named with --input."""
     from deploy import init
     from workbench.inspect import config_file
 
@@ -105,7 +105,7 @@ def _enter(slug: str) -> None:
 
 
 def _log_in(slug: str) -> "Kaggle":
-    """Return a connection, of an account that has accepted the rules of a competition."""
+    """Return a connection of an account that has accepted the rules of a competition."""
     from deploy import competition as competitions
 
     telling = Telling()
@@ -116,7 +116,7 @@ def _log_in(slug: str) -> "Kaggle":
 
 
 def _download(slug: str, folder: Path) -> None:
-    """Bring the files of a competition into a folder, unless they are there."""
+    """Download and unpack a competition into a folder, unless that is done."""
     from deploy import download
 
     if download.done(folder):
@@ -134,8 +134,8 @@ def _download(slug: str, folder: Path) -> None:
 
 
 def _describe(slug: str, folder: Path, metric: str) -> str:
-    """Return the config of a competition or folder, written if there is none, and make it the
-    default.
+    """Return the config of a competition or folder, after writing it if there is none, and make it
+    the default.
     """
     from deploy import init
     from pipeline import config as configs
@@ -147,7 +147,7 @@ def _describe(slug: str, folder: Path, metric: str) -> str:
     usual, assumed = config_file.names(folder, None, slug)
     default, files = init.named(ROOT), config_files.named_files()
     place, started = str(folder.resolve()), _started()
-    # A folder's name is no slug: a config of somebody else, or of a folder elsewhere, may have it.
+    # A folder's name is not a slug: the config of another folder may have the same one.
     others = {name for path, name in started.items() if path != place} | {config_file.UNNAMED}
     own = {
         name: init.Stated(*said)
@@ -167,7 +167,7 @@ def _describe(slug: str, folder: Path, metric: str) -> str:
         made = in_a_process("workbench", "inspect", place, *words)
         if "error" in made:
             command = shlex.join(["invoke", "inspect", "--input", place, *words])
-            advice = "Give it with the option that helps, then start again"
+            advice = "Run it with the option that helps, then start again"
             error = KnownError(f"{made['error']}\n{advice}:\n{command}")
             error.exit_code = made["exit_code"]
             raise error
@@ -185,7 +185,7 @@ def _describe(slug: str, folder: Path, metric: str) -> str:
 
 
 def _started() -> dict[str, str]:
-    """Return the config that was written for each folder, by its whole path."""
+    """Return {absolute path of a folder: the config that was written for it}."""
     if not STARTED.is_file():
         return {}
     kept: dict[str, str] = json.loads(STARTED.read_bytes())
@@ -193,7 +193,7 @@ def _started() -> dict[str, str]:
 
 
 def _rehearse(config: str, folder: str) -> Result:
-    """Rehearse a folder, or the embedded competition, unless that was done; show the score."""
+    """Rehearse a folder or the embedded competition, unless that is done, and show the score."""
     from pipeline import config as configs
     from pipeline.config import rules
 
@@ -209,7 +209,7 @@ def _rehearse(config: str, folder: str) -> Result:
 
 
 def can_fetch_weights(address: str = WEIGHTS) -> bool:
-    """Return whether this machine can download the weights of Keras' applications; say if not."""
+    """Return whether this machine can download weights of Keras' applications; show why not."""
     import requests
 
     try:
@@ -223,7 +223,7 @@ def can_fetch_weights(address: str = WEIGHTS) -> bool:
 
 
 def _plan(config: str, runs: Path) -> Result | None:
-    """Show what the training takes on a TPU, and keep it beside what was rehearsed."""
+    """Show what the training takes on a TPU, and keep the plan with the rehearsal."""
     kept = runs / PLAN
     if kept.is_file():
         made: Result | None = json.loads(kept.read_bytes())
@@ -231,7 +231,7 @@ def _plan(config: str, runs: Path) -> Result | None:
         made = push_plan.planned(config, push_plan.TPU, seconds=PLAN_SECONDS)
         if made is not None:
             atomic_file.write(kept, json.dumps(made).encode())
-    late = f"not made within {PLAN_SECONDS:.0f} s: invoke plan --config {config} makes it"
+    late = f"not ready within {PLAN_SECONDS:.0f} s; to make it: invoke plan --config {config}"
     _step(5, "plan", late if made is None else "of the training on Kaggle's TPU v5e-8")
     if made is not None:
         push_plan.judge(made, None)

@@ -1,4 +1,4 @@
-"""Who is told what steps do: a pipe, a program that reads JSON, or a person at a terminal."""
+"""How the events of steps are shown: to a pipe, a program that reads JSON, or a person."""
 
 import json
 import os
@@ -22,17 +22,17 @@ NO_SCREEN = ("dumb", "unknown")  # terminals
 
 
 class Telling:
-    """Runs steps with the user's own credentials, shows their events, and asks before anything is
-    spent.
+    """Runs steps with the user's credentials, shows events, and asks before anything is spent.
 
     Args:
-        agreed: asks a person (`console.agreement`); None: nothing is spent.
-        plan: of a training, which is shown before the question.
-        as_json: print each event as one JSON object.
+        agreed: asks a person (`console.agreement`); None: the answer is no.
+        plan: of a training, to show before the question.
+        following: see below.
+        as_json: print each event as a JSON object.
 
     Attributes:
-        following: what comes after a wait for a run: a command, or what this one does; "": no wait
-            is drawn.
+        following: what comes after a wait for a run: the next command, or what this command does;
+            "": draw no screen.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Telling:
 
     @cached_property
     def kaggle(self) -> "Kaggle":
-        """A connection, made when it is first asked for."""
+        """A connection, made on first use."""
         from deploy.client import Kaggle
 
         return Kaggle.connect(show=self.note)
@@ -60,14 +60,14 @@ class Telling:
         *args: P.args,
         **options: P.kwargs,
     ) -> T:
-        """Begin steps at Kaggle, run them to their end, and return what they return."""
+        """Run steps that talk to Kaggle, and return their result."""
         steps = begin(self.kaggle, *args, **options)
         try:
             return self._run(steps)
         except Detached as error:
             if self.following.startswith("this command"):
                 where, _, attach = str(error).partition("\n")
-                error.args = (f"{where}\nThe same command goes on from there.\n{attach}".strip(),)
+                error.args = (f"{where}\nThe same command resumes from there.\n{attach}".strip(),)
             raise
 
     def _run(self, steps: Steps[T]) -> T:
@@ -80,7 +80,7 @@ class Telling:
             return completed(steps, self)
 
     def note(self, line: str) -> None:
-        """Show a line, as one of those that a connection tells."""
+        """Show a line."""
         if self._as_json:
             show_json({"line": line})
         elif self._screen is not None:
@@ -111,7 +111,7 @@ class Telling:
 
 
 def in_a_line(seen: Status) -> str:
-    """Return what is known of a run, as a line for a pipe."""
+    """Return the status of a run as a line for a pipe."""
     from deploy.watch import in_clock
 
     since = in_clock(seen.seconds) if seen.pushed else f"watched for {in_clock(seen.seconds)}"
@@ -120,17 +120,14 @@ def in_a_line(seen: Status) -> str:
 
 
 def in_words(seen: Status) -> str:
-    """Return the progress of a run for a person, or else the last line of words in its log."""
+    """Return the progress of a run in words, or else the last line of its log."""
     from pipeline.train import progress_log
 
     return progress_log.in_words(seen.newest) or seen.words
 
 
 def _as_object(seen: Status) -> dict[str, Any]:
-    """Return a status for JSON, with the newest line of progress alone.
-
-    What is no number in it is null: JSON has no NaN.
-    """
+    """Return a status for JSON, with the newest line of progress; NaN becomes null."""
     return {
         "run": seen.run,
         "status": seen.status,

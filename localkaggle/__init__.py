@@ -1,4 +1,4 @@
-"""A Kaggle on this machine: the protocol on 127.0.0.1, and sessions that really run notebooks."""
+"""A Kaggle on this machine: its protocol on 127.0.0.1, and sessions that really run notebooks."""
 
 import sys
 

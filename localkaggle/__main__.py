@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from localkaggle import competitions, facts
-from localkaggle.services import datasets, models
+from localkaggle.services import protocol
 
 EXAMPLES = """examples:
   python -m localkaggle serve
@@ -34,15 +34,15 @@ def main(arguments: list[str] | None = None) -> int:
     serving.set_defaults(command=_serve, parser=serving)
     add = serving.add_argument
     add("--port", type=int, help="default: the last one of its folder, or a free one")
-    said = "where to keep everything, or to go on; default: a temporary one, removed at the end"
-    add("--folder", type=Path, help=said)
-    add("--offline", action="store_true", help="no session gets the internet")
-    said = "behave as a file of `invoke doctor --live` says"
-    add("--facts", type=Path, metavar="FILE", help=said)
-    said = "mount the files in DIR as a dataset that others published; repeat for more"
-    add("--dataset", action="append", default=[], metavar="OWNER/SLUG=DIR", help=said)
-    said = "mount the files in DIR as a version of a model, by its five names; repeat for more"
-    add("--model", action="append", default=[], metavar="NAME=DIR", help=said)
+    text = "keep everything there, and resume from it; default: a temporary folder"
+    add("--folder", type=Path, help=text)
+    add("--offline", action="store_true", help="give no session the internet")
+    text = "behave as recorded in a file of `invoke doctor --live`"
+    add("--facts", type=Path, metavar="FILE", help=text)
+    text = "publish the files in DIR as a dataset of another user; repeat for more"
+    add("--dataset", action="append", default=[], metavar="OWNER/SLUG=DIR", help=text)
+    text = "publish the files in DIR as a model version, by its five names; repeat for more"
+    add("--model", action="append", default=[], metavar="NAME=DIR", help=text)
     export = commands.add_parser("export", help="write a competition as Kaggle would mount it")
     export.set_defaults(command=_export)
     export.add_argument("competition", choices=competitions.NAMES)
@@ -54,24 +54,24 @@ def main(arguments: list[str] | None = None) -> int:
 def _serve(options: argparse.Namespace) -> int:
     try:
         more = facts.read(options.facts) if options.facts else {}
-        more["datasets"] = dict(map(datasets.parse_published, options.dataset))
-        more["models"] = dict(map(models.parse_published, options.model))
+        more["datasets"] = protocol.published("dataset", options.dataset)
+        more["models"] = protocol.published("model", options.model)
     except ValueError as error:
         options.parser.error(str(error))
     if not 0 <= (options.port or 0) <= 65535:
         options.parser.error("--port: expected 0 (a free one) to 65535")
-    command = "python -m localkaggle serve"
     more |= {"port": options.port, "offline": options.offline}
-    return serve(options.folder, command, **more)
+    return serve(options.folder, "python -m localkaggle serve", **more)
 
 
 def serve(folder: Path | None, command: str, **more: Any) -> int:
-    """Serve until SIGINT or SIGTERM, say what to paste into another shell, and return an exit code.
+    """Serve until SIGINT or SIGTERM, print what to paste into another shell, and return an exit
+    code.
 
     Args:
         folder: where to keep everything; None: a temporary folder, removed at the end.
-        command: that serves, without --folder and --port.
-        more: what else `LocalKaggle` takes.
+        command: what the user typed, without --folder and --port.
+        more: other arguments of `LocalKaggle`.
     """
     from localkaggle.server import LocalKaggle
     from localkaggle.sessions.session import NO_NAMESPACES, namespaces
@@ -87,22 +87,22 @@ def serve(folder: Path | None, command: str, **more: Any) -> int:
         except (FileExistsError, ValueError) as error:
             return _refused(2, f"{error}", f"{command} --folder {_beside(place)}")
         except OSError as error:
-            said = f"could not serve: {error}; expected a free port and a folder to write in"
-            if error.errno != errno.EADDRINUSE:
-                return _refused(8, said, command)
-            return _refused(2, said, f"{command} --folder {shlex.quote(str(place))} --port 0")
+            in_use = error.errno == errno.EADDRINUSE
+            free = f" --folder {shlex.quote(str(place))} --port 0" if in_use else ""
+            text = f"could not serve: {error}; expected a free port and a writable folder"
+            return _refused(2 if in_use else 8, text, command + free)
         hosted = f"competitions: {', '.join(kaggle.competitions)}"
         print(f"# A Kaggle on 127.0.0.1:{kaggle.port}, {hosted}; its files are in {place}")
         if not namespaces():
             print(f"# {NO_NAMESPACES}.")
         print("# Paste this into another shell, and use kaggle or invoke there:")
-        print("# (a token of your own would win over the key below)")
+        print("# (an API token of your own would override the key below)")
         print("unset KAGGLE_API_TOKEN KAGGLE_API_V1_TOKEN")
         for name, value in kaggle.environment.items():
             print(f"export {name}={shlex.quote(value)}")
-        print("# Ctrl-C ends it.", flush=True)
+        print("# Ctrl-C stops it.", flush=True)
         stop.wait()
-    print("# Ended, with all of its sessions.")
+    print("# Stopped, with all its sessions.")
     return 0
 
 
@@ -112,24 +112,24 @@ def _export(options: argparse.Namespace) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
-            return _refused(2, f"{folder} is not an empty folder; expected one or a new one", again)
+            return _refused(2, f"{folder} is not empty; expected a new or empty folder", again)
         competitions.EMBEDDED[name]().write(folder)
     except OSError as error:
-        said = f"could not write {folder}: {error.strerror}; expected a disk with space to write"
-        return _refused(8, said, again)
+        text = f"could not write {folder}: {error.strerror}; expected a writable disk with space"
+        return _refused(8, text, again)
     print(f"Wrote the competition {name} to {folder}")
     return 0
 
 
 def _beside(folder: Path) -> str:
-    """Return another folder beside one, for a shell."""
+    """Return the path of another folder beside one, quoted for a shell."""
     place = folder.resolve()
     return shlex.quote(str(place.with_name(f"{place.name}-2")))
 
 
-def _refused(code: int, said: str, command: str) -> int:
-    """Print what happened and what to type now, and return the exit code."""
-    print(f"Error: {said}.\n{command}", file=sys.stderr)
+def _refused(code: int, text: str, command: str) -> int:
+    """Print what happened and the command to type now, and return the exit code."""
+    print(f"Error: {text}.\n{command}", file=sys.stderr)
     return code
 
 

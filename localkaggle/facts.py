@@ -1,6 +1,6 @@
-"""Facts: how Kaggle behaves where that is not known for sure, or where it is not always the same.
+"""Facts: how Kaggle behaves where that is not known for sure, or not always the same.
 
-The defaults are what a first use meets if all goes well. Each other value was reported of the site
+The defaults are what a first user meets if all goes well. Each other value was reported by somebody
 (docs/facts.md).
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from localkaggle.sessions.session import Session
 
 SESSION_SECONDS = {"TPU": 9 * 3600.0, "GPU": 12 * 3600.0, "CPU": 12 * 3600.0}
-# What a file of facts may have beside `Facts`: fields of `Options`.
+# The fields of `Options` that a file of facts may set beside those of `Facts`.
 OPTIONS = ("layout", "own_output", "verified", "queue_seconds", "ready_seconds")
 
 
@@ -22,27 +22,27 @@ class Facts:
     """How this Kaggle behaves.
 
     Attributes:
-        refused_push: what a push leaves that is refused for its quota: "nothing"; "shell", of a
-            first push: a kernel without a version, of which calls fail until it is deleted;
-            "source": a version that holds the source and never runs.
-        new_script_seconds: how long a version that was just pushed says NEW_SCRIPT.
-        leading_digit: whether the address of a new kernel may begin with a digit.
-        other_slug: what is put behind the address of a new kernel; "": nothing.
+        refused_push: what remains of a push that is refused for its quota: "nothing"; "shell", of
+            a first push: a kernel without versions, whose calls fail until it is deleted; "source":
+            a version that has the source and never runs.
+        new_script_seconds: how long the status of a new version is NEW_SCRIPT.
+        leading_digit: whether the slug of a new kernel may start with a digit.
+        other_slug: what Kaggle appends to the slug of a new kernel; "": nothing.
         prefixes: whether GetKernel names sources as `datasets/owner/slug`, `code/owner/slug` and
             `competitions/slug`.
-        listing_seconds: how long the output of a run that has just ended is listed as empty.
-        versions_seconds: how long calls do not know of a version that was just pushed.
-        reserves: whether a push asks for as much of the quota as its timeout says.
-        lower_timeouts: whether a push is refused whose timeout is not lower than a session's cap;
-            otherwise the lower of both counts.
-        pays: whether the account pays for what it uses beyond the quota of a week.
-        killed_output: whether an output is kept of a session that was killed.
-        late_sources: whether the first session after a source was attached finds nothing mounted.
+        listing_seconds: how long the output of an ended run is listed as empty.
+        versions_seconds: how long calls do not know of a new version.
+        reserves: whether a push reserves quota for its whole timeout.
+        lower_timeouts: whether a push is refused unless its timeout is below the session's cap;
+            otherwise the cap replaces a higher timeout.
+        pays: whether the account pays for use beyond the weekly quota.
+        killed_output: whether the output of a killed session is kept.
+        late_sources: whether the first session after a source was attached mounts nothing.
         internet: whether a session that asks for the internet gets it.
-        missing: how a call is answered about a kernel or a dataset of one's own that does not
-            exist: "404" or "403". One of somebody else's is always 403.
-        gate: "rules" if GetCompetition says that the account has not accepted them; "licence" if no
-            model's licence is accepted, so that none is shown or mounted; "": all are.
+        missing: the status for the user's own kernel or dataset that does not exist: "404" or
+            "403". For another user's it is always 403.
+        gate: what the account has not accepted: "rules" of the competition; "licence" of the
+            models, which are then neither listed nor mounted; "": nothing.
     """
 
     refused_push: str = "nothing"
@@ -64,25 +64,24 @@ class Facts:
 
 @dataclass(frozen=True)
 class Options:
-    """What a `LocalKaggle` takes beside its folder, its port and what it holds.
+    """The settings of a `LocalKaggle` beside its folder, its port and its contents.
 
     Attributes:
-        offline: give no session the internet, not even one that asks for it.
-        layout: of /kaggle/input: "2026" (`competitions/<slug>`, `datasets/<owner>/<slug>` …),
-            "flat" (`<slug>`), or "both" at once.
-        verified: whether the account is verified; otherwise a TPU push silently gets a CPU.
-        session_seconds: after how long a session is killed, by "TPU", "GPU", "CPU".
-        own_output: whether a notebook may list its own output as a source; a version then sees
-            the output of the newest complete version before it.
-        memory_bytes: limit of a session's memory.
-        queue_seconds: how long a push queues.
-        ready_seconds: how long a dataset version is processed.
-        python: interpreters by machine ("TPU", "GPU", "CPU"), to rehearse with other versions than
-            this one's.
+        offline: give no session the internet, even if it asks for it.
+        layout: the layout of /kaggle/input: "2026" (`competitions/<slug>`,
+            `datasets/<owner>/<slug>` …), "flat" (`<slug>`), or "both".
+        verified: whether the account is verified; if not, a TPU push silently gets a CPU.
+        session_seconds: {"TPU", "GPU" or "CPU": seconds} after which a session is killed.
+        own_output: whether a notebook may mount its own output, which is that of its newest
+            complete version.
+        memory_bytes: the memory limit of a session.
+        queue_seconds: how long a push waits in the queue.
+        ready_seconds: how long Kaggle processes a dataset version.
+        python: {"TPU", "GPU" or "CPU": interpreter}, to rehearse with different versions.
         variables: environment variables for all sessions.
-        private: folders that no session sees, as one that holds hidden labels.
-        session: makes a session; another class than `Session` where no notebook has to run.
-        facts: how it behaves where Kaggle's own behaviour is not known, or changes.
+        private: folders that no session sees, such as one with hidden labels.
+        session: the class of a session; a test replaces it where no notebook has to run.
+        facts: how it behaves where Kaggle's behaviour is not known, or changes.
     """
 
     offline: bool = False
@@ -101,22 +100,19 @@ class Options:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return what a file of `invoke doctor --live` says, as arguments of `LocalKaggle`.
+    """Return the contents of a file of `invoke doctor --live` as arguments of `LocalKaggle`.
 
     Args:
-        path: of a JSON object whose "facts" are {name: value}, with names of `Facts` and
-            `OPTIONS`.
+        path: a JSON file whose "facts" are {name: value}, with the names of `Facts` and `OPTIONS`.
 
     Raises:
-        ValueError: if it is none; says what was found and what was expected.
+        ValueError: if the file is not one.
     """
     try:
         given = dict(json.loads(path.read_text(encoding="utf-8"))["facts"])
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        said = 'is not what `invoke doctor --live` writes: expected an object with "facts"'
-        raise ValueError(f"{path} {said}") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        text = f"{path} is not a file of `invoke doctor --live` ({error}); expected one of those"
+        raise ValueError(text) from error
     options = {name: given.pop(name) for name in OPTIONS if name in given}
     known = [item.name for item in fields(Facts)]
     if unknown := sorted(given.keys() - {*known}):

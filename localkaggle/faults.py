@@ -1,13 +1,13 @@
-"""Faults: how a call between a client and Kaggle goes wrong, planned in advance.
+"""Faults: planned ways in which a call between a client and Kaggle goes wrong.
 
-A fault comes before the call (nothing happens) or after it (it happens, and the answer is lost or
-wrong). docs/facts.md says which of them Kaggle was seen to give; the others are those of any
+A fault strikes before the call (it has no effect) or after it (it takes effect, and the answer is
+lost or wrong). docs/facts.md lists those that Kaggle was seen to produce; the others happen on any
 network.
 """
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from socket import socket
 from typing import TYPE_CHECKING, Any
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 DRIP_SECONDS = 1.0  # between two bytes
 SILENT_AT_MOST = 120.0
-OWN = "said"  # the name of a kind that is not in `KINDS`
+CUSTOM = "custom"  # the name of a kind that is not in `KINDS`
 Change = Callable[[Response], object]
-"""Makes an answer wrong, and returns False where there is nothing in it that could be."""
+"""Changes an answer; returns False if the answer has nothing to change."""
 Edit = Callable[[Any], object]
-"""Makes the JSON object of an answer, or the files that it lists, wrong; returns False likewise."""
+"""Changes the JSON object of an answer, or the files that it lists; returns False likewise."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Kind:
     Attributes:
         after: whether the call takes effect first.
         change: makes the answer wrong.
-        lost: whether there is no answer.
-        silence: whether the connection stays open without a byte.
-        drip: whether one byte a second is sent.
+        lost: whether the connection breaks instead of an answer.
+        silence: whether the connection stays open for a while without a byte.
+        drip: whether the answer is sent at one byte per second.
         cut: the share of the body that is sent.
-        only: the operations whose answers can fail in this way; empty: all.
-        never: those that cannot.
+        only: the operations that can fail in this way; empty: all.
+        never: the operations that cannot.
     """
 
     after: bool
@@ -51,16 +51,16 @@ class Kind:
     never: tuple[str, ...] = ()
 
     def strikes(self, operation: str) -> bool:
-        """Return whether a request of this operation can fail in this way."""
+        """Return whether this operation can fail in this way."""
         return (not self.only or operation in self.only) and operation not in self.never
 
 
 def instead(code: int, value: Any, *, after: bool = False, **headers: str) -> Kind:
-    """Return the kind in which this is answered.
+    """Return the kind that sends this answer instead of the true one.
 
     Args:
-        code: of HTTP.
-        value: JSON, or the bytes of a page.
+        code: the HTTP status.
+        value: an object to send as JSON, or the bytes of a page.
         after: whether the call takes effect first.
         headers: with _ for -.
     """
@@ -76,20 +76,17 @@ def instead(code: int, value: Any, *, after: bool = False, **headers: str) -> Ki
 
 
 def edited(**values: Any) -> Kind:
-    """Return the kind in which it happens, and the answer's object has these values."""
+    """Return the kind in which the call takes effect and its answer gets these values."""
     return _edits(lambda value: value.update(values))
 
 
-def meanwhile(happens: Callable[[], object], *, after: bool = True, cut: float = 1.0) -> Kind:
-    """Return the kind in which something else happens before the answer is sent.
+def meanwhile(happens: Callable[[], object], *, after: bool = True) -> Kind:
+    """Return the kind that calls a function before the answer is sent.
 
-    If `after`, the answer is the true one; otherwise the call has no effect and an empty answer.
+    With `after` the answer is the true one; without it the call has no effect and the answer is
+    empty.
     """
-
-    def change(answer: Response) -> None:
-        happens()
-
-    return Kind(after, change, cut=cut)
+    return Kind(after, lambda answer: happens() is not False)
 
 
 def _refusal(code: int, message: str, *, after: bool = False, **headers: str) -> Kind:
@@ -97,7 +94,7 @@ def _refusal(code: int, message: str, *, after: bool = False, **headers: str) ->
 
 
 def _edits(edit: Edit, *only: str) -> Kind:
-    """Return the kind that edits the answer's JSON object."""
+    """Return the kind that edits the JSON object of an answer."""
 
     def change(answer: Response) -> bool:
         value = answer.get_json(silent=True)
@@ -110,7 +107,7 @@ def _edits(edit: Edit, *only: str) -> Kind:
 
 
 def _files(edit: Edit) -> Edit:
-    """Return the edit of an answer that makes this of the files that it lists, if there are any."""
+    """Return the edit that applies `edit` to the files that an answer lists, if it lists any."""
 
     def change(value: dict[str, Any]) -> object:
         files = value.get("files") or value.get("datasetFiles")
@@ -126,12 +123,12 @@ def _other_bytes(answer: Response) -> None:
 
 
 def _removed(*names: str) -> Edit:
-    """Return the edit that removes the first of these fields that there is."""
+    """Return the edit that removes the first of these fields that is present."""
     return lambda value: any(value.pop(name, None) is not None for name in names)
 
 
 def _older(value: dict[str, Any]) -> object:
-    """Answer as a replica that has not heard of the newest yet."""
+    """Answer like a replica that has not received the latest change."""
     if value.get("currentVersionNumber"):
         value["currentVersionNumber"] -= 1
     elif value.get("publicScore"):
@@ -147,24 +144,23 @@ def _older(value: dict[str, Any]) -> object:
 
 
 def _climb(files: list[dict[str, Any]]) -> None:
-    """List the first file under a name that leads out of a folder."""
+    """List the first file under a name that leads out of its folder."""
     name = "fileName" if "fileName" in files[0] else "name"
     files[0][name] = f"../../{files[0][name]}"
 
 
-FILES = ("storage", "upload")
 LISTS = ("ListKernelSessionOutput", "ListDatasetFiles")
 STATUSES = ("GetKernelSessionStatus", "GetDatasetStatus", "GetSubmission")
 MADE = (
     *("SaveKernel", "CreateDataset", "CreateDatasetVersion", "StartBlobUpload"),
     *("StartSubmissionUpload", "CreateCodeSubmission", "CreateSubmission"),
 )
-SAID = ("status", "versionNumber", "token", "ref", "currentVersionNumber", "publicScore")
+FIELDS = ("status", "versionNumber", "token", "ref", "currentVersionNumber", "publicScore")
 PAGE = b"<html><body>We will be back soon</body></html>"
 EXPIRED = b"<Error><Code>ExpiredToken</Code></Error>"
 NO_NOTEBOOK = {"error": "Notebook not found"}
 KINDS: dict[str, Kind] = {
-    # Before: nothing happens
+    # Before: the call has no effect
     "500": _refusal(500, "Internal error"),
     "502": _refusal(502, "Bad gateway"),
     "503, Retry-After 0": _refusal(503, "Unavailable", Retry_After="0"),
@@ -176,11 +172,11 @@ KINDS: dict[str, Kind] = {
     "403": _refusal(403, "Permission was denied"),
     "404": _refusal(404, "Not found"),
     "HTML with 200": instead(200, PAGE),
-    "an empty object": replace(instead(200, {}), never=FILES),
+    "an empty object": replace(instead(200, {}), never=("storage", "upload")),
     "no such notebook": replace(instead(200, NO_NOTEBOOK), only=("SaveKernel",)),
     "reset": Kind(False, lost=True),
     "silence": Kind(False, lost=True, silence=True),
-    # After: it happens
+    # After: the call takes effect
     "500 after": _refusal(500, "Internal error", after=True),
     "reset after": Kind(True, lost=True),
     "silence after": Kind(True, lost=True, silence=True),
@@ -190,7 +186,7 @@ KINDS: dict[str, Kind] = {
     "other bytes": Kind(True, _other_bytes, only=("storage",)),
     "an expired address": replace(instead(403, EXPIRED, after=True), only=("storage",)),
     "unknown word": replace(edited(status="SOMETHING_NEW"), only=STATUSES),
-    "a field is missing": _edits(_removed(*SAID), *STATUSES, *MADE, "GetDataset"),
+    "a field is missing": _edits(_removed(*FIELDS), *STATUSES, *MADE, "GetDataset"),
     "an older answer": _edits(_older, *STATUSES, *LISTS, "GetDataset", "ListSubmissions"),
     "a name that climbs": _edits(_files(_climb), *LISTS),
     "a file less": _edits(_files(list.pop), *LISTS),
@@ -209,46 +205,46 @@ def operation_of(path: str) -> str:
 
 @dataclass
 class Faults:
-    """What is planned, and what came of it: a WSGI application around another.
+    """A WSGI application that lets requests to another one fail as planned.
 
     Attributes:
-        app: answers what does not fail.
-        seen: the operation of every request since the plan. Following a log does not count, since
-            the clock decides when a client asks again.
-        struck: (index, kind, operation) of the requests that failed as planned.
+        app: answers the requests that do not fail.
+        seen: the operation of each request since `clear`. Requests that follow a log are left out,
+            since a client repeats those by the clock.
+        struck: (kind, operation) of each request that failed as planned.
     """
 
     app: "WSGIApplication"
     seen: list[str] = field(default_factory=list)
-    struck: list[tuple[int, str, str]] = field(default_factory=list)
-    _by_index: dict[int, str | Kind] = field(default_factory=dict)
-    _by_operation: dict[str, Iterator[str | Kind | None]] = field(default_factory=dict)
+    struck: list[tuple[str, str]] = field(default_factory=list)
+    _planned: dict[str, Iterator[str | Kind | None]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ended: threading.Event = field(default_factory=threading.Event)
 
-    def plan(self, faults: Mapping[int, str | Kind]) -> None:
-        """Forget the plan before, and let the request of each index (0 is the next) fail."""
+    def clear(self) -> None:
+        """Forget what was planned and seen, and release the requests that wait in silence."""
         with self._lock:
-            self._ended.set()  # releases the requests that wait in silence
+            self._ended.set()
             self._ended = threading.Event()
-            self.seen, self.struck = [], []
-            self._by_index, self._by_operation = dict(faults), {}
+            self.seen, self.struck, self._planned = [], [], {}
 
     def say(self, operation: str, kinds: Iterable[str | Kind | None]) -> None:
-        """Let the next requests of this operation fail, one after the other; None lets one pass."""
+        """Let the next requests of this operation fail, one kind each; None lets one pass."""
         with self._lock:
-            self._by_operation[operation] = iter(kinds)
+            self._planned[operation] = iter(kinds)
 
     def __call__(
         self, environ: "WSGIEnvironment", start_response: "StartResponse"
     ) -> Iterable[bytes]:
-        """Answer any request, or let it fail as planned."""
+        """Answer a request, or let it fail as planned."""
         operation = operation_of(environ["PATH_INFO"])
-        index, planned = self._take(operation)
+        with self._lock:
+            ended, planned = self._ended, next(self._planned.get(operation, iter(())), None)
+            if operation != "log":
+                self.seen.append(operation)
         kind = KINDS[planned] if isinstance(planned, str) else planned
         if kind is None or not kind.strikes(operation):
             return self.app(environ, start_response)
-        ended = self._ended
         if kind.after:
             answer = Response.from_app(self.app, environ, buffered=True)
         else:
@@ -257,28 +253,17 @@ class Faults:
         if kind.change(answer) is False:
             return answer(environ, start_response)
         with self._lock:
-            name = planned if isinstance(planned, str) else OWN
-            self.struck.append((index, name, operation))
+            self.struck.append((planned if isinstance(planned, str) else CUSTOM, operation))
         if kind.silence:
             ended.wait(SILENT_AT_MOST)
         if kind.lost:
             raise ConnectionResetError("planned")
-        body = answer.data
         if kind.drip:
             _drip(environ["werkzeug.socket"], answer, ended)
-        if kind.cut < 1:  # of the length that is announced
+        if kind.cut < 1:  # the announced length stays
+            body = answer.data
             answer.response = [body[: len(body) - max(int(len(body) * (1 - kind.cut)), 1)]]
         return answer(environ, start_response)
-
-    def _take(self, operation: str) -> tuple[int, str | Kind | None]:
-        """Count a request, and return its index and what is planned for it, if anything."""
-        with self._lock:
-            index = len(self.seen)
-            if operation != "log":
-                self.seen.append(operation)
-            queued = self._by_operation.get(operation, iter(()))
-            planned = None if operation == "log" else self._by_index.get(index)
-            return index, planned or next(queued, None)
 
 
 def _drip(connection: socket, answer: Response, ended: threading.Event) -> None:
@@ -297,12 +282,12 @@ def _drip(connection: socket, answer: Response, ended: threading.Event) -> None:
 
 @dataclass
 class Wire:
-    """Every connection to the storage, which may break while a file passes.
+    """The connections that carry files, which may break on the way.
 
     Attributes:
-        breaks_after: how many bytes of files pass on a connection before it breaks; 0: it holds.
-        down, up: how many bytes of files passed, downloaded and uploaded.
-        passed: is called after each piece of a file that passed.
+        breaks_after: the bytes of a file that a connection carries before it breaks; 0: it holds.
+        down, up: the bytes that were downloaded and uploaded.
+        passed: is called after each piece of a file.
     """
 
     breaks_after: int = 0
@@ -312,7 +297,7 @@ class Wire:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def passing(self, pieces: Iterable[bytes], *, up: bool) -> Iterator[bytes]:
-        """Yield the pieces of a file that pass on one connection, and count them.
+        """Count the pieces of a file that pass on one connection, and yield them.
 
         Raises:
             ConnectionResetError: where the connection breaks.

@@ -27,35 +27,33 @@ from localkaggle.web import Handler, Web
 
 
 class LocalKaggle:
-    """A Kaggle with one account; a context manager that serves and, at exit, ends all sessions.
+    """A Kaggle with one account; a context manager that serves, and ends all sessions at exit.
 
     Args:
-        folder: empty or new, or that of a local Kaggle that has ended or died, which it goes on
-            with: credentials, kernels, datasets, submissions and the quota that is used. What was
+        folder: a new or empty folder, or that of an earlier local Kaggle, from which this one
+            resumes: credentials, kernels, datasets, submissions and the used quota. What was
             running then has ended with an error.
         competitions: slugs of embedded ones, each built on first use, or `Competition`s.
-        port: of 127.0.0.1; 0 takes a free one; None takes the folder's last one, or a free one.
-        datasets: {owner/slug: folder} that other users published; ready from the start.
+        port: on 127.0.0.1; 0: a free one; None: the last one of the folder, or a free one.
+        datasets: {owner/slug: folder} that other users published.
         models: {owner/model/framework/variation/version: folder} that other users published.
         options: fields of `Options`.
 
     Attributes:
-        options, facts: how it is set up, and behaves; facts may be changed meanwhile.
-        folder: of the server, without links.
-        competitions: that it hosts.
-        state: keeps what changes.
-        storage: of the files that are downloaded.
-        uploads: the files that were sent.
-        oauth: holds key and tokens of the account.
+        options, facts: how it is set up, and how it behaves; tests replace `facts`.
+        folder: the folder, without links.
+        competitions: the hosted competitions.
+        state: saves what changes.
+        storage: the files that can be downloaded.
+        uploads: the files that were uploaded.
+        oauth: the key and the tokens of the account.
         journal, wire: as in `Web`.
-        lock: is held while something changes.
-        session_seconds: after how long a session is killed, by "TPU", "GPU" and "CPU"; may be
-            changed meanwhile.
+        session_seconds: as in `Options`; tests change it.
 
     Raises:
         FileExistsError: if the folder holds something else, or is in use.
-        ValueError: if what is kept there cannot be read, or is of a competition that is not hosted.
-        OSError: if the port is not free, or the folder cannot be written.
+        ValueError: if its state cannot be read, or has a competition that is not hosted now.
+        OSError: if the port is in use, or the folder cannot be written.
     """
 
     KEPT = ("last_port", "hosted")
@@ -76,7 +74,6 @@ class LocalKaggle:
         self._lock_file = _claimed(self.folder)
         self.competitions = Hosted(self.folder / "competitions", competitions)
         self.state = State(self.folder)
-        self.lock = self.state.lock
         self.storage = Storage(self.folder / "objects")
         self.uploads = Uploads(self.storage)
         self.datasets = Datasets(self)
@@ -93,7 +90,7 @@ class LocalKaggle:
         web = Web(self)
         self.journal, self.wire = web.journal, web.wire
         self.faults = Faults(web)
-        # werkzeug itself would print that a port is not free, and exit.
+        # Bound here, since werkzeug exits if a port is in use.
         with socket.create_server(("127.0.0.1", self.last_port if port is None else port)) as plug:
             self.port = self.last_port = int(plug.getsockname()[1])
             self._server = make_server(
@@ -109,10 +106,10 @@ class LocalKaggle:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables that lead any Kaggle client here, with this Kaggle's credentials.
+        """Environment variables that lead any Kaggle client here, with its credentials.
 
-        HOME is private: a token in the real one would win over these credentials and be sent.
-        Nobody listens on the port of the https proxy, so a request to elsewhere fails at once.
+        HOME is private: a token in the real one would override these credentials and be sent.
+        Nothing listens on the port of the https proxy, so requests to other hosts fail at once.
         """
         home = self.folder / "home"
         for name in (".kaggle", "tmp"):
@@ -131,11 +128,11 @@ class LocalKaggle:
         }
 
     def missing(self, service: str, is_own: bool) -> HTTPException:
-        """Return the answer about something that is not there, or not this user's.
+        """Return the answer about something that does not exist, or is private to another user.
 
         Args:
             service: "kernels" or "datasets".
-            is_own: whether it would be this user's own.
+            is_own: whether it would belong to this user.
         """
         if is_own and self.facts.missing == "404":
             return NotFound("Not found")
@@ -146,22 +143,21 @@ class LocalKaggle:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.faults.plan({})  # releases the requests that it keeps waiting
+        self.faults.clear()  # releases the requests that wait
         self.kernels.close()
         self.submissions.close()
         self._server.shutdown()
-        self._thread.join()  # which closes the port, so that a server can start there at once
+        self._thread.join()  # this closes the port, so that another server can use it at once
         self._lock_file.close()
 
     def _restore(self) -> None:
-        """Go on with what the folder holds, without its uploads and its reruns."""
+        """Resume from the folder, without its uploads and reruns."""
         parts = (self, self.kernels, self.datasets, self.models, self.submissions, self.oauth)
         self.state.load({type(part).__name__: part for part in parts})
         if lost := sorted({*self.hosted} - {*self.competitions}):
             raise ValueError(
-                f"{self.folder} is of a local Kaggle that hosts {lost[0]}; expected that to be"
-                " hosted again, by the command that it was started with (`invoke serve --input` for"
-                " a folder of your own), or a new folder"
+                f"the local Kaggle in {self.folder} hosts {lost[0]}; expected a new folder, or the"
+                " command that started it before (`invoke serve --input` for a folder of your own)"
             )
         shutil.rmtree(self.folder / "objects", ignore_errors=True)
         for path in self.folder.glob("sessions/rerun-*"):
@@ -169,20 +165,19 @@ class LocalKaggle:
 
 
 def _claimed(folder: Path) -> IO[str]:
-    """Return the open lock of a folder that is new, empty, or of a local Kaggle.
+    """Lock a folder that is new, empty, or of a local Kaggle, and return the open lock file.
 
-    On a file system without locks it locks nothing.
+    A file system without locks is served without one.
 
     Raises:
-        FileExistsError: if it is none, or another process serves it.
+        FileExistsError: if it holds something else, or another process serves it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / state.FILE
     if not kept.is_file():
         if any(folder.iterdir()):
             raise FileExistsError(
-                f"{folder} is not empty, and no local Kaggle's; expected a new or empty folder, or"
-                " one that a local Kaggle served from"
+                f"{folder} is not empty; expected a new or empty folder, or one of a local Kaggle"
             )
         kept.write_text("{}")
     lock = (folder / "lock").open("w")
@@ -191,8 +186,8 @@ def _claimed(folder: Path) -> IO[str]:
     except BlockingIOError as error:
         lock.close()
         raise FileExistsError(
-            f"{folder} is in use by another local Kaggle; expected one that has ended"
+            f"{folder} is in use by another local Kaggle; expected that one to be stopped"
         ) from error
     except OSError:
-        pass  # no locks here
+        pass  # the file system has no locks
     return lock

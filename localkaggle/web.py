@@ -1,6 +1,6 @@
-"""Web: the WSGI application that answers a call, an upload, a download, or a log to follow.
+"""Web: the WSGI application that answers calls, uploads and downloads, and streams logs.
 
-It answers the same as a proxy for http://localhost, so environment variables alone lead the
+It also serves as a proxy for http://localhost, so environment variables are enough to lead the
 official client here.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 1 << 16
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-READING = ("Get", "List", "Download", "Introspect", "Start")  # calls that change nothing kept
+READING = ("Get", "List", "Download", "Introspect", "Start")  # calls that change no saved state
 SERVICES = {
     "kernels.KernelsApiService": "kernels",
     "datasets.DatasetApiService": "datasets",
@@ -56,7 +56,7 @@ ROUTES = Map(
 
 
 class Call(NamedTuple):
-    """A call that was answered: what was asked, without credentials, and the answer's code."""
+    """An answered call: the request, without credentials, and the status of the answer."""
 
     method: str
     asked: Any
@@ -64,9 +64,9 @@ class Call(NamedTuple):
 
 
 class Handler(WSGIRequestHandler):
-    """Carries one request to the application, and prints nothing."""
+    """Passes one request to the application, and prints nothing."""
 
-    # Head and body are written apart; with Nagle's algorithm each answer waits 40 ms for an ACK.
+    # Headers and body are sent apart; with Nagle's algorithm each answer waits 40 ms for an ACK.
     disable_nagle_algorithm = True
 
     def log(self, type: str, message: str, *arguments: object) -> None:
@@ -75,7 +75,7 @@ class Handler(WSGIRequestHandler):
     def connection_dropped(
         self, error: BaseException, environ: "WSGIEnvironment | None" = None
     ) -> None:
-        """End a connection where the application ended it, or the client did."""
+        """Close a connection that the application or the client ended."""
         self.close_connection = True
 
 
@@ -83,11 +83,11 @@ class Web:
     """The application.
 
     Args:
-        site: whose services answer; what changes is kept after each call.
+        site: the local Kaggle; its services answer, and its state is saved after each call.
 
     Attributes:
-        wire: counts the bytes of files that pass, and breaks connections.
-        journal: the calls, each there before its answer is sent.
+        wire: counts the bytes of files, and breaks connections.
+        journal: the answered calls; each is added before its answer is sent.
     """
 
     def __init__(self, site: "LocalKaggle") -> None:
@@ -98,31 +98,31 @@ class Web:
     def __call__(
         self, environ: "WSGIEnvironment", start_response: "StartResponse"
     ) -> Iterable[bytes]:
-        """Answer a request. The journal has a call before it is answered."""
+        """Answer a request, and add a call to the journal."""
         request = Request(environ)
         try:
             response = self._answered(request)
         except ConnectionError:
-            raise  # the client has gone, or the wire broke
+            raise  # the client disconnected, or the wire broke
         except Exception as error:
             response = self._refusal(error)
         if request.method == "POST":
             method, is_read = request.path.rpartition("/")[2], response.status_code != 400
-            shown = is_read and method not in login.CALLS  # those give or take tokens
+            shown = is_read and method not in login.CALLS  # those have tokens
             asked = request.get_json(force=True, silent=True) if shown else None
             self.journal.append(Call(method, asked, response.status_code))
         return response(environ, start_response)
 
     def _refusal(self, error: Exception) -> Response:
-        """Return what the client is told of an error, with Kaggle's JSON body."""
+        """Return an error as Kaggle's JSON."""
         if isinstance(error, OSError) and error.errno in DISK_FULL:
             self._site.state.disk_full = str(error)
-            # Not 507: clients ask again after a 5xx.
-            error = exceptions.BadRequest(f"This Kaggle's disk is full: {error}")
-        if not isinstance(error, HTTPException):  # of this server: answered as by the site
+            # Not 507: clients retry after a 5xx.
+            error = exceptions.BadRequest(f"The disk of the local Kaggle is full: {error}")
+        if not isinstance(error, HTTPException):  # a bug of this server
             traceback.print_exc()
             error = exceptions.InternalServerError(f"Internal error: {type(error).__name__}")
-        if error.response is not None:  # it has a body of its own
+        if error.response is not None:  # it has its own body
             return error.get_response()
         said = {"code": error.code, "message": error.description}
         return Response(json.dumps(said), error.code, mimetype="application/json")
@@ -141,8 +141,8 @@ class Web:
     # Calls
 
     def _call(self, request: Request, service: str, method: str) -> Response:
-        """Answer a call with JSON, or lead to a file."""
-        body = request.get_data()  # a connection that is closed before loses the answer
+        """Answer a call with JSON, or redirect to a file."""
+        body = request.get_data()  # a connection that closes with unread data loses the answer
         owner = getattr(self._site, SERVICES.get(service, ""), None)
         cls = _message(service, method) if owner is not None else None
         if cls is None or not hasattr(owner, method):
@@ -172,7 +172,7 @@ class Web:
         return Response(json.dumps(said), mimetype="application/json")
 
     def _follow(self, request: Request, owner: str, slug: str) -> Response:
-        """Answer with the log of an ended session, or follow that of a running one."""
+        """Answer with the log of an ended session, or stream that of a running one."""
         user = self._site.oauth.user(request.authorization)
         if user is None:
             raise Unauthorized("Unauthorized")
@@ -198,7 +198,7 @@ class Web:
         return self._site.uploads.receive(token, content_range, length, pieces)
 
     def _download(self, request: Request, key: str, name: str) -> Response:
-        """Answer with a file or a part of it, as Google's storage does for Kaggle."""
+        """Answer with a file or a range of it, like Google's storage for Kaggle."""
         path = self._site.storage.find(key)
         stat = path.stat()
         response = send_file(
@@ -214,7 +214,7 @@ class Web:
 
 @cache
 def _message(service: str, method: str) -> Any:
-    """Return kagglesdk's class of a request, or None. Its module has the name of the service."""
+    """Return kagglesdk's class for a request, or None; its module has the name of the service."""
     package, _, name = service.partition(".")
     module = re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
     types = importlib.import_module(f"kagglesdk.{package}.types.{module}")

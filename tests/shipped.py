@@ -20,6 +20,15 @@ def shipped(name: str) -> Config:
     return configs.load(name)
 
 
+def written(folder: Path, config: Config) -> Path:
+    """Write a config to a file named after it, and return the path."""
+    path = folder / f"{config.name}.py"
+    path.write_text(
+        f"from pipeline.config import from_json\nCONFIG = from_json({config.to_json()!r})\n"
+    )
+    return path
+
+
 def there(path: str) -> Path:
     """Return a file that ships; skip the test, or the module, if it was deleted."""
     if not (ROOT / path).is_file():

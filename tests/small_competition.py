@@ -1,11 +1,10 @@
-"""A small competition of generated images, a fast config, and one trained run that many tests look
-at.
-"""
+"""A small competition of generated images, a fast config, and one trained run for many tests."""
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,13 @@ from PIL import Image
 
 from pipeline import config as configs
 from pipeline.config import Config
-from tests.shipped import shipped
+from tests.shipped import shipped, written
 
-CLASSES = ("10", "9", "A b", "ß")  # texts, whose sorted order is not their order as numbers
+CLASSES = ("10", "9", "A b", "ß")  # texts that sort differently from numbers
 
 
 def draw(label: int, random: np.random.Generator) -> np.ndarray:
-    """Return an 8x8 image whose bright quarter tells the label: uint8 (8, 8)."""
+    """Return an image whose bright quarter shows the label: uint8 (8, 8)."""
     image = random.integers(0, 60, (8, 8), dtype=np.uint8)
     row, column = divmod(label, 2)
     image[row * 4 : row * 4 + 4, column * 4 : column * 4 + 4] += 180
@@ -29,7 +28,7 @@ def draw(label: int, random: np.random.Generator) -> np.ndarray:
 
 
 def write_competition(folder: Path, *, train: int = 96, test: int = 21, seed: int = 0) -> Path:
-    """Write a competition of the form of `digits`, with four labels."""
+    """Write a competition like `digits`, with four labels."""
     random = np.random.default_rng(seed)
     rows = ["id,label"]
     for part, number in (("train", train), ("test", test)):
@@ -40,7 +39,7 @@ def write_competition(folder: Path, *, train: int = 96, test: int = 21, seed: in
             if part == "train":
                 rows.append(f"{name},{CLASSES[index % 4]}")
     (folder / "train.csv").write_text("\n".join(rows) + "\n")
-    # Not sorted, so that an order that is made up is found out.
+    # Not sorted, so that a wrong order is noticed.
     ids = [f"e{index:03d}" for index in random.permutation(test)]
     (folder / "sample_submission.csv").write_text(
         "id,label\n" + "".join(f"{name},x\n" for name in ids)
@@ -50,15 +49,13 @@ def write_competition(folder: Path, *, train: int = 96, test: int = 21, seed: in
 
 @pytest.fixture
 def competition(tmp_path: Path) -> Path:
-    """Return a folder with a competition that the test may spoil."""
+    """Return a folder with a competition that the test may change."""
     return write_competition(tmp_path / "competition")
 
 
 @pytest.fixture(scope="session")
 def tiny() -> Config:
-    """Return a config for that competition which trains in a few seconds: of one layer, since that
-    compiles soonest.
-    """
+    """Return a config for that competition that trains in seconds; one layer compiles fastest."""
     digits = shipped("digits")
     return replace(
         digits,
@@ -80,7 +77,7 @@ def tiny() -> Config:
 
 @pytest.fixture(scope="session")
 def trained(tiny: Config, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[str]]:
-    """Return (competition folder, output folder, shown lines) of one run; not to be changed."""
+    """Return (competition folder, output folder, shown lines) of one run, which no test changes."""
     from pipeline.train import training
 
     folder = write_competition(tmp_path_factory.mktemp("trained") / "competition")
@@ -92,15 +89,7 @@ def trained(tiny: Config, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 @pytest.fixture
 def written_config(tmp_path: Path) -> Callable[[Config], Path]:
     """Return a function that writes a config to a file like pipeline/configs/digits.py."""
-
-    def write(config: Config) -> Path:
-        path = tmp_path / f"{config.name}.py"
-        path.write_text(
-            f"from pipeline.config import from_json\nCONFIG = from_json({config.to_json()!r})\n"
-        )
-        return path
-
-    return write
+    return partial(written, tmp_path)
 
 
 CUSTOM = """
@@ -117,8 +106,8 @@ CONFIG = from_json({config!r})
 
 @pytest.fixture
 def custom(tiny: Config, tmp_path: Path) -> Callable[..., Config]:
-    """Return a function: the config of a file with this code, of which `made` is the model, and
-    fields that differ from those of `tiny`.
+    """Return a function that writes a config with this code, whose model is `made`, and with fields
+    that differ from those of `tiny`.
     """
 
     def write(code: str, **fields: Any) -> Config:
@@ -132,9 +121,7 @@ def custom(tiny: Config, tmp_path: Path) -> Callable[..., Config]:
 
 @pytest.fixture
 def unreadable(tmp_path: Path) -> Iterator[Callable[[Path], AbstractContextManager[None]]]:
-    """Return a context in which a path of `tmp_path` may not be read; root, who may read
-    everything, is nobody in it.
-    """
+    """Return a context in which a path of `tmp_path` cannot be read; root becomes nobody in it."""
     folders = [
         folder
         for folder in tmp_path.parents

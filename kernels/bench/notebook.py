@@ -7,13 +7,13 @@
 # ---
 
 # %% [markdown]
-# # Trainings, timed on a TPU, a GPU or a CPU
+# # Time trainings on a TPU, a GPU or a CPU
 # The first cell checks that the accelerator is there.
 
 # %%
 import os
 
-os.environ["KERAS_BACKEND"] = "jax"  # Kaggle's TPU image has a TensorFlow that knows no TPU
+os.environ["KERAS_BACKEND"] = "jax"  # the TensorFlow of Kaggle's TPU image supports no TPU
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
 from pathlib import Path
@@ -32,15 +32,15 @@ print(provenance.versions_line())
 
 # %% [markdown]
 # ## Each cell of the grid
-# A line a training, the most informative first. Those of earlier sessions are not repeated, and
-# none begins that would not end before the session does.
+# One line per training, the most informative first. Those of earlier sessions are not repeated, and
+# none starts that would not end within the session.
 
 # %%
 command.run_on_kaggle(settings, options, Path.cwd(), print)
 
 # %% [markdown]
-# ## What was written
-# Each file with its sha256. `invoke pull`, then `python -m workbench bench-report`.
+# ## The output
+# Each file with its sha256. Next: `invoke pull`, then `python -m workbench bench-report`.
 
 # %%
 print(provenance.seal(Path.cwd()))

@@ -7,7 +7,7 @@
 # ---
 
 # %% [markdown]
-# # Infer on the GPU, internet off
+# # Infer on the GPU, without internet
 # The first cell checks that there is a GPU.
 
 # %%
@@ -23,8 +23,8 @@ print(devices.prove("NvidiaTeslaT4", least=1))
 print(provenance.versions_line())
 
 # %% [markdown]
-# ## The model that this notebook was pushed for, or the members of an ensemble
-# Their manifests find them. Run id, sha256 of every file and golden outputs are checked first.
+# ## The model of this push, or the members of an ensemble
+# Found by their manifests. Run id, sha256 of each file and golden outputs are checked first.
 
 # %%
 from pathlib import Path
@@ -51,8 +51,8 @@ folder = mounts.competition(
 predictions = inference.infer(models, folder, Path.cwd(), weights=weights, config=settings)
 
 # %% [markdown]
-# ## What it was least sure of
-# Skipped in the scored rerun: nobody sees it, and a picture must not cost a submission.
+# ## The least certain predictions
+# Skipped in the scored rerun: nobody sees them, and a picture must not cost a submission.
 
 # %%
 from IPython.display import Image, display
@@ -62,5 +62,5 @@ from pipeline.figures import prediction_figures
 if not os.environ.get("KAGGLE_IS_COMPETITION_RERUN"):
     for picture in prediction_figures.least_sure(predictions, Path.cwd()):
         display(Image(str(picture)))
-    # A list of what was written, which `invoke pull` compares with what it downloads.
+    # Lists the output with its sha256, which `invoke pull` compares with its download.
     print(provenance.seal(Path.cwd()))

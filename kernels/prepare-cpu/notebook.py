@@ -9,12 +9,12 @@
 # %% [markdown]
 # # Prepare on the CPU
 # Decodes the training images once, without an accelerator. A training that mounts this output reads
-# them in place of the files.
+# the pixels in place of the files.
 
 # %%
 import os
 
-os.environ["KERAS_BACKEND"] = "jax"  # as in train-tpu, where the config defines a model
+os.environ["KERAS_BACKEND"] = "jax"  # as in train-tpu, since the config may define a model
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
 from pathlib import Path
@@ -34,13 +34,13 @@ folder = mounts.competition(
 
 # %% [markdown]
 # ## Decode
-# Each line of progress is JSON; a step is a shard. What an earlier session has decoded is copied.
+# Each line of progress is JSON; a step is a shard. Shards of an earlier session are copied.
 
 # %%
 status = preparation.prepare(settings, folder, Path.cwd(), earlier=mounts.prepared(inputs))
 
 # %% [markdown]
-# ## What was written
+# ## The output
 # Each file with its sha256.
 
 # %%

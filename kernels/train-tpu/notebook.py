@@ -7,14 +7,14 @@
 # ---
 
 # %% [markdown]
-# # Train on the TPU, or on the pair of T4
-# The first cell checks that the accelerator is there, and fetches pretrained weights. If one of
-# them is missing, the run stops here, before it costs quota.
+# # Train on the TPU, or on two T4
+# The first cell checks the accelerator and fetches pretrained weights. If something is missing, the
+# run stops here, before it costs quota.
 
 # %%
 import os
 
-os.environ["KERAS_BACKEND"] = "jax"  # Kaggle's TPU image has a TensorFlow that knows no TPU
+os.environ["KERAS_BACKEND"] = "jax"  # the TensorFlow of Kaggle's TPU image supports no TPU
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
 from pathlib import Path
@@ -28,7 +28,7 @@ origin = provenance.from_bundle(Path("bundle.json"))
 print(devices.prove(origin.machine_shape))
 print(provenance.versions_line())
 settings = rehearsal.shortened(config.load(origin.config), origin.session_seconds)
-published.require(settings)  # or says that the internet is off, or what is not mounted
+published.require(settings)  # fails if the internet is off, or if something is not mounted
 
 # %% [markdown]
 # ## The configuration, as applied
@@ -45,7 +45,7 @@ print(config.to_text(settings))
 
 # %% [markdown]
 # ## What the model sees
-# A batch of training images, augmented as in training, with their labels. A table has no picture.
+# A batch of training images with their labels, augmented as in training. Tables have no picture.
 
 # %%
 from IPython.display import Image, display
@@ -53,14 +53,14 @@ from IPython.display import Image, display
 from pipeline.data import dataset
 from pipeline.figures import training_figures
 
-prepared = mounts.prepared(inputs)  # what prepare-cpu has decoded, if it ran
+prepared = mounts.prepared(inputs)  # the pixels that prepare-cpu decoded, if it ran
 examples = dataset.read_training(folder, settings, show=print, prepared=prepared)
 for picture in training_figures.training_sample(examples, settings, output):
     display(Image(str(picture)))
 
 # %% [markdown]
 # ## Resume
-# A run that is longer than a session resumes from what the session before it saved.
+# A run that takes several sessions resumes from the checkpoint of the session before.
 
 # %%
 from pipeline.train import checkpoint
@@ -85,15 +85,15 @@ for picture in training_figures.of_training(output, settings, status=trained.sta
 
 # %% [markdown]
 # ## The artifact
-# Weights and a manifest. `infer-gpu` checks every byte before it predicts. A partial run has none.
+# Weights and a manifest; `infer-gpu` checks each byte before it predicts. A partial run has none.
 
 # %%
 print(trained.status, trained.manifest and trained.manifest["metrics"])
 
 # %% [markdown]
-# ## What was written
-# Each file with its sha256. `invoke pull` compares what it downloads with this list. Features of
-# `fit="linear"` serve this session alone and may take gigabytes, so they are removed.
+# ## The output
+# Each file with its sha256. `invoke pull` compares its download with this list. The features of
+# `fit="linear"` may take gigabytes and serve only this session, so they are removed.
 
 # %%
 import shutil

@@ -1,8 +1,8 @@
 """Competitions that the local Kaggle hosts.
 
-Each has files that everybody sees, a hidden test set, and labels that only the server has. Each is
-made on first use from data that scikit-learn ships, or from a seed. Nothing is downloaded; the
-import is quick.
+Each has public files, a hidden test set, and labels that only the server knows. It is made on first
+use, from data that scikit-learn ships or from a seed: nothing is downloaded, and the import is
+quick.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
-"""Cells: grey pictures of round cells among angular debris, made from a seed. A mask is asked for.
+"""Cells: grey pictures of round cells among angular debris, made from a seed; the target is a mask.
 
-Masks travel as run-length encoding, as on Kaggle: pairs of first pixel and length, the pixels
-counted from 1, down the columns.
+Masks are run-length encoded, as on Kaggle: pairs of first pixel and length. Pixels count from 1,
+down the columns.
 """
 
 from functools import cache
@@ -16,9 +16,8 @@ SIDE, COUNT = 32, 900
 
 @cache
 def cells() -> Competition:
-    """Return the competition: 600 pictures to train, 50 visible and 250 hidden ones to test."""
-    # RandomState: numpy promises that its numbers never change.
-    random = np.random.RandomState(0)
+    """Return the competition: 600 training pictures, 50 visible and 250 hidden test pictures."""
+    random = np.random.RandomState(0)  # numpy promises that its numbers never change
     pictures, masks = zip(*(_drawn(random) for _ in range(COUNT)), strict=True)
     examples = Examples("rle", list(map(encoded, masks)), images=np.stack(pictures))
     return examples.competition(
@@ -44,7 +43,7 @@ def encoded(mask: np.ndarray) -> str:
 
 
 def dice(given: Columns, solution: Columns) -> float:
-    """Return the mean over pictures of twice the shared pixels over the pixels of both masks.
+    """Return the mean Dice coefficient: twice the shared pixels over the pixels of both masks.
 
     >>> dice({"rle": {"a": "1 2"}}, {"rle": {"a": "2 2"}})
     0.5
@@ -64,14 +63,16 @@ def _pixels(text: str) -> set[int]:
     pairs = zip(map(int, words[::2]), map(int, words[1::2]), strict=True)
     found = [pixel for start, length in pairs for pixel in range(start, start + length)]
     if not all(1 <= pixel <= SIDE * SIDE for pixel in found) or len(set(found)) != len(found):
-        raise ScoringError(f"Column rle has pixels outside of the picture, or twice: {text[:40]!r}")
+        raise ScoringError(
+            f"Column rle has pixels outside the picture or repeated pixels: {text[:40]!r}"
+        )
     return set(found)
 
 
 def _drawn(random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
     """Return a picture, uint8 (32, 32), and the mask of its cells, bool (32, 32)."""
     y, x = np.mgrid[:SIDE, :SIDE]
-    # A slope of light, so that no one level of grey parts cells from the rest.
+    # Slanting light, so that no single grey level separates the cells from the rest.
     tilt = random.uniform(-1.5, 1.5, 2)
     picture = 90 + tilt[0] * (y - SIDE / 2) + tilt[1] * (x - SIDE / 2)
     mask = np.zeros((SIDE, SIDE), bool)

@@ -1,4 +1,4 @@
-"""Competition: files that everybody sees, a hidden test set, and the score of a submission."""
+"""Competition: public files, a hidden test set, and the score of a submission."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ import numpy as np
 
 Files = Mapping[str, bytes]
 Columns = Mapping[str, Mapping[str, str]]
-"""{column: {id: value}}: a table without its ids. Values are text, as in the file."""
+"""A table as {column: {id: value}}; values are text, as in the file."""
 RESAMPLES = 100
 
 
@@ -28,20 +28,19 @@ class Competition:
         slug: as on Kaggle.
         title: as on Kaggle.
         training: {path: bytes} of the files beside both test sets.
-        visible_test: {path: bytes} of the test set that everybody sees, and its sample submission.
+        visible_test: {path: bytes} of the visible test set and its sample submission.
         hidden_test: the same of the hidden test set.
         solution: {column: {id: value}} of the hidden test set, with the sample's columns. It is
             never written to the disk.
-        score: takes the submission's columns and the solution's; raises `ScoringError` for values
-            that it cannot read.
+        score: takes the columns of the submission and of the solution; raises `ScoringError` for
+            values that it cannot read.
         sample: path of the sample submission, whose first column has the ids.
-        daily_submissions: how many are allowed per day.
-        takes_files: whether a submission is an uploaded file. Then nothing reruns, and the test set
-            that everybody sees is the one that is scored: `hidden_test` is equal to it. Otherwise a
-            submission is a notebook.
-        gpu_seconds: that a notebook with a GPU may take; None: as many as a session.
+        daily_submissions: the number of submissions allowed per day.
+        takes_files: whether a submission is an uploaded file, not a notebook. Then nothing is
+            rerun: the visible test set is scored, and `hidden_test` is equal to it.
+        gpu_seconds: the time limit of a notebook with a GPU; None: that of a session.
         closed: whether it takes no submissions.
-        writer: of a folder of the user's own: writes what a session sees, as `write` does.
+        writer: replaces `write` for a folder of the user.
     """
 
     slug: str
@@ -59,7 +58,7 @@ class Competition:
     writer: Callable[..., None] | None = field(default=None, repr=False)
 
     def write(self, folder: Path, *, hidden: bool = False) -> None:
-        """Write the folder that a session mounts, with the hidden test set for a scored rerun."""
+        """Write the folder that a session mounts; with `hidden`, for a scored rerun."""
         if self.writer is not None:
             self.writer(folder, hidden=hidden)
             return
@@ -72,16 +71,15 @@ class Competition:
     def judge(self, submission: Path) -> float:
         """Return the score of a submission on the hidden test set.
 
-        Rows may be in any order, columns only in that of the sample.
+        Rows may be in any order; columns have to be in the order of the sample.
 
         Raises:
-            ScoringError: if columns, rows, ids or values are not those that the sample asks for.
+            ScoringError: if its columns, ids or values do not fit the sample.
         """
         return self.score(self._read(submission), self.solution)
 
     def standard_error(self, submission: Path) -> float:
-        """Return the standard deviation of a submission's score over resamples of the hidden rows,
-        drawn with replacement. A resample without a score is skipped.
+        """Return the bootstrap standard error of a submission's score over the hidden rows.
 
         Raises:
             ScoringError: as `judge` does.
@@ -97,14 +95,14 @@ class Competition:
                 }
                 for table in tables
             )
-            with suppress(ScoringError, ZeroDivisionError):  # AUC of a single class
+            with suppress(ScoringError):  # such as the AUC of a single class
                 scores.append(self.score(given, solution))
-        return float(np.std(scores))
+        return float(np.nanstd(scores))
 
     def _read(self, submission: Path) -> Columns:
         """Return the columns of a submission; raise `ScoringError` as `judge` does."""
         header = next(csv.reader(io.StringIO(self.hidden_test[self.sample].decode())))
-        csv.field_size_limit(sys.maxsize)  # a mask has more characters
+        csv.field_size_limit(sys.maxsize)  # masks exceed the default
         try:
             with submission.open(newline="", encoding="utf-8-sig") as file:
                 rows = list(csv.reader(file))
@@ -117,7 +115,7 @@ class Competition:
         if len(body) != len(expected):
             raise ScoringError(f"Submission has {len(body)} rows but {len(expected)} were expected")
         if any(len(row) != len(header) for row in body):
-            raise ScoringError("A row has another number of values than the header")
+            raise ScoringError("A row has a different number of values from the header")
         given = {
             column: {row[0]: row[place] for row in body}
             for place, column in enumerate(header)
@@ -129,7 +127,7 @@ class Competition:
         if found != expected:
             raise ScoringError("Submission ids do not match those of the test set")
         for column, values in given.items():
-            # A competition whose truth has empty texts (no mask) takes them.
+            # A competition whose solution has empty texts (no mask) accepts them.
             takes_none = any(not value.strip() for value in self.solution[column].values())
             if not takes_none and any(not value.strip() for value in values.values()):
                 raise ScoringError("Submission contains null values")

@@ -1,4 +1,4 @@
-"""Examples: labelled rows and pictures, split into three, as the files of a competition."""
+"""Examples: labelled rows and pictures, split into the files of a competition."""
 
 import csv
 import hashlib
@@ -32,10 +32,10 @@ def split(
     """Split rows into a training set and two test sets, each in random order.
 
     Args:
-        count: how many rows there are.
-        visible: how many are in the visible test set.
-        hidden: how many are in the hidden test set.
-        labels: shape (count,); each part then has the same share of each label.
+        count: number of rows.
+        visible: number of rows in the visible test set.
+        hidden: number of rows in the hidden test set.
+        labels: shape (count,), to stratify by; None: do not stratify.
         seed: of the random order.
     """
     from sklearn.model_selection import train_test_split
@@ -50,13 +50,13 @@ def split(
 
 @dataclass(frozen=True)
 class Examples:
-    """What a model learns from.
+    """Labelled rows.
 
     Attributes:
-        target: the name of what is predicted.
-        values: of it, as text.
-        columns: {name: values} of a table beside it.
-        images: uint8 (n, height, width), or none.
+        target: the name of the target column.
+        values: its values, as text.
+        columns: {name: values} of the other columns.
+        images: uint8 (n, height, width), or None.
     """
 
     target: str
@@ -76,19 +76,19 @@ class Examples:
     ) -> Competition:
         """Return the competition.
 
-        Its train.csv has ids, columns and the target; test.csv has no target, and is there if there
-        are columns. Pictures are in train/ and test/.
+        Its train.csv has ids, columns and the target; test.csv has no target, and exists only with
+        columns. Pictures are in train/ and test/.
 
         Args:
-            slug: of the competition.
-            title: of the competition.
-            parts: as `split` returns them.
-            placeholder: every value in the sample submission.
+            slug: as in `Competition`.
+            title: as in `Competition`.
+            parts: from `split`.
+            placeholder: each value of the sample submission.
             score: as in `Competition`.
-            more: of `Competition`.
+            more: other fields of `Competition`.
         """
-        # Numbers in the order of the parts, so that no two parts share one. The id of a picture
-        # tells neither its label nor its place in the data.
+        # Numbers in the order of the parts, so that no two parts share an id. The id of a picture
+        # reveals neither its label nor its place in the data.
         ids: dict[int, Any] = {row: n for n, row in enumerate(np.concatenate(parts).tolist())}
         if self.images is not None:
             ids = {row: hashlib.sha256(f"{slug} {row}".encode()).hexdigest()[:8] for row in ids}

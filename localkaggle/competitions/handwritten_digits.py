@@ -13,7 +13,7 @@ LARGE = 20.0  # money
 
 @cache
 def digits() -> Competition:
-    """PNG files and labels: 1,197 to train, 100 visible and 500 hidden ones to test."""
+    """PNG files and labels: 1,197 training rows, 100 visible and 500 hidden test rows."""
     pixels, labels = _pixels_and_labels()
     parts = split(len(pixels), visible=100, hidden=500, labels=labels)
     examples = Examples("label", list(map(str, labels)), images=pixels)
@@ -22,15 +22,15 @@ def digits() -> Competition:
 
 @cache
 def digits_csv() -> Competition:
-    """Pixels in CSV files, as in Kaggle's Digit Recognizer: 1,197 rows to train and 600 to test.
+    """Pixels in CSV files, as in Kaggle's Digit Recognizer: 1,197 training and 600 test rows.
 
-    test.csv has no ids: an id is the row's place there, from 1. As there, a submission is a file,
-    and everybody sees the test set that is scored.
+    test.csv has no ids: an id is the number of the row, from 1. As there, a submission is a file,
+    and the scored test set is public.
     """
     images, labels = _pixels_and_labels()
     pixels = images.reshape(len(images), -1)
     names = [f"pixel{number}" for number in range(pixels.shape[1])]
-    # Another split than that of `digits`: with the same one this would prove nothing new.
+    # A different split from `digits`, so that this one shows something new.
     train, *parts = split(len(pixels), visible=100, hidden=500, labels=labels, seed=1)
     asked = np.concatenate(parts)
     sample = [[place, 0] for place in range(1, len(asked) + 1)]
@@ -53,13 +53,13 @@ def digits_csv() -> Competition:
 
 @cache
 def orders() -> Competition:
-    """A handwritten quantity, and the numbers of its line in a table.
+    """A handwritten quantity, with price and discount in a table.
 
-    Whether an order is large follows from both: the quantity is in the picture alone, and price and
-    discount are in the table alone. 1,197 to train, 100 visible and 500 hidden ones to test.
+    Whether an order is large depends on both: the quantity is only in the picture, and price and
+    discount are only in the table. 1,197 training rows, 100 visible and 500 hidden test rows.
     """
     pixels, quantities = _pixels_and_labels()
-    # No two orders have the same numbers: none can be learned by heart.
+    # No two orders have the same numbers, so none can be memorized.
     hundredths = np.random.RandomState(0).choice(800 * 50, len(pixels), replace=False)
     price, discount = 1 + hundredths % 800 / 100, hundredths // 800 / 100
     size = np.where(quantities * price * (1 - discount) > LARGE, "large", "small")

@@ -1,4 +1,4 @@
-"""Hosted: the competitions of one server. Each is made on first use, since all take seconds."""
+"""Hosted: the competitions of one server. Each is made on first use, since it takes seconds."""
 
 import shutil
 import threading
@@ -9,12 +9,12 @@ from localkaggle.competitions import EMBEDDED, Competition
 
 
 class Hosted(Mapping[str, Competition]):
-    """{slug: Competition}. Iteration makes none.
+    """{slug: Competition}; iteration makes none.
 
     Args:
-        folder: gets `<slug>/visible` and `<slug>/hidden`, without a label of a hidden test set, and
+        folder: receives `<slug>/visible` and `<slug>/hidden`, without hidden labels, and
             `<slug>/archive.zip`.
-        competitions: slugs of embedded ones, built later, or `Competition`s, written at once.
+        competitions: slugs of embedded ones, made later, or `Competition`s, written at once.
     """
 
     def __init__(self, folder: Path, competitions: Sequence[str | Competition]) -> None:
@@ -26,7 +26,7 @@ class Hosted(Mapping[str, Competition]):
                 self.folder(slug)
 
     def folder(self, slug: str, *, hidden: bool = False) -> Path:
-        """Return the folder that a session mounts; `hidden`: that of a scored rerun.
+        """Return the folder that a session mounts; with `hidden`, that of a scored rerun.
 
         Raises:
             KeyError: if there is no such competition.
@@ -35,7 +35,7 @@ class Hosted(Mapping[str, Competition]):
         place = self._folder / competition.slug
         with self._lock:
             if not (place / "whole").exists():
-                shutil.rmtree(place, ignore_errors=True)  # of a server that died meanwhile
+                shutil.rmtree(place, ignore_errors=True)  # of a server that was killed
                 place.mkdir(parents=True)
                 for is_hidden, name in ((False, "visible"), (True, "hidden")):
                     competition.write(place / name, hidden=is_hidden)
@@ -43,8 +43,7 @@ class Hosted(Mapping[str, Competition]):
         return place / ("hidden" if hidden else "visible")
 
     def archive(self, slug: str) -> Path:
-        """Return the archive of what everybody sees; always the same, so that a download of it can
-        be resumed.
+        """Return the archive of the public files; it never changes, so a download can resume.
 
         Raises:
             KeyError: if there is no such competition.

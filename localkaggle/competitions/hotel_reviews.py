@@ -1,6 +1,6 @@
-"""Reviews: short texts on hotels, made from a seed, and whether the guest would come again.
+"""Reviews: short texts about hotels, made from a seed, and whether the guest would come again.
 
-What counts is the order of the words: a "not" before a word, and what stands after "but".
+The order of the words decides: "not" before a word, and what follows "but".
 """
 
 from functools import cache
@@ -26,9 +26,9 @@ COUNT = 2400
 
 @cache
 def reviews() -> Competition:
-    """Return the competition: 1,700 texts to train, 100 visible and 600 hidden ones to test."""
+    """Return the competition: 1,700 training texts, 100 visible and 600 hidden test texts."""
     random, texts = np.random.RandomState(0), dict[str, bool]()
-    while len(texts) < COUNT:  # no text twice: none can be learned by heart
+    while len(texts) < COUNT:  # no text occurs twice, so none can be memorized
         texts |= [_written(random)]
     values = ["yes" if again else "no" for again in texts.values()]
     return Examples("again", values, {"text": list(texts)}).competition(

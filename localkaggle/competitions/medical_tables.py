@@ -1,4 +1,4 @@
-"""Medical tables: patients and tumours that scikit-learn ships, a row each."""
+"""Medical tables that scikit-learn ships: one row per patient or tumour."""
 
 from functools import cache
 
@@ -16,8 +16,8 @@ MISSING = {"sex": 0.02, "bp": 0.05, "s4": 0.03, "s6": 0.04}
 def diabetes() -> Competition:
     """How far the disease of 442 patients (Efron et al. 2004) progressed.
 
-    292 to train, 50 visible and 100 hidden ones to test. `sex` is a category: the data set calls
-    its groups 1 and 2 and does not say which is which.
+    292 training rows, 50 visible and 100 hidden test rows. `sex` is a category: the data set names
+    its groups 1 and 2 without explaining them.
     """
     from sklearn.datasets import load_diabetes
 
@@ -39,9 +39,9 @@ def diabetes() -> Competition:
 
 @cache
 def breast_cancer() -> Competition:
-    """How probably each of 569 tumours (Wisconsin, UCI) is malignant; 37 % are.
+    """The probability that each of 569 tumours (Wisconsin, UCI) is malignant; 37 % are.
 
-    369 to train, 50 visible and 150 hidden ones to test.
+    369 training rows, 50 visible and 150 hidden test rows.
     """
     from sklearn.datasets import load_breast_cancer
 
@@ -59,6 +59,6 @@ def breast_cancer() -> Competition:
 
 
 def _texts(numbers: np.ndarray) -> np.ndarray:
-    """Return numbers as they are written in a file."""
+    """Return numbers as a file has them."""
     texts: np.ndarray = np.vectorize("{:.10g}".format, otypes=[object])(numbers)
     return texts

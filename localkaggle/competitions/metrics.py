@@ -1,13 +1,12 @@
-"""Metrics: the scores of the local Kaggle, each from its definition, without the judged code.
+"""Metrics of the local Kaggle, computed without the code that they judge.
 
 Each takes the columns of the submission and of the solution, {column: {id: value}} with the same
 columns and ids, and returns the mean over the columns. It raises `ScoringError` for a value that is
-not the number that it needs.
+not a number where it needs one.
 """
 
 import math
 import re
-from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from statistics import mean
 
@@ -17,7 +16,7 @@ WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
 def accuracy(given: Columns, solution: Columns) -> float:
-    """Return the share of right labels; whole numbers may be written in other ways.
+    """Return the share of correct labels; 02 and 2 are the same label.
 
     >>> accuracy({"label": {"a": "1", "b": "02"}}, {"label": {"a": "3", "b": "2"}})
     0.5
@@ -35,7 +34,7 @@ def accuracy(given: Columns, solution: Columns) -> float:
 
 
 def rmse(given: Columns, solution: Columns) -> float:
-    """Return the root of the mean squared error; lower is better.
+    """Return the root mean squared error; lower is better.
 
     >>> rmse({"x": {"a": "1", "b": "5"}}, {"x": {"a": "8", "b": "4"}})
     5.0
@@ -47,21 +46,13 @@ def rmse(given: Columns, solution: Columns) -> float:
 def auc(given: Columns, solution: Columns) -> float:
     """Return the area under the ROC curve.
 
-    That is how often a row of class 1 has a higher value than one of class 0; ties count half.
-
     >>> auc({"p": {"a": "0.9", "b": "0.4", "c": "0.4"}}, {"p": {"a": "1", "b": "1", "c": "0"}})
     0.75
     """
+    from sklearn.metrics import roc_auc_score
 
-    def area(column: str) -> float:
-        pairs = list(zip(*_read(column, given, solution), strict=True))
-        zeros = sorted(value for value, label in pairs if label == 0)
-        ones = [value for value, label in pairs if label == 1]
-        # The mean of both counts the lower values, and half of the equal ones.
-        won = sum(bisect_left(zeros, value) + bisect_right(zeros, value) for value in ones) / 2
-        return won / (len(ones) * len(zeros))
-
-    return mean(map(area, solution))
+    tables = [_read(column, given, solution) for column in solution]
+    return mean(float(roc_auc_score(truth, predicted)) for predicted, truth in tables)
 
 
 def _read(column: str, given: Columns, solution: Columns) -> tuple[list[float], list[float]]:

@@ -1,4 +1,4 @@
-"""The services of the local Kaggle, in kagglesdk's own request and response classes.
+"""The services of the local Kaggle, which take the request classes of kagglesdk.
 
-In: requests. Out: responses. Never imported here: the server and its HTTP handler.
+In: requests. Out: answers. Imports neither the server nor its HTTP handler.
 """

@@ -1,6 +1,5 @@
-"""Datasets: the service that makes versions of uploads. A version is current only when ready."""
+"""Datasets: the service that turns uploads into versions. A version is current once it is ready."""
 
-import os
 import re
 import time
 from collections.abc import Mapping
@@ -16,7 +15,6 @@ from localkaggle.services.protocol import SLUG, Json, file_names
 if TYPE_CHECKING:
     from localkaggle.server import LocalKaggle
 
-OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{1,49}")
 SOURCE = re.compile(r"([^/]+/[^/]+)(?:/([1-9][0-9]{0,8}))?")  # a dataset, or a version of one
 
 
@@ -25,15 +23,15 @@ class DatasetVersion:
     """One version.
 
     Attributes:
-        folder: holds its files.
-        ready_at: when Kaggle has processed it, in seconds of `time.time`.
+        folder: the folder of its files.
+        ready_at: when it counts as processed, in seconds of `time.time`.
     """
 
     folder: Path
     ready_at: float = 0.0
 
     def is_ready(self) -> bool:
-        """Return whether it is processed."""
+        """Return whether it has been processed."""
         return time.time() >= self.ready_at
 
 
@@ -42,8 +40,7 @@ class Dataset:
     """A dataset and its versions, oldest first.
 
     Attributes:
-        is_folder: it is a folder that somebody gave, which stands for whatever version is asked
-            for.
+        is_folder: whether it is a folder of this machine, which stands for every version.
     """
 
     owner: str
@@ -55,7 +52,7 @@ class Dataset:
 
     @property
     def handle(self) -> str:
-        """The owner and the slug."""
+        """OWNER/SLUG."""
         return f"{self.owner}/{self.slug}"
 
     def current(self) -> int:
@@ -63,18 +60,16 @@ class Dataset:
         return max(self.folders(), default=0)
 
     def folders(self) -> dict[int, Path]:
-        """Return {number: folder} of the versions that are ready."""
+        """Return {number: folder} of the ready versions."""
         versions = enumerate(self.versions, 1)
         return {number: version.folder for number, version in versions if version.is_ready()}
 
     def files(self, number: int) -> Path | None:
-        """Return the folder of such a version, 0 for the newest; None for none."""
-        folders = self.folders()
-        newest = max(folders, default=0)
-        return folders.get(newest if self.is_folder else number or newest)
+        """Return the folder of a ready version, or None; 0 stands for the newest one."""
+        return self.folders().get(self.current() if self.is_folder else number or self.current())
 
     def described(self) -> Json:
-        """Return what is said of it."""
+        """Return its description as JSON."""
         return {
             "ref": self.handle,
             "title": self.title,
@@ -84,29 +79,11 @@ class Dataset:
         }
 
 
-def parse_published(text: str) -> tuple[str, Path]:
-    """Return handle and folder of a published dataset from OWNER/SLUG=DIR.
-
-    >>> parse_published("ann/weights=.")
-    ('ann/weights', PosixPath('.'))
-
-    Raises:
-        ValueError: if the form is wrong or the folder is missing; says what to write.
-    """
-    handle, _, folder = text.partition("=")
-    owner, _, slug = handle.partition("/")
-    if not OWNER.fullmatch(owner) or not SLUG.fullmatch(slug) or not folder:
-        raise ValueError(f"{text[:200]!r}: expected OWNER/SLUG=DIR, as ann/weights=data/weights")
-    if not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises for a long name
-        raise ValueError(f"{text[:200]!r}: expected a folder with the dataset's files")
-    return handle, Path(folder)
-
-
 class Datasets:
     """`datasets.DatasetApiService`.
 
     Args:
-        site: on which they are.
+        site: the local Kaggle.
     """
 
     KEPT = ("datasets",)
@@ -116,7 +93,7 @@ class Datasets:
         self._site = site
 
     def publish(self, published: Mapping[str, Path]) -> None:
-        """Add the {owner/slug: folder} of other users; ready, and mounted from these folders."""
+        """Add datasets of other users as {owner/slug: folder}; sessions mount these folders."""
         for handle, files in published.items():
             owner, _, slug = handle.partition("/")
             version = DatasetVersion(files.resolve())
@@ -125,7 +102,7 @@ class Datasets:
     # The calls of the protocol
 
     def CreateDataset(self, request: Any, user: str) -> Json:
-        """Make a dataset with its first version."""
+        """Create a dataset with its first version."""
         if (request.owner_slug or user) != user:
             raise Forbidden("Permission 'datasets.create' was denied")
         slug, title = protocol.require(SLUG, request.slug, "slug"), request.title or ""
@@ -141,7 +118,7 @@ class Datasets:
         return {"status": "error", "error": error}
 
     def CreateDatasetVersion(self, request: Any, user: str) -> Json:
-        """Add a version. It inherits no files from the one before."""
+        """Create a version. It inherits no files from the one before."""
         dataset = self._find(request, user)
         if dataset.owner != user:
             raise Forbidden("Permission 'datasets.update' was denied")
@@ -150,22 +127,22 @@ class Datasets:
         return self._add_version(dataset, request.body)
 
     def GetDatasetStatus(self, request: Any, user: str) -> Json:
-        """Return whether the newest version is processed, in Kaggle's word."""
+        """Return Kaggle's word for whether the newest version has been processed."""
         is_ready = self._find(request, user).versions[-1].is_ready()
         return {"status": "READY" if is_ready else "BLOBS_RECEIVED"}
 
     def GetDataset(self, request: Any, user: str) -> Json:
-        """Describe a dataset as its current version is."""
+        """Describe a dataset."""
         return self._find(request, user).described()
 
     def ListDatasets(self, request: Any, user: str) -> Json:
-        """List a page of this user's ready datasets, the newest first."""
+        """Return a page of this user's ready datasets, the newest first."""
         ready = [one for one in self.datasets.values() if one.owner == user and one.current()]
         datasets, token = protocol.page(ready[::-1], request)
         return {"datasets": [one.described() for one in datasets], "nextPageToken": token}
 
     def DeleteDataset(self, request: Any, user: str) -> Json:
-        """Delete a dataset. A session that has mounted it keeps its files."""
+        """Delete a dataset. Sessions that mounted it keep its files."""
         dataset = self.datasets.get(f"{request.owner_slug}/{request.dataset_slug}")
         if dataset is None or dataset.owner != user:
             raise Forbidden("Permission 'datasets.delete' was denied")
@@ -173,19 +150,19 @@ class Datasets:
         return {}
 
     def ListDatasetFiles(self, request: Any, user: str) -> Json:
-        """List a page of a version's files."""
+        """Return a page of a version's files."""
         folder = self._version_folder(request, user)
         names, token = protocol.page(file_names(folder), request)
         return {"datasetFiles": protocol.listed(folder, names), "nextPageToken": token}
 
     def DownloadDataset(self, request: Any, user: str) -> Path:
-        """Lead to one file of a version."""
+        """Redirect to one file of a version."""
         return protocol.file_in(self._version_folder(request, user), request.file_name)
 
     # What the rest of the server needs
 
     def mounted(self, source: str) -> Path | None:
-        """Return the folder that a session sees of owner/slug, or of owner/slug/3, or None."""
+        """Return the folder that a session mounts for owner/slug or owner/slug/3, or None."""
         match = SOURCE.fullmatch(source)
         dataset = self.datasets.get(match[1]) if match else None
         return dataset.files(int(match[2] or 0)) if match and dataset else None
@@ -203,12 +180,11 @@ class Datasets:
         return folder
 
     def _add_version(self, dataset: Dataset, content: Any) -> Json:
-        """Add a version of what was uploaded, and return the answer."""
+        """Create a version from uploads, and return the answer."""
         folder = protocol.unused_folder(
             self._site.folder / "datasets", dataset.handle, len(dataset.versions) + 1
         )
         self._site.uploads.write(content, folder)
         ready_at = time.time() + self._site.options.ready_seconds
         dataset.versions.append(DatasetVersion(folder, ready_at))
-        url = dataset.described()["url"]
-        return {"status": "ok", "ref": f"/{dataset.handle}", "url": url}
+        return {"status": "ok", "ref": f"/{dataset.handle}", "url": dataset.described()["url"]}

@@ -1,6 +1,6 @@
-"""Kernels: the service that takes pushes, runs them and reports their status.
+"""Kernels: the service that accepts pushes, runs them and reports their status.
 
-A status goes as on Kaggle: QUEUED, RUNNING, then COMPLETE or ERROR. Machines and limits follow
+The status is QUEUED, then RUNNING, then COMPLETE or ERROR, as on Kaggle. Machines and limits follow
 public reports (docs/facts.md).
 """
 
@@ -21,7 +21,7 @@ from localkaggle.services.protocol import SLUG, Json, file_names
 from localkaggle.services.state import NOT_KEPT
 from localkaggle.sessions import machine_shapes
 from localkaggle.sessions.machine_shapes import Machine, kind_of
-from localkaggle.sessions.session import Limits, Outcome, Session
+from localkaggle.sessions.session import Outcome, Session
 from localkaggle.sessions.session_log import Log
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).resolve().parents[2]
 SOURCE_BYTES = 1024 * 1024
-SECONDS = 9 * 3600.0  # of a session that was pushed without a timeout
+SECONDS = 9 * 3600.0  # reserved for a session that was pushed without a timeout
 SETTINGS = (
     *("language", "kernelType", "isPrivate", "enableGpu", "enableTpu", "enableInternet"),
     *("machineShape", "datasetDataSources", "kernelDataSources", "competitionDataSources"),
     "modelDataSources",
 )
-# What a session mounts → the folder below /kaggle/input.
+# Kind of source → its folder below /kaggle/input.
 PLACES = {
     "competition": "competitions",
     "dataset": "datasets",
@@ -43,14 +43,19 @@ PLACES = {
     "model": "models",
 }
 KILLED = ("time", "memory", "killed")
-INTERRUPTED = "The session was interrupted: this Kaggle ended while it ran"
+INTERRUPTED = "The session was interrupted: the local Kaggle ended while it ran"
 
 
 @dataclass
 class Version:
-    """One version of a kernel and its one session. `shape` is the machine that it really gets.
+    """One version of a kernel, with its session.
 
-    Times are those of `time.time`, since they outlive this process.
+    Times are seconds of `time.time`, since they outlive this process.
+
+    Attributes:
+        shape: the machine that it really gets.
+        seconds: how long its session ran.
+        listed_at: when the files of its output are listed.
     """
 
     number: int
@@ -69,32 +74,32 @@ class Version:
 
     def __post_init__(self) -> None:
         self.log = Log(self.folder / "log.jsonl")
-        if self.status not in ("QUEUED", "RUNNING"):  # it is one of before this process
+        if self.status not in ("QUEUED", "RUNNING"):  # restored from the disk
             self.done.set()
 
     @property
     def asked(self) -> float:
-        """The seconds that its push asked for, or that it reserves."""
+        """The seconds that its push asked for, which a quota may reserve."""
         return self.request.session_timeout_seconds or SECONDS
 
     @property
     def listed(self) -> bool:
-        """Whether the files of the output are listed."""
+        """Whether the files of its output are listed."""
         return self.done.is_set() and time.time() >= self.listed_at
 
     @property
     def working(self) -> Path:
-        """The output's folder."""
+        """The folder of its output."""
         return self.folder / "working"
 
     def files(self) -> list[str]:
-        """Return the names of the output's files; none while it runs, or is not listed yet."""
+        """Return the names of the files in its output; none until the output is listed."""
         if not self.listed or not self.working.is_dir():
             return []
         return [name for name in file_names(self.working) if not (self.working / name).is_symlink()]
 
     def sources(self) -> list[tuple[str, str]]:
-        """Return kind and name of each thing that it mounts; the kinds are those in `PLACES`."""
+        """Return (kind, name) of each source that it mounts, with the kinds of `PLACES`."""
         return [
             (kind, name)
             for kind in PLACES
@@ -114,7 +119,7 @@ class Kernel:
 
     @property
     def handle(self) -> str:
-        """The owner and the slug."""
+        """OWNER/SLUG."""
         return f"{self.owner}/{self.slug}"
 
 
@@ -122,10 +127,10 @@ class Kernels:
     """`kernels.KernelsApiService`.
 
     Args:
-        site: on which they run; a session gets a folder in its `sessions`.
+        site: the local Kaggle; each session gets a folder in its `sessions`.
 
     Attributes:
-        used_seconds: this week, by accelerator, of the sessions that have ended.
+        used_seconds: {accelerator: seconds} that this week's ended sessions took.
     """
 
     KEPT = ("kernels", "used_seconds")
@@ -140,7 +145,7 @@ class Kernels:
     # The calls of the protocol; each runs under the server's lock
 
     def SaveKernel(self, request: Any, user: str) -> Json:
-        """Make a version and start its session."""
+        """Create a version and start its session."""
         owner, _, name = (request.slug or "").partition("/")
         if owner != user:
             return {"error": "Kernel not found"}
@@ -163,7 +168,7 @@ class Kernels:
         invalid = self._drop_invalid_sources(request, kernel.handle)
         if not error and not is_only_saved:
             self._start(version)
-        else:  # one that is refused stays QUEUED
+        else:  # a refused one stays QUEUED
             version.status = "QUEUED" if error else "NEW_SCRIPT"
             version.done.set()
         if not error or facts.refused_push != "nothing":
@@ -188,7 +193,7 @@ class Kernels:
         return {"status": status, "failureMessage": version.failure or None}
 
     def ListKernelSessionOutput(self, request: Any, user: str) -> Json:
-        """List a page of a version's output, and its log so far."""
+        """Return a page of a version's files, and its log so far."""
         version = self._requested(request, user)
         names, token = protocol.page(version.files(), request)
         files = [
@@ -212,7 +217,7 @@ class Kernels:
         return {"metadata": metadata, "blob": {**blob, "kernelType": pushed.kernel_type}}
 
     def ListKernels(self, request: Any, user: str) -> Json:
-        """List a page of this user's kernels that have a version, the one that ran last first."""
+        """Return a page of this user's kernels that have a version, the last pushed one first."""
         known = filter(self._known, self.kernels.values())
         found = sorted(known, key=lambda one: -one.versions[-1].pushed)
         kernels, token = protocol.page(found, request)
@@ -220,7 +225,7 @@ class Kernels:
         return {"kernels": described, "nextPageToken": token}
 
     def DeleteKernel(self, request: Any, user: str) -> Json:
-        """Delete a kernel, also one without a version, and end its sessions."""
+        """Delete a kernel, with or without versions, and end its sessions."""
         kernel = self.kernels.get(f"{request.user_name}/{request.kernel_slug}")
         if kernel is None or kernel.owner != user:
             raise Forbidden("Permission 'kernels.delete' was denied")
@@ -231,7 +236,7 @@ class Kernels:
         return {}
 
     def GetAcceleratorQuotaStatistics(self, request: Any, user: str) -> Json:
-        """Return the week's quota."""
+        """Return the quota of this week."""
         answer: Json = {"quotaRefreshTime": "2030-01-05T00:00:00Z"}
         for kind, total in machine_shapes.WEEKLY_SECONDS.items():
             active, now = self._active(kind), time.time()
@@ -248,10 +253,11 @@ class Kernels:
     # What the rest of the server needs
 
     def find(self, handle: str, label: str | None, user: str) -> Version:
-        """Return the version with that label ("v2"), or the newest, of a kernel of this user.
+        """Return the version of this user's kernel with a label such as "v2", or else the newest.
 
         Raises:
-            HTTPException: as `missing` if there is no such kernel, 404 if there is no such version.
+            HTTPException: as `LocalKaggle.missing` without such a kernel; 404 without such a
+                version.
         """
         kernel = self.kernels.get(handle)
         known = self._known(kernel) if kernel else []
@@ -263,19 +269,18 @@ class Kernels:
         raise NotFound("Not found")
 
     def version(self, handle: str, number: int) -> Version | None:
-        """Return that version, or None."""
+        """Return a version of a kernel, or None."""
         return next((found for found in self._of(handle) if found.number == number), None)
 
     def open_session(self, version: Version, folder: Path, *, rerun: bool) -> Session:
-        """Return a session of a version in a new folder; it mounts what its sources hold now.
+        """Return a session that runs a version, with the present contents of its sources.
 
         Args:
-            version: whose notebook runs.
-            folder: of the session.
+            version: its notebook runs.
+            folder: a new folder for the session.
             rerun: whether it is scored on the hidden test set.
         """
         request, options, kind = version.request, self._options, kind_of(version.shape)
-        seconds = min(request.session_timeout_seconds or math.inf, options.session_seconds[kind])
         internet = request.enable_internet and self._site.facts.internet
         machine = Machine(
             version.shape,
@@ -283,20 +288,21 @@ class Kernels:
             python=options.python.get(kind, sys.executable),
             variables=options.variables,
             hidden=[PROJECT, self._site.folder, *options.private],
+            seconds=min(request.session_timeout_seconds or math.inf, options.session_seconds[kind]),
+            memory_bytes=options.memory_bytes,
         )
         return options.session(
             folder,
-            version.request.text or "",
+            request.text or "",
             inputs=self._inputs(version, rerun=rerun),
             rerun=rerun,
             machine=machine,
-            limits=Limits(seconds, options.memory_bytes),
-            log=Log() if rerun else version.log,
+            log=Log(folder / "log.jsonl") if rerun else version.log,
         )
 
     def interrupt(self) -> None:
-        """End what ran when the server before this one died, as Kaggle ends an interrupted session.
-        It used the quota until it wrote its last line.
+        """End the sessions that ran when an earlier server was killed, with an error. Each used
+        the quota until it printed its last line.
         """
         for version in self._versions():
             version.log.end()
@@ -317,7 +323,7 @@ class Kernels:
     # A push
 
     def _named(self, title: str, owner: str) -> Kernel:
-        """Return the kernel whose address comes from a title, whatever slug was asked for."""
+        """Return the kernel whose slug follows from a title, whichever slug was asked for."""
         if not 5 <= len(title) <= 50:
             raise BadRequest("The title must be between 5 and 50 characters long.")
         name = protocol.require(SLUG, protocol.slug(title), "title") + self._site.facts.other_slug
@@ -325,7 +331,7 @@ class Kernels:
         return known or Kernel(secrets.randbelow(10**8) + 1, owner, name, title)
 
     def _given_shape(self, request: Any) -> str:
-        """Return the shape that the session really gets; "" is a CPU."""
+        """Return the machine shape that the session really gets; "" is a CPU."""
         usual = "TpuV5E8" if request.enable_tpu else "NvidiaTeslaT4" if request.enable_gpu else ""
         asked = request.machine_shape or usual
         if asked not in machine_shapes.SHAPES:
@@ -334,7 +340,7 @@ class Kernels:
         return "" if kind_of(shape) == "TPU" and not self._options.verified else shape
 
     def _quota_refusal(self, version: Version) -> str:
-        """Return why no further session of this kind may start; "": it may."""
+        """Return why no other session of this kind may start; "": it may."""
         kind = kind_of(version.shape)
         active, quota = self._active(kind), machine_shapes.WEEKLY_SECONDS.get(kind)
         if len(active) >= machine_shapes.SESSIONS[kind]:
@@ -353,21 +359,18 @@ class Kernels:
         answer = {}
         for kind in PLACES:
             wanted = getattr(request, f"{kind}_data_sources") or []
-            valid = [source for source in wanted if self._source_exists(kind, source)]
-            if kind == "kernel" and not self._options.own_output:
-                valid = [source for source in valid if source != handle]
+            refused = set() if self._options.own_output or kind != "kernel" else {handle}
+            valid = [name for name in wanted if name not in refused and self._source(kind, name)]
             setattr(request, f"{kind}_data_sources", valid)
             invalid = [source for source in wanted if source not in valid]
             answer[f"invalid{kind.title()}Sources"] = invalid
         return answer
 
-    def _source_exists(self, kind: str, name: str) -> bool:
-        """Return whether a session can mount a source."""
-        return self._source(kind, name, hidden=False) is not None
+    def _source(self, kind: str, name: str, *, hidden: bool = False) -> Path | None:
+        """Return the folder of a source, or None.
 
-    def _source(self, kind: str, name: str, *, hidden: bool) -> Path | None:
-        """Return the folder of a source, if there is one: of a competition with the hidden test set
-        or without, of a notebook the output of its newest complete version.
+        A competition has the visible or the hidden test set; a notebook stands for the output of
+        its newest complete version.
         """
         if kind == "competition" and name in self._site.competitions:
             return self._site.competitions.folder(name, hidden=hidden)
@@ -380,14 +383,14 @@ class Kernels:
         return complete[-1] if complete else None
 
     def _inputs(self, version: Version, *, rerun: bool) -> dict[str, Path]:
-        """Return what a session mounts: {place below /kaggle/input: folder}."""
+        """Return what a session mounts: {path below /kaggle/input: folder}."""
         earlier = self._of(version.request.slug)
         before = {source for each in earlier for source in each.sources()}
         if self._site.facts.late_sources and not rerun and not before.issuperset(version.sources()):
-            return {}  # one that no version before this had
+            return {}  # a source that no earlier version had
         inputs: dict[str, Path] = {}
         for kind, name in version.sources():
-            # A model's framework is in small letters there; the version of a dataset is left out.
+            # There a model's framework is in lower case, and the version of a dataset left out.
             handle = name.lower() if kind == "model" else "/".join(name.split("/")[:2])
             flat = handle.partition("/")[2] or handle  # without the owner
             places = {"2026": f"{PLACES[kind]}/{handle}", "flat": flat}
@@ -398,7 +401,7 @@ class Kernels:
         return inputs
 
     def _start(self, version: Version) -> None:
-        # Opened now, so that it mounts what its sources hold at the time of the push.
+        # Opened now, so that it mounts its sources as they are at the time of the push.
         version.session = self.open_session(version, version.folder, rerun=False)
         thread = threading.Thread(target=self._run, args=(version, version.session), daemon=True)
         self._threads.append(thread)
@@ -413,7 +416,7 @@ class Kernels:
                     version.began, version.status = time.time(), "RUNNING"
                 outcome = session.run()
         except Exception as error:
-            # An error of the local Kaggle or of this machine. The notebook must not seem to run.
+            # An error of the local Kaggle or of this machine: the notebook must not seem to run.
             said = f"The session could not be run: {type(error).__name__}: {error}"
             outcome = Outcome("exception", said, 0.0)
         with self._site.state.changes():
@@ -440,7 +443,7 @@ class Kernels:
         return self.find(handle, getattr(request, "version_label", None), user)
 
     def _described(self, kernel: Kernel, version: Version) -> Json:
-        """Return what is said of a kernel, with the settings of a version."""
+        """Return the metadata of a kernel, with the settings of a version."""
         pushed = version.request.to_dict()
         return {
             "id": kernel.id,
@@ -453,7 +456,7 @@ class Kernels:
         }
 
     def _of(self, handle: str) -> list[Version]:
-        """Return the versions of a kernel, none if there is no such kernel."""
+        """Return the versions of a kernel; none without such a kernel."""
         return self.kernels[handle].versions if handle in self.kernels else []
 
     def _versions(self) -> list[Version]:
@@ -464,8 +467,6 @@ class Kernels:
         return [version for version in running if kind_of(version.shape) == kind]
 
     def _known(self, kernel: Kernel) -> list[Version]:
-        """Return the versions that calls know of: one that was just pushed may not be among
-        them.
-        """
+        """Return the versions that calls know of, which may not include one just pushed."""
         end = time.time() - self._site.facts.versions_seconds
         return [version for version in kernel.versions if version.pushed <= end]

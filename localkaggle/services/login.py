@@ -1,7 +1,7 @@
-"""Login: the credentials of the one account, and the tokens that the official client uses.
+"""Login: the credentials of the one account, and the tokens of the official client.
 
-The refresh token is what a login in the browser leaves. With it the client asks for access tokens,
-which end.
+A login in the browser leaves a refresh token, with which the client asks for access tokens that
+expire.
 """
 
 import math
@@ -15,17 +15,17 @@ from werkzeug.exceptions import NotFound, Unauthorized
 from localkaggle.services.protocol import Json
 
 USER = "rehearsal"
-ACCESS_SECONDS = 12 * 3600.0  # if the client does not say how long
+ACCESS_SECONDS = 12 * 3600.0  # unless the client asks for another duration
 CALLS = ("IntrospectToken", "GenerateAccessToken")  # they need no login
 
 
 class Login:
-    """`users.AccountService`, and `security.OAuthService` after its login, for one account.
+    """`users.AccountService`, and `security.OAuthService` after a login, for one account.
 
     Attributes:
-        key, token: of the account; neither ends.
-        refresh_token: of the account.
-        is_revoked: whether that one has ended.
+        key, token: never expire.
+        refresh_token: gives access tokens until it is revoked.
+        is_revoked: whether it is revoked.
     """
 
     KEPT = ("key", "token", "refresh_token", "is_revoked", "_ends")
@@ -34,10 +34,10 @@ class Login:
         self.key = secrets.token_hex(16)
         self.token, self.refresh_token = self._new_token(), f"KGRT_{secrets.token_hex(16)}"
         self.is_revoked = False
-        self._ends: dict[str, float] = {}  # of each access token, by `time.time`
+        self._ends: dict[str, float] = {}  # {access token: its end by `time.time`}
 
     def user(self, given: Authorization | None) -> str | None:
-        """Return the user whose credentials a request holds, or None."""
+        """Return the user to whom a request's credentials belong, or None."""
         if given is None:
             return None
         if given.type == "bearer":
@@ -46,11 +46,11 @@ class Login:
         return USER if secrets.compare_digest(said, f"{USER}:{self.key}".encode()) else None
 
     def end_access(self) -> None:
-        """End all access tokens. The refresh token stays."""
+        """Let all access tokens expire; the refresh token stays valid."""
         self._ends.clear()
 
     def revoke(self) -> None:
-        """End the refresh token and its access tokens."""
+        """Revoke the refresh token and its access tokens."""
         self.is_revoked = True
         self.end_access()
 
@@ -63,7 +63,7 @@ class Login:
         return {"active": True, "username": USER, "userId": 1, "scope": "resources.admin:*"}
 
     def GenerateAccessToken(self, request: Any, user: str | None) -> Json:
-        """Make another access token."""
+        """Create an access token."""
         given = (request.refresh_token or "").encode()
         if self.is_revoked or not secrets.compare_digest(given, self.refresh_token.encode()):
             raise Unauthorized("Unauthenticated")
@@ -74,7 +74,7 @@ class Login:
         return {"token": token, "expiresIn": math.ceil(seconds), "userName": USER, "userId": 1}
 
     def _accepts(self, token: str) -> bool:
-        """Return whether this is the account's token, or an access token that has not ended."""
+        """Return whether this is the account's token, or an access token that has not expired."""
         is_lasting = secrets.compare_digest(token.encode(), self.token.encode())
         return is_lasting or time.time() < self._ends.get(token, 0.0)
 

@@ -1,7 +1,7 @@
-"""State: what a local Kaggle holds, in one JSON file, so that it starts again with it.
+"""State: what a local Kaggle holds, saved as one JSON file, so that it can be restarted.
 
-Outputs, logs and files of datasets lie in folders beside the file. What only a process has is not
-kept: sessions, downloads, uploads that no call has used yet.
+Outputs, logs and the files of datasets lie in folders beside it. Sessions, downloads, and uploads
+that no call has used yet end with the process.
 """
 
 import importlib
@@ -17,19 +17,19 @@ from typing import Any
 from kagglesdk.kaggle_object import KaggleObject
 
 FILE = "state.json"
-NOT_KEPT = {"kept": False}  # metadata of a field that only a process has
+NOT_KEPT = {"kept": False}  # metadata of a field that ends with the process
 OURS = ("localkaggle.", "kagglesdk.")
 
 
 class State:
-    """The attributes of some objects, the file that they are kept in, and the lock of both.
+    """The attributes of some objects, the file that keeps them, and the lock of both.
 
     Args:
-        folder: of the file; paths below it are kept relative to it, so that it can be moved.
+        folder: the folder of the file; paths below it are saved relative to it, so it can be moved.
 
     Attributes:
-        lock: is held while something of it changes.
-        disk_full: what could not be written since the disk is full; "": nothing.
+        lock: is held while something changes.
+        disk_full: the error of a write that failed on a full disk; "": none failed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,8 +39,8 @@ class State:
         self._parts: Mapping[str, Any] = {}
 
     def load(self, parts: Mapping[str, Any]) -> None:
-        """Give the parts what the file holds, unless it is empty, and keep them from now on. Each
-        names in `KEPT` which of its attributes are kept.
+        """Restore the parts from the file, unless it is empty, and save them from now on. Each
+        part lists in `KEPT` the attributes to save.
 
         Raises:
             ValueError: if the file holds something else.
@@ -56,7 +56,7 @@ class State:
             raise ValueError(f"{path} is not what this version writes: {error}") from error
 
     def save(self) -> None:
-        """Write the file, whole or not at all; nobody else on this machine may read it.
+        """Write the file atomically; no other user may read it.
 
         Raises:
             OSError: if it cannot be written.
@@ -72,16 +72,16 @@ class State:
 
     @contextmanager
     def changes(self) -> Iterator[None]:
-        """Let a thread change what is kept; it is written before any call can tell of it."""
+        """Change something outside a call; it is saved before any call can report it."""
         with self.lock:
             yield
             try:
                 self.save()
-            except OSError as error:  # no call could say so
+            except OSError as error:  # no call can report it
                 self.disk_full = str(error)
 
     def _encoded(self, value: Any) -> dict[str, Any]:
-        """Return a path, a request or a dataclass as {"is": what, "value": what it is made of}."""
+        """Return a path, a request or a dataclass as {"is": its class, "value": its contents}."""
         if isinstance(value, Path):
             if value.is_relative_to(self._folder):
                 value = value.relative_to(self._folder)
@@ -93,7 +93,7 @@ class State:
         return {"is": kind, "value": {name: getattr(value, name) for name in names}}
 
     def _decoded(self, value: dict[str, Any]) -> Any:
-        """Return what `_encoded` was given; any other object with numbers for keys that are."""
+        """Undo `_encoded`; in any other object, keys of digits become numbers."""
         if "is" not in value:
             return {int(name) if name.isdecimal() else name: each for name, each in value.items()}
         kind, content = value["is"], value["value"]

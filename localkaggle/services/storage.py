@@ -1,4 +1,4 @@
-"""Storage: files behind signed addresses and uploads, as Google's storage has them for Kaggle."""
+"""Storage: signed download addresses and resumable uploads, like Google's storage for Kaggle."""
 
 import secrets
 import shutil
@@ -15,17 +15,17 @@ from werkzeug.wrappers import Response
 
 from localkaggle.services.protocol import FILE, Json, require
 
-# Of a request that breaks, Google's storage keeps whole pieces of this many bytes.
+# Google's storage keeps whole pieces of this size from an interrupted request.
 KEPT_BYTES = 256 * 1024
 
 EXPIRED = "<Error><Code>ExpiredToken</Code><Message>Invalid argument.</Message></Error>"
 
 
 class Storage:
-    """Files by key. A key is what signs an address: whoever does not have it cannot guess it.
+    """Files by key. The key signs an address: nobody can guess it.
 
     Args:
-        folder: gets new files.
+        folder: receives new files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -34,12 +34,12 @@ class Storage:
         self._ended: set[str] = set()
 
     def fresh(self) -> Path:
-        """Return a path that nothing uses yet."""
+        """Return an unused path."""
         self._folder.mkdir(parents=True, exist_ok=True)
         return self._folder / secrets.token_hex(8)
 
     def share(self, name: str, path: Path) -> str:
-        """Return the address, below that of the server, at which a file can be downloaded."""
+        """Return the address of a file, relative to the server's."""
         key = secrets.token_urlsafe(32)
         self._paths[key] = path
         return f"/storage/{key}/{quote(name)}?X-Goog-Signature=local"
@@ -48,8 +48,8 @@ class Storage:
         """Return the file behind an address.
 
         Raises:
-            NotFound: without such a key, or file.
-            BadRequest: if the address has ended.
+            NotFound: if there is no such key or file.
+            BadRequest: if the address has expired.
         """
         path = self._paths.get(key)
         if path is None or not path.is_file():
@@ -59,7 +59,7 @@ class Storage:
         return path
 
     def expire(self) -> None:
-        """End all addresses that were given until now."""
+        """Let all present addresses expire."""
         self._ended = set(self._paths)
 
 
@@ -68,7 +68,7 @@ class Blob:
     """One upload of `size` announced bytes; `done` once all of them are at `path`.
 
     Attributes:
-        have: how many bytes are kept for good.
+        have: the number of bytes that an interruption does not lose.
         lock: is held by the request that writes.
     """
 
@@ -80,7 +80,7 @@ class Blob:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def progress(self) -> Response:
-        """Return the storage's answer to a request that sent a part, or asks how much is there."""
+        """Return the answer to a request that sent a part, or asks how much has arrived."""
         sent = {"Range": f"bytes=0-{self.have - 1}"} if self.have and not self.done else {}
         return Response(status=200 if self.done else 308, headers=sent)
 
@@ -103,35 +103,35 @@ class Uploads:
         return {"token": token, "createUrl": f"/upload/{token}"}
 
     def expire(self) -> None:
-        """Forget all uploads that are not complete, as the storage does after a week."""
+        """Forget incomplete uploads, as the storage does after a week."""
         self.blobs = {token: blob for token, blob in self.blobs.items() if blob.done}
 
     def receive(
         self, token: str, content_range: str | None, length: int, pieces: Iterable[bytes]
     ) -> Response:
-        """Store bytes of an upload as they come, or answer how many there are.
+        """Store bytes of an upload as they arrive, or answer how many have arrived.
 
         Args:
-            token: of the upload.
-            content_range: the header; None: the whole file is sent.
-            length: of what is sent now.
-            pieces: of it. One that raises ends the request, and what came before is kept.
+            token: names the upload.
+            content_range: the header; None: the request has the whole file.
+            length: the number of bytes in this request.
+            pieces: the bytes. If the iteration raises, the bytes before are kept.
 
         Raises:
-            NotFound: without such an upload.
-            BadRequest: if this is no part of it that can come next.
+            NotFound: if there is no such upload.
+            BadRequest: if this part cannot come next.
         """
         blob = self.blobs.get(token)
         if blob is None:
             raise NotFound("Not found")
-        told = parse_content_range_header(content_range)
+        given = parse_content_range_header(content_range)
         with blob.lock:
-            if told and told.start is None:
+            if given and given.start is None:
                 return blob.progress()
-            start = told.start or 0 if told else 0
+            start = given.start or 0 if given else 0
             fits = start <= blob.have and start + length <= blob.size
             if content_range is not None:  # `stop` is the place behind the last byte
-                sent = (told.units, told.stop, told.length) if told else None
+                sent = (given.units, given.stop, given.length) if given else None
                 fits = fits and sent == ("bytes", start + length, blob.size)
             if not fits:
                 raise BadRequest(f"Invalid Content-Range: {content_range}, of {length} bytes")
@@ -147,10 +147,10 @@ class Uploads:
             return blob.progress()
 
     def complete(self, token: str) -> Blob:
-        """Return an upload of which all bytes arrived.
+        """Return a complete upload.
 
         Raises:
-            BadRequest: if there is none.
+            BadRequest: if it is not complete.
         """
         blob = self.blobs.get(token)
         if blob is None or not blob.done:
@@ -158,18 +158,18 @@ class Uploads:
         return blob
 
     def write(self, content: Any, folder: Path) -> None:
-        """Make a folder of the files that a request names.
+        """Create a folder with the files that a request names.
 
         Raises:
-            BadRequest: if something was not uploaded, is there twice, or is an archive or a
-                folder, which nobody sends here. Then there is no such folder.
+            BadRequest: if a file was not uploaded, occurs twice, or is an archive or a folder,
+                which our client never sends. Then no folder is created.
         """
         blobs = [self.complete(file.token) for file in content.files or ()]
         names = {blob.name for blob in blobs}
         if len(names) < len(blobs):
             raise BadRequest("Duplicate file name")
         if content.directories or any(name.endswith(".zip") for name in names):
-            raise BadRequest("This Kaggle takes neither folders nor archives")
+            raise BadRequest("The local Kaggle takes neither folders nor archives")
         folder.mkdir(parents=True)
         for blob in blobs:
             shutil.copyfile(blob.path, folder / blob.name)

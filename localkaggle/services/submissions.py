@@ -1,8 +1,8 @@
 """Submissions: the competition service.
 
-A competition takes notebooks or files. A code submission reruns the notebook on the hidden test
-set, shows no log and gets a score; a file is scored as it is. The six errors of a rerun have
-Kaggle's own names (kaggle.com/code-competition-debugging, as public pages copy it, read
+A competition takes notebooks or files. A submitted notebook is rerun on the hidden test set; its
+log stays hidden, and its output is scored. A file is scored as it is. The six errors of a rerun
+have Kaggle's names (kaggle.com/code-competition-debugging, as copied by public pages, read
 2026-11-21).
 """
 
@@ -53,12 +53,12 @@ class Submission:
     thread: threading.Thread | None = field(default=None, repr=False, metadata=NOT_KEPT)
 
     def end(self, error: str) -> None:
-        """End it, with an error unless that is an empty text."""
+        """End it, with an error unless the text is empty."""
         self.error, self.status = error, "ERROR" if error else "COMPLETE"
 
 
 def refused(why: str) -> BadRequest:
-    """Return the refusal of a submission. It uses up none."""
+    """Return the refusal of a submission, which does not count towards the daily limit."""
     return BadRequest(f"Submission not allowed: {why}")
 
 
@@ -66,7 +66,7 @@ class Submissions:
     """`competitions.CompetitionApiService`.
 
     Args:
-        site: on which they are; a rerun gets a folder in its `sessions`.
+        site: the local Kaggle; each rerun gets a folder in its `sessions`.
     """
 
     KEPT = ("submissions",)
@@ -78,7 +78,7 @@ class Submissions:
     # Competitions
 
     def GetCompetition(self, request: Any, user: str) -> Json:
-        """Describe a competition, and whether this account takes part."""
+        """Describe a competition, and report whether this account has joined it."""
         competition = self._competition(request)
         address = f"https://www.kaggle.com/competitions/{competition.slug}"
         return {
@@ -97,18 +97,18 @@ class Submissions:
     # Data
 
     def ListDataFiles(self, request: Any, user: str) -> Json:
-        """List a page of the competition's files."""
+        """Return a page of the competition's files."""
         folder = self._site.competitions.folder(self._competition(request).slug)
         names, token = page(file_names(folder), request, most=1000)
         return {"files": listed(folder, names), "nextPageToken": token}
 
     def DownloadDataFile(self, request: Any, user: str) -> Path:
-        """Lead to one file."""
+        """Redirect to one file."""
         folder = self._site.competitions.folder(self._competition(request).slug)
         return file_in(folder, request.file_name)
 
     def DownloadDataFiles(self, request: Any, user: str) -> Path:
-        """Lead to an archive of all files."""
+        """Redirect to an archive of all files."""
         return self._site.competitions.archive(self._competition(request).slug)
 
     # Submissions
@@ -124,7 +124,7 @@ class Submissions:
             raise NotFound("Kernel version not found")
         _require_fit(competition, version, request.file_name or "")
         submission = self._spend(competition, request.submission_description, FILE)
-        if not version.listed:  # it is spent, and scores nothing
+        if not version.listed:  # it counts, and has no score
             submission.end(NOT_FOUND)
             return _submitted(submission, competition)
         folder = self._site.folder / "sessions" / f"rerun-{submission.ref}"
@@ -152,19 +152,19 @@ class Submissions:
         return self._described(self.submissions[request.ref])
 
     def ListSubmissions(self, request: Any, user: str) -> Json:
-        """List the submissions to a competition, newest first."""
+        """Return the submissions to a competition, newest first."""
         submissions = reversed(self._sent(self._competition(request)))
         return {"submissions": [self._described(item) for item in submissions]}
 
     def GetSubmissionLimits(self, request: Any, user: str) -> Json:
-        """Return how many submissions today still allows."""
+        """Return how many submissions are left today."""
         competition = self._competition(request)
         used = len(self._sent(competition))
         left = max(competition.daily_submissions - used, 0)
         return {"numToday": used, "numTotal": used, "numAllowedNow": left}
 
     def interrupt(self) -> None:
-        """End what was being scored when the server before this one died."""
+        """End the submissions that were being scored when an earlier server was killed."""
         for submission in self.submissions.values():
             if submission.status == "PENDING":
                 submission.end(ERRORS["cancelled"])
@@ -186,7 +186,7 @@ class Submissions:
         return competition
 
     def _open(self, request: Any) -> Competition:
-        """Return the competition of a call that submits."""
+        """Return a competition that takes submissions."""
         competition = self._competition(request)
         if competition.closed:
             raise refused("Submissions have been disabled for this competition.")
@@ -196,25 +196,30 @@ class Submissions:
         found = self.submissions.values()
         return [submission for submission in found if submission.competition == competition.slug]
 
-    def _spend(self, competition: Competition, said: str, name: str) -> Submission:
-        """Make a submission of a file, which is one of the day's; `said`: by the user.
+    def _spend(self, competition: Competition, description: str, name: str) -> Submission:
+        """Create a submission, which counts towards the daily limit.
+
+        Args:
+            competition: to which it belongs.
+            description: the user's text.
+            name: of the file.
 
         Raises:
-            BadRequest: if none is left.
+            BadRequest: if no submission is left.
         """
         used = len(self._sent(competition))
         if used >= competition.daily_submissions:
             raise refused(f"Your team has used its daily Submission allowance ({used}) today")
         now = datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds")
         ref = len(self.submissions) + 40_000_001
-        made = Submission(ref, competition.slug, said or "", f"{now}Z", name)
+        made = Submission(ref, competition.slug, description or "", f"{now}Z", name)
         self.submissions[ref] = made
         return made
 
     # Scores
 
     def _start(self, submission: Submission, competition: Competition, file: Path) -> Json:
-        """Score a file in a thread, after the rerun that writes it; return the answer."""
+        """Start a thread that scores a file, after the rerun that writes it; return the answer."""
         arguments = (submission, competition, file)
         submission.thread = threading.Thread(target=self._score, args=arguments, daemon=True)
         submission.thread.start()
@@ -238,7 +243,7 @@ class Submissions:
             submission.score = score
             submission.end(error)
 
-    # What is said
+    # Answers
 
     def _described(self, submission: Submission) -> Json:
         score = None if submission.score is None else f"{submission.score:.5f}"
@@ -255,10 +260,10 @@ class Submissions:
 
 
 def _require_fit(competition: Competition, version: Version, file_name: str) -> None:
-    """Refuse, in Kaggle's words, a version that cannot be submitted.
+    """Check that a version can be submitted.
 
     Raises:
-        BadRequest: says why.
+        BadRequest: with Kaggle's reason, if it cannot.
     """
     request = version.request
     limit = math.inf if competition.gpu_seconds is None else competition.gpu_seconds

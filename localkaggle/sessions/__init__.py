@@ -1,5 +1,4 @@
-"""One session of the local Kaggle: a notebook that really runs, in namespaces of its own.
+"""One session of the local Kaggle: a notebook that really runs, in its own namespaces.
 
-In: a notebook and its mounts. Out: its output and its log. Never imported here: services or the
-server.
+In: a notebook and its mounts. Out: its output and its log. Imports neither services nor server.
 """

@@ -1,8 +1,8 @@
 """Execute: run a notebook in place with papermill, as Kaggle does.
 
-The session's interpreter gets it as text, so it imports nothing of this project.
+The session's interpreter receives this file as text, so it imports nothing from this project.
 
-Arguments: the notebook, and the process that it ends with, unless a namespace sees to that.
+Arguments: the notebook; without namespaces also the id of the process that it has to end with.
 """
 
 import os
@@ -20,17 +20,17 @@ write = NotebookExecutionManager.save
 
 
 def save(manager: Any, **options: Any) -> None:
-    """Write the notebook, unless that was done within the last second.
+    """Write the notebook, unless it was written within the last second.
 
-    papermill writes all of it before and after each cell. A bundle has a hundred cells and is half
-    a megabyte, which took several seconds. At the end papermill writes it in any case.
+    papermill writes the whole notebook before and after each cell. A bundle has a hundred cells and
+    half a megabyte, which took several seconds. papermill always writes it at the end.
     """
     if (manager.now() - manager.last_save_time).total_seconds() >= SECONDS:
         write(manager, **options)
 
 
 def end_with(parent: int) -> None:
-    """Kill this process once its parent is gone; the notebook's kernel looks after us likewise."""
+    """Kill this process once its parent has ended; the notebook's kernel watches this process."""
     while os.getppid() == parent:
         time.sleep(SECONDS)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -48,6 +48,6 @@ try:
         stderr_file=sys.stderr,
     )
 except Exception as error:
-    # A cell's error or papermill's own ("No kernel name found in notebook"): the log needs both.
+    # The log needs errors of a cell, and papermill's own ("No kernel name found in notebook").
     print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
     sys.exit(1)

@@ -1,4 +1,4 @@
-"""Machines: which shapes can be asked for, and how much of each kind an account gets."""
+"""Machines: the shapes that a push may ask for, and how much of each kind an account gets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,16 @@ WEEKLY_SECONDS = {"TPU": 20 * 3600.0, "GPU": 30 * 3600.0}
 
 @dataclass(frozen=True)
 class Machine:
-    """What a session runs on.
+    """What a session runs on, and what it may use.
 
     Attributes:
-        shape: that it pretends to have; "" is a CPU.
+        shape: the machine shape that it stands for; "" is a CPU.
         internet: whether it can reach the network of this machine.
-        python: the interpreter; it needs papermill and ipykernel.
-        variables: more environment variables.
-        hidden: folders that look empty inside, beside the user's home.
+        python: the interpreter, which needs papermill and ipykernel.
+        variables: extra environment variables.
+        hidden: folders that look empty inside, like the user's home.
+        seconds: wall clock time, after which the session is killed.
+        memory_bytes: resident memory of all its processes together.
     """
 
     shape: str
@@ -29,6 +31,8 @@ class Machine:
     python: str
     variables: Mapping[str, str]
     hidden: Sequence[Path]
+    seconds: float
+    memory_bytes: int
 
 
 def kind_of(shape: str) -> str:
@@ -43,7 +47,7 @@ def kind_of(shape: str) -> str:
 def emulated(shape: str) -> dict[str, str]:
     """Return the environment variables that let CPU devices stand in for a shape's accelerators.
 
-    JAX alone sees the pair of T4, and TensorFlow none.
+    Only JAX sees the pair of T4; TensorFlow sees no GPU.
 
     >>> emulated("NvidiaTeslaT4")
     {'JAX_NUM_CPU_DEVICES': '2'}
@@ -56,7 +60,7 @@ def emulated(shape: str) -> dict[str, str]:
         "ISTPUVM": "1",
         "TPU_PROCESS_ADDRESSES": "local",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-        # XLA has a thread for each of the eight, and ends a process that has more than 32 calls in
-        # flight without a spare one.
+        # XLA starts one thread per device, and aborts a process with more than 32 calls in flight
+        # and no spare thread.
         "PJRT_NPROC": "16",
     }

@@ -1,4 +1,4 @@
-"""Processes: measure and kill the processes of a session."""
+"""Processes: measures and kills the processes of a session."""
 
 import subprocess
 from contextlib import suppress
@@ -10,13 +10,13 @@ def resident_bytes(pid: int) -> int:
     """Return the resident memory of a process and all its descendants."""
     total = 0
     for process in _tree(pid):
-        with suppress(psutil.NoSuchProcess):  # it ended since it was listed
+        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
             total += process.memory_info().rss
     return total
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a session and wait. A pid namespace whose first process ends loses all others."""
+    """Kill a session and wait. When the first process of a pid namespace ends, so do the others."""
     members = _tree(process.pid)
     process.kill()
     for member in members:
@@ -26,9 +26,9 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def kill_strays(container: str) -> None:
-    """Kill what a session without a pid namespace left.
+    """Kill the processes that a session without a pid namespace left running.
 
-    A daemon is no longer a descendant, but still has the session's environment.
+    A daemon is not a descendant any more, but still has the session's environment.
     """
     for process in psutil.process_iter():
         with suppress(psutil.Error):  # it ended, or belongs to another user

@@ -1,12 +1,12 @@
 """Sandbox: builds Kaggle's file system and becomes the notebook's process.
 
-In: new namespaces, from `unshare`, and a JSON specification (see `build`). Out: a process whose
-root holds this machine's programs, read-only, and /kaggle as on Kaggle.
+In: new namespaces from `unshare`, and a JSON specification (see `build`). Out: a process whose root
+holds this machine's programs, read-only, and /kaggle as on Kaggle.
 
-The host gets no /kaggle. The new root is a tmpfs with the host's entries bound into it, which an
-ordinary user can also make in a user namespace. It lacks the host's devices, sockets and scratch,
-the user's home and this project; the process keeps no right that could bring them back. Uses only
-the standard library, since the interpreter need not be the server's.
+The host gets no /kaggle. The new root is a tmpfs with the host's entries bound into it; an ordinary
+user can create one in a user namespace. It lacks the host's devices, sockets and scratch folders,
+the user's home and this project, and the process keeps no right that could bring them back. This
+file uses only the standard library, since the interpreter may not be the server's.
 """
 
 import ctypes
@@ -43,7 +43,7 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str | No
 
 
 def _check(result: int, path: str) -> None:
-    """Raise the error of a failed system call."""
+    """Raise `OSError` for a failed system call."""
     if result != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), path)
@@ -70,11 +70,11 @@ def build(spec: dict[str, Any]) -> None:
 
     Args:
         spec: `root`, an empty folder; `working`, `tmp` and `private`, folders that stay writable;
-            `inputs`, [[folder, place below /kaggle/input], …]; `covered`, folders of the host that
-            look empty inside; `kept`, paths that stay visible all the same.
+            `inputs`, [[folder, path below /kaggle/input], …]; `covered`, folders of the host that
+            look empty inside; `kept`, paths below them that stay visible.
     """
     root = spec["root"]
-    mount("none", "/", None, MS_REC | MS_PRIVATE)  # the host sees nothing of the rest
+    mount("none", "/", None, MS_REC | MS_PRIVATE)  # no later mount shows on the host
     mount("tmpfs", root, "tmpfs", 0, "mode=755")
     _host(root)
     for folder in spec["covered"]:
@@ -103,7 +103,7 @@ def build(spec: dict[str, Any]) -> None:
 
 
 def _host(root: str) -> None:
-    """Show the host's files, read-only, and make the folders that are the session's own."""
+    """Show the host's files, read-only, and create the session's own folders."""
     for entry in sorted(os.scandir("/"), key=lambda entry: entry.name):
         target = f"{root}/{entry.name}"
         if entry.name in ("kaggle", "lost+found", "proc", "dev", "tmp", "run"):
@@ -116,13 +116,13 @@ def _host(root: str) -> None:
         Path(f"{root}/{name}").mkdir()
     try:
         mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    except PermissionError:  # some containers allow no new one; the host's shows more processes
+    except PermissionError:  # in some containers; the host's /proc shows more processes
         bind("/proc", f"{root}/proc", read_only=False)
     _devices(f"{root}/dev")
 
 
 def _devices(folder: str) -> None:
-    """Make a /dev with what a program needs, without the host's disks and memory."""
+    """Create a /dev with what a program needs, without the host's disks and memory."""
     mount("tmpfs", folder, "tmpfs", MS_NOSUID, "mode=755")
     for name in ("null", "zero", "full", "random", "urandom", "tty"):
         Path(f"{folder}/{name}").touch()
@@ -138,7 +138,7 @@ def _devices(folder: str) -> None:
 
 
 def _show(source: str, target: str) -> None:
-    """Make `target` and bind a file or folder of the host there, read-only."""
+    """Create `target`, and bind a file or folder of the host there, read-only."""
     if Path(source).is_dir():
         Path(target).mkdir()
     else:
@@ -155,13 +155,13 @@ def enter(root: str) -> None:
     _check(LIBC.umount2(b"/old", MNT_DETACH), "/old")
     Path("/old").rmdir()
     mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY)
-    for capability in range(64):  # a number that this kernel does not have is refused, and harmless
+    for capability in range(64):  # the system refuses a number that it does not know
         LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
     LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def loopback_up() -> None:
-    """Switch on `lo`, which is off in a new network namespace; papermill needs it."""
+    """Switch on `lo`, which papermill needs and a new network namespace has off."""
     get_flags, set_flags, up = 0x8913, 0x8914, 1
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plug:
         answer = fcntl.ioctl(plug, get_flags, struct.pack("16sh", b"lo", 0))

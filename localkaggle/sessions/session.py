@@ -1,6 +1,6 @@
-"""Session: executes a pushed notebook as Kaggle does, in namespaces of its own.
+"""Session: runs a pushed notebook as Kaggle does, in its own namespaces.
 
-In: a notebook, the folders to mount, a machine shape and limits. Out: what the notebook writes into
+In: a notebook, the folders to mount, and a machine. Out: what the notebook writes into
 /kaggle/working, its log while it runs, and how it ends.
 """
 
@@ -26,27 +26,14 @@ from localkaggle.sessions.session_log import Log
 HERE = Path(__file__).resolve().parent
 NOTEBOOK = "__notebook__.ipynb"
 POLL_SECONDS = 0.1
-# setpriv: the kernel kills it with this process, and --kill-child what it started.
+# setpriv: Linux kills it together with this process, and --kill-child kills what it started.
 ENDS_WITH_US = ("setpriv", "--pdeathsig", "KILL")
 NAMESPACES = (*ENDS_WITH_US, "unshare", "--mount", "--pid", "--fork", "--kill-child")
 AS_USER = ("--user", "--map-root-user")
 NO_NAMESPACES = (
-    "not available here: Linux's namespaces. A session is not cut from the internet, and can read"
-    " this machine's files"
+    "Linux namespaces are not available here: a session can reach the internet and read this"
+    " machine's files"
 )
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a session may use.
-
-    Attributes:
-        seconds: wall clock; the session is then killed.
-        memory_bytes: resident memory of all its processes together.
-    """
-
-    seconds: float
-    memory_bytes: int
 
 
 @dataclass(frozen=True)
@@ -55,8 +42,8 @@ class Outcome:
 
     Attributes:
         reason: "", "exception", "time", "memory", "killed" or "cancelled".
-        message: what Kaggle says about it.
-        seconds: how long it took.
+        message: Kaggle's text about it.
+        seconds: the time it took.
     """
 
     reason: str
@@ -65,13 +52,13 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether the notebook ran to its end."""
+        """Whether the notebook ran to the end."""
         return not self.reason
 
 
 @cache
 def namespaces() -> tuple[str, ...]:
-    """Return the command that opens namespaces here, or () where none are permitted."""
+    """Return the command that opens namespaces, or () where none are permitted."""
     for command in (NAMESPACES, (*NAMESPACES, *AS_USER)):
         try:
             probe = subprocess.run(  # noqa: S603 - fixed words
@@ -91,15 +78,15 @@ def needed(python: str) -> tuple[Path, ...]:
     """Return the paths that an interpreter needs to start and import, without the user's own.
 
     Raises:
-        OSError, subprocess.SubprocessError: if it does not run.
+        OSError, subprocess.SubprocessError: if the interpreter does not run.
     """
     code = (
         "import json, os, sys; print(json.dumps("
         "[sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), *sys.path]))"
     )
     search = {"PATH": os.environ.get("PATH", "")}
-    told = subprocess.check_output([python, "-s", "-c", code], timeout=60, env=search)  # noqa: S603
-    paths = {Path(path) for path in json.loads(told) if path}
+    found = subprocess.check_output([python, "-s", "-c", code], timeout=60, env=search)  # noqa: S603
+    paths = {Path(path) for path in json.loads(found) if path}
     paths |= {path.resolve() for path in paths}
     return tuple(sorted(path for path in paths if path.exists()))
 
@@ -108,13 +95,12 @@ class Session:
     """One execution of one notebook.
 
     Args:
-        folder: of this session; the output is in its `working`.
-        notebook: text of an .ipynb.
-        inputs: {place below /kaggle/input: folder}, mounted read-only.
+        folder: a new folder for this session; the output goes to its `working`.
+        notebook: the text of an .ipynb file.
+        inputs: {path below /kaggle/input: folder}, mounted read-only.
         rerun: whether this is the scored rerun of a submission.
-        machine: that it runs on.
-        limits: what it may use.
-        log: gets what is printed.
+        machine: what it runs on, and what it may use.
+        log: receives what the notebook prints.
     """
 
     def __init__(
@@ -125,25 +111,24 @@ class Session:
         inputs: Mapping[str, Path],
         rerun: bool,
         machine: Machine,
-        limits: Limits,
         log: Log,
     ) -> None:
         self.working, self._scratch = folder / "working", folder / "tmp"
         self._private = folder / "private"
-        self._folder, self._inputs, self._log = folder, inputs, log
-        self._machine, self._limits = machine, limits
+        self._folder, self._inputs, self._machine, self._log = folder, inputs, machine, log
         for path in (self.working, self._scratch / "home", self._private):
             path.mkdir(parents=True)
         self._private.chmod(0o1777)
         (self.working / NOTEBOOK).write_text(notebook, encoding="utf-8")
         self._namespaces = namespaces()
         self._environment = {**self._build_environment(rerun), **machine.variables}
-        self._ended = ""  # why it has to end at once
+        self._ended = ""  # the reason to end at once
 
     def run(self) -> Outcome:
-        """Run the notebook to its end and return how it ended. No process of it survives.
+        """Run the notebook, and return how it ended. None of its processes survives.
 
-        None survives a kill -9 of this process either; without namespaces a daemon of it may.
+        None survives a kill -9 of this process either, except daemons where there are no
+        namespaces.
         """
         self._log.start()
         began = time.monotonic()
@@ -166,7 +151,7 @@ class Session:
         self._ended = "cancelled"
 
     def kill(self) -> None:
-        """Kill all of its processes by SIGKILL, as a failing host does. Its output so far stays."""
+        """Kill all its processes with SIGKILL, as a failing host would. Its output so far stays."""
         self._ended = "killed"
 
     # Starting
@@ -177,9 +162,9 @@ class Session:
         if self._namespaces:
             command, folder = self._sandboxed(command), None
         else:
-            told = f"localkaggle: {NO_NAMESPACES}. Paths below /kaggle are remapped"
-            self._log.add("stderr", f"{told} (LOCALKAGGLE_ROOT).\n")
-            # No kernel kills it with this process, so it looks whether its parent is still there.
+            remapped = "Paths below /kaggle are remapped (LOCALKAGGLE_ROOT)"
+            self._log.add("stderr", f"localkaggle: {NO_NAMESPACES}. {remapped}.\n")
+            # The system does not kill it with this process, so it checks for its parent itself.
             command, folder = [*command, str(os.getpid())], self.working
         return subprocess.Popen(  # noqa: S603 - the user's own notebook, in its sandbox
             command,
@@ -192,13 +177,13 @@ class Session:
         )
 
     def _sandboxed(self, command: list[str]) -> list[str]:
-        """Return what runs a command in namespaces of its own."""
+        """Return the command that runs another one in new namespaces."""
         root, machine = self._folder / "root", self._machine
         root.mkdir()
         kept = [str(path) for path in needed(machine.python)]
         if machine.internet:  # often a link into /run, which is not mounted
             kept.append(str(Path("/etc/resolv.conf").resolve()))
-        home = Path(pwd.getpwuid(os.getuid()).pw_dir)  # the variable HOME may say another
+        home = Path(pwd.getpwuid(os.getuid()).pw_dir)  # HOME may name another folder
         spec = {
             "root": str(root),
             "working": str(self.working),
@@ -218,7 +203,7 @@ class Session:
         return [*self._namespaces, *network, *sandbox]
 
     def _build_environment(self, rerun: bool) -> dict[str, str]:
-        """Return the session's environment. It inherits nothing, so no credential of the host."""
+        """Return the session's environment. It inherits nothing, so no credentials of the host."""
         root = "/kaggle"
         if not self._namespaces:
             root = str(self._folder / "kaggle")
@@ -249,7 +234,7 @@ class Session:
         return values
 
     def _remap(self, root: Path) -> None:
-        """Make links in place of mounts, for a session without a mount namespace."""
+        """Create links in place of mounts, for a session without a mount namespace."""
         (root / "input").mkdir(parents=True)
         (root / "working").symlink_to(self.working)
         (root / "tmp").symlink_to(self._scratch)
@@ -261,14 +246,14 @@ class Session:
     # Watching
 
     def _guard(self, process: subprocess.Popen[bytes], began: float) -> str:
-        """Wait for the end, and kill a session past its limits. Return `Outcome.reason`."""
+        """Wait for the end, kill a session that exceeds a limit, and return `Outcome.reason`."""
         checked = began
         while process.poll() is None:
             now = time.monotonic()
-            reason = self._ended or ("time" if now - began > self._limits.seconds else "")
+            reason = self._ended or ("time" if now - began > self._machine.seconds else "")
             if not reason and now - checked > 5 * POLL_SECONDS:
                 checked, used = now, processes.resident_bytes(process.pid)
-                reason = "memory" if used > self._limits.memory_bytes else ""
+                reason = "memory" if used > self._machine.memory_bytes else ""
             if reason:
                 processes.kill(process)
                 return reason
@@ -287,12 +272,12 @@ class Session:
             shutil.rmtree(self._folder / name, ignore_errors=True)
 
     def _failure_message(self, reason: str, code: int | None) -> str:
-        limits, killed = self._limits, "was killed (exit code 137)"
-        memory = f"more than {limits.memory_bytes:,} bytes of memory"
+        machine, killed = self._machine, "was killed (exit code 137)"
+        memory = f"more than {machine.memory_bytes:,} bytes of memory"
         return {
             "": "",
             "exception": f"The notebook threw an exception (exit code {code}); see the log",
-            "time": f"The session exceeded {limits.seconds:g} seconds and {killed}",
+            "time": f"The session exceeded {machine.seconds:g} seconds and {killed}",
             "memory": f"The session used {memory} and {killed}",
             "killed": f"The session {killed}",
             "cancelled": "The session was cancelled",

@@ -1,4 +1,4 @@
-"""Log: what a session prints, as Kaggle keeps it: a JSON array with one object per line."""
+"""Log: what a session prints, stored as on Kaggle: a JSON array with one object per line."""
 
 import json
 import threading
@@ -11,34 +11,32 @@ class Log:
     """The pieces of one session's log. Threads may write and read it at the same time.
 
     Args:
-        path: a file that gets each piece as it comes, in a folder that is there by then, and may
-            hold those of a session that has ended; None: they are in memory alone.
+        path: a file that receives each piece at once. It may hold the log of a session that has
+            ended; its folder has to exist before the first piece.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self._began = time.monotonic()
         self._path = path
-        held = path.read_text(encoding="utf-8") if path is not None and path.is_file() else ""
-        # A kill may have cut the last piece.
-        self._pieces: list[str] = held.split("\n")[:-1]
+        written = path.read_text(encoding="utf-8") if path.is_file() else ""
+        self._pieces = written.split("\n")[:-1]  # a kill may have interrupted the last piece
         self._ended = False
         self._changed = threading.Condition()
 
     def start(self) -> None:
-        """Measure the pieces' times from now."""
+        """Count the times of the pieces from now."""
         self._began = time.monotonic()
 
     def add(self, stream: str, text: str) -> None:
         """Add text that was printed to "stdout" or "stderr"."""
         seconds = round(time.monotonic() - self._began, 6)
-        # In UTF-8, without a charset in its header. Half a character can be sent as \ud83d alone.
+        # Kaggle sends UTF-8 and no charset in the header. A lone surrogate has to be escaped.
         whole = text.encode("utf-8", "replace").decode("utf-8") == text
         piece = {"stream_name": stream, "time": seconds, "data": text}
         written = json.dumps(piece, ensure_ascii=not whole)
         with self._changed:
-            if self._path is not None:
-                with self._path.open("a", encoding="utf-8") as file:
-                    file.write(f"{written}\n")
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(f"{written}\n")
             self._pieces.append(written)
             self._changed.notify_all()
 
@@ -54,7 +52,7 @@ class Log:
             return "[" + "\n,".join(self._pieces) + "\n]"
 
     def follow(self) -> Iterator[str]:
-        """Yield each piece as JSON, from the first on, until the log is complete."""
+        """Yield each piece as JSON, from the first one until the log is complete."""
         place = 0
         while True:
             with self._changed:

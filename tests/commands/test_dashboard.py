@@ -1,4 +1,4 @@
-"""A wait as lines, as JSON lines and as a screen, each by the real command."""
+"""`invoke watch` as lines, as JSON lines, and as a screen."""
 
 import json
 import os
@@ -74,8 +74,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         world.released.set()
 
 
-def test_a_program_gets_objects_and_at_last_the_error(world):
-    """With its exit code, as --json does."""
+def test_json_lines_end_with_the_error(world):
+    """It has the exit code, as with --json."""
     command, told, world.fails = [sys.executable, "-m", "invoke", *WATCH, "--json-lines"], [], True
 
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
@@ -98,7 +98,7 @@ class Terminal:
     """A task on a pseudo-terminal of 80x24.
 
     Attributes:
-        text: all that it has written so far.
+        text: its output so far.
     """
 
     def __init__(self, *words: str) -> None:
@@ -129,7 +129,7 @@ class Terminal:
             self.text = data.decode(errors="ignore")
 
     def shows(self, text: str) -> bool:
-        """Wait until it has written this."""
+        """Wait until its output has this text."""
         return soon(lambda: text in self.text)
 
     def ended(self) -> int:
@@ -140,12 +140,12 @@ class Terminal:
         return code
 
     def plain(self) -> str:
-        """Return what it has written, without colours and moves."""
+        """Return its output without escape sequences."""
         return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.text)
 
 
 def test_a_terminal_shows_a_screen_from_the_queue_to_the_end(world):
-    """It then has the last state, and every line that was shown meanwhile."""
+    """At the end it shows the last state and every line."""
     seen = threading.Event()
 
     def queued() -> Iterator[faults.Kind | str]:
@@ -170,7 +170,7 @@ def test_a_terminal_shows_a_screen_from_the_queue_to_the_end(world):
 
 
 def test_a_screen_that_is_interrupted_restores_the_terminal(world):
-    """With how to attach again after Ctrl-C."""
+    """It shows how to attach again after Ctrl-C."""
     terminal = Terminal(*WATCH)
     assert terminal.shows("4 of 8")
 
@@ -183,14 +183,14 @@ def test_a_screen_that_is_interrupted_restores_the_terminal(world):
 
 
 def seen(progress: Any = (), **values: Any) -> Status:
-    """Return what is known of a run that has these lines of progress."""
+    """Return the status of a run with these lines of progress."""
     usual = {"run": RUN, "status": "RUNNING", "seconds": 751.0, "ran_seconds": 700.0, "words": ""}
     quota = {"accelerator": "TPU", "left": 14.7 * 3600, "allowed": 20 * 3600.0}
     return Status(**{**usual, **quota, **values, "progress": progress})
 
 
 def drawn(status: Status, width: int = 80) -> str:
-    """Return what a terminal of this width shows of a wait."""
+    """Return what a terminal of this width shows."""
     terminal = Console(width=width)
     with terminal.capture() as shown:
         terminal.print(screen.drawing(status, 3.0, f"invoke pull --run {RUN}"))
@@ -198,10 +198,8 @@ def drawn(status: Status, width: int = 80) -> str:
 
 
 @pytest.mark.parametrize(("as_json", "lines"), [(False, 1), (True, 2)])
-def test_a_pipe_is_told_of_progress_alone_now_and_then_and_a_program_each_time(
-    capsys, as_json, lines
-):
-    """A watch says which of them come soon after another one."""
+def test_a_pipe_shows_progress_rarely_and_json_lines_show_it_each_time(capsys, as_json, lines):
+    """`Status.often` marks progress soon after the last one."""
     telling = Telling(as_json=as_json)
 
     for often in (False, True):
@@ -223,12 +221,12 @@ NAMES = st.sampled_from(["step", "steps", "loss", "eta_seconds", "fold", "idle",
     st.sampled_from([*screen.STATES, "NEW"]),
 )
 def test_any_log_can_be_drawn(progress, width, status):
-    """A log may say anything, and a person may make the window as small as they like."""
+    """A log may contain anything, and a window may be small."""
     assert max(map(len, drawn(seen(progress, status=status), width).splitlines())) <= width
 
 
-def test_what_a_person_has_to_see_is_drawn():
-    """A quota of 0.0 hours would read as if it were free; a secret of a log is not drawn."""
+def test_small_quotas_nan_and_secrets_are_drawn_correctly():
+    """0.0 hours would look free, and a secret in a log must not be shown."""
     said = "will use under 0.1 of the 14.7 TPU hours left"
 
     assert said in drawn(seen([{"step": 1, "eta_seconds": 30.0}], ran_seconds=10.0))

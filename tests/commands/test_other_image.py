@@ -1,4 +1,4 @@
-"""The check before a push that both images build one model: asked for, kept, refused in time."""
+"""Before a push: the check that both images build the same model."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ def net(images, num_classes, batchnorm_momentum):
 
 @pytest.fixture
 def asked(tmp_path, monkeypatch):
-    """Return the questions that were asked; each gets the first answer that is left in them."""
+    """Return the list of questions that were asked."""
     monkeypatch.setenv("RELAY_IMAGES", str(tmp_path / "images"))
     return []
 
@@ -40,7 +40,7 @@ def required(tmp_path, path, asked, answer=True):
 
 
 def interpreters(script):
-    """Put a script in the place of each image's interpreter."""
+    """Replace the interpreter of each image with a script."""
     for image in IMAGES:
         python = image.folder / "bin" / "python"
         python.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def interpreters(script):
         python.chmod(0o755)
 
 
-def test_a_model_of_keras_layers_alone_is_pushed_without_a_word(tmp_path, asked, capsys):
+def test_a_model_of_plain_keras_layers_needs_no_check(tmp_path, asked, capsys):
     required(tmp_path, write_config(tmp_path), asked)
 
     assert not asked and not capsys.readouterr().out
@@ -70,7 +70,7 @@ def test_a_verdict_is_kept_for_the_same_code(tmp_path, asked, capfd):
     assert capfd.readouterr().out.startswith(first)
 
 
-def test_without_a_yes_the_table_answers(tmp_path, asked, capsys):
+def test_after_a_no_the_table_answers(tmp_path, asked, capsys):
     path = write_config(
         tmp_path, f"{NET.format(name='a')}# ViTBackbone", model="net", model_options={}
     )
@@ -84,9 +84,7 @@ def test_without_a_yes_the_table_answers(tmp_path, asked, capsys):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_network_that_one_image_has_is_refused_before_anything_is_downloaded(
-    tmp_path, asked, capsys
-):
+def test_a_network_that_only_one_image_has_is_refused_before_a_download(tmp_path, asked, capsys):
     code = NET.replace("keras_hub", "keras_hub.models.SwinTransformerBackbone")
     path = write_config(tmp_path, code.format(name="a"), model="net", model_options={})
 
@@ -97,7 +95,7 @@ def test_a_network_that_one_image_has_is_refused_before_anything_is_downloaded(
 
 
 def test_the_plan_of_a_push_to_a_tpu_asks_first(tmp_path, asked):
-    """A pair of T4 trains by the image that infers."""
+    """Two T4 train with the image that infers."""
     code = NET.replace("keras_hub", "keras_hub.models.SwinTransformerBackbone")
     path = write_config(tmp_path, code.format(name="a"), model="net", model_options={})
     built = Bundle(
@@ -115,7 +113,7 @@ def test_the_plan_of_a_push_to_a_tpu_asks_first(tmp_path, asked):
 
 
 @pytest.mark.slow
-def test_where_no_environment_can_be_made_the_reason_is_said(tmp_path, asked, capsys, monkeypatch):
+def test_a_failed_installation_is_a_warning_with_its_reason(tmp_path, asked, capsys, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -123,5 +121,8 @@ def test_where_no_environment_can_be_made_the_reason_is_said(tmp_path, asked, ca
 
     required(tmp_path, path, asked)
 
-    assert "Warning: The environment of the" in capsys.readouterr().out
+    assert (
+        "Warning: the images could not be compared: The environment of the"
+        in capsys.readouterr().out
+    )
     assert not (tmp_path / "runs").exists()

@@ -1,4 +1,4 @@
-"""The plan before a push stops what cannot fit, and says what would be regretted."""
+"""The plan before a push stops what cannot fit, and warns of what would be regretted."""
 
 import json
 from contextlib import redirect_stdout
@@ -14,7 +14,7 @@ from deploy.bundle import Bundle, Code
 from deploy.calls import Quota
 from deploy.errors import UsageError
 from deploy.preview import Preview
-from tests.shipped import shipped
+from tests.shipped import shipped, written
 from workbench import __main__ as command_line
 from workbench.plan import plan, plan_command
 from workbench.plan.accelerators import RUNTIMES, cost
@@ -32,7 +32,7 @@ ONE = Outlook(
 
 
 def judged(capsys, left=None, resumes=False, note="", **changes):
-    """Return what is shown of a plan."""
+    """Return what a plan shows."""
     one = replace(ONE, **changes)
     sizes, infers = (Counts(1, 1, 1.0), 1.0), Inference(None, None, None, None)
     made = Plan(
@@ -59,8 +59,8 @@ NO_FIT = {"fits": False, "why": "set micro_batch=4"}
         ({}, 20.0, ""),
     ],
 )
-def test_what_would_be_regretted_is_a_warning(capsys, changes, left, said):
-    """A training that resumes has found what fits."""
+def test_a_push_that_would_be_regretted_gets_a_warning(capsys, changes, left, said):
+    """A training that resumes already fits."""
     first, *warnings = judged(capsys, left=left, **changes).splitlines()
 
     assert first.startswith("plan        2 h (60 min to 4 h) in all")
@@ -87,16 +87,13 @@ def test_a_step_that_cannot_run_is_not_pushed(capsys, changes, said):
 
 
 def pushed(folder: Path, labelled: int | None, kernel: str = "train-tpu") -> Path | None:
-    """Plan the push of a table on the pair of T4, as `push-train` does; return the plan that is
-    kept for the report of its run.
+    """Plan the push of a table to two T4, like `push-train`, and return the plan kept for the
+    report of the run.
     """
     config = shipped("breast_cancer")
     data = replace(config.data, labelled=labelled)
     config = replace(config, name="cancer", data=data, folds=5)
-    path = folder / "cancer.py"
-    path.write_text(
-        f"from pipeline.config import from_json\nCONFIG = from_json({config.to_json()!r})\n"
-    )
+    path = written(folder, config)
     made = push_plan.PushPlan(str(path), bool, runs=folder)
     code = Code({"kernel": kernel}, {}, (), {}, "", False)
     built = Bundle(folder, code, {"machine_shape": "NvidiaTeslaT4"}, expect={})
@@ -107,7 +104,7 @@ def pushed(folder: Path, labelled: int | None, kernel: str = "train-tpu") -> Pat
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a plan here: that it can be made by another process, one test looks at."""
+    """Make plans in this process, which is faster."""
 
     def run(module: str, *words: str, **options: Any) -> Any:
         with redirect_stdout(StringIO()) as shown:
@@ -117,13 +114,11 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(push_plan, "in_a_process", run)
 
 
-def test_a_plan_of_counted_rows_lies_beside_its_run(tmp_path, capsys, in_this_process):
-    """Of others it names no time, and nothing that a report would compare with what was. An
-    inference has no plan.
-    """
+def test_a_plan_of_counted_rows_is_kept_beside_its_run(tmp_path, capsys, in_this_process):
+    """Without a count it shows no time and is not kept; an inference has no plan."""
     assert pushed(tmp_path, None) is None
     shown = capsys.readouterr().out
-    assert "how long it takes is not known" in shown and "data.labelled" in shown
+    assert "its time is unknown" in shown and "data.labelled" in shown
     assert "assumed" not in shown and " min " not in shown
     assert pushed(tmp_path, 400, "infer-gpu") is None and not capsys.readouterr().out
 

@@ -1,5 +1,5 @@
-"""What a rehearsal and a server host of a folder of one's own: a part of its labelled rows is the
-hidden test set. tests/doors/test_dry_run.py runs one whole.
+"""How a rehearsal and a server host a folder: some of its labelled rows are the hidden test set.
+tests/doors/test_dry_run.py runs a whole rehearsal.
 """
 
 import itertools
@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,7 +21,6 @@ from commands.rehearsal import Hosted, default, explained, hosted_folder
 from deploy import init
 from deploy.errors import RunFailed, SourceMissing, UsageError
 from deploy.project import Project
-from localkaggle import competitions
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions import session
 from pipeline.errors import ConfigError, SubmissionError
@@ -36,8 +34,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MODEL = "keras/tiny/Keras/small/1"
 
 
-def test_a_folder_without_a_config_is_told_which_one_it_gets(capsys):
-    """What it then lacks is said of that one."""
+def test_a_folder_without_a_config_shows_the_default_one(capsys):
+    """Errors about it would be confusing otherwise."""
     name = init.default_config(ROOT)
     assert (default(""), default("my data")) == ("digits", name)
 
@@ -49,7 +47,7 @@ def hosted(folder: Path, budget: str = "") -> Hosted:
     return hosted_folder(str(folder.parent / "kinds.py"), folder, budget, internet=False)
 
 
-def test_a_short_training_may_predict_one_label_for_all_rows_and_sees_no_folder(leaves):
+def test_a_short_training_may_predict_a_single_label_and_does_not_see_the_folder(leaves):
     sample = leaves / "sample_submission.csv"
     short = hosted(leaves, "2m")
     assert short.check(sample, sample) == 21
@@ -58,10 +56,10 @@ def test_a_short_training_may_predict_one_label_for_all_rows_and_sees_no_folder(
     assert short.options["private"] == (leaves.resolve(),)
 
 
-def test_without_namespaces_it_says_that_labels_are_in_sight_and_links_no_file(
+def test_without_namespaces_it_warns_of_visible_labels_and_copies_files(
     leaves, tmp_path, monkeypatch
 ):
-    """What a session writes into its input would else change the user's own file."""
+    """Otherwise a session that writes to its input would change the user's files."""
     monkeypatch.setattr(session, "namespaces", lambda: ())
     found = hosted(leaves)
     found.options["competitions"][0].write(tmp_path / "seen")
@@ -70,20 +68,15 @@ def test_without_namespaces_it_says_that_labels_are_in_sight_and_links_no_file(
     assert images and all(path.stat().st_nlink == 1 for path in images)
 
 
-@pytest.mark.parametrize(("error", "kept"), [(math.nan, None), (math.inf, None), (0.02, 0.02)])
-def test_a_standard_error_that_is_no_number_is_not_recorded(error, kept, monkeypatch, tmp_path):
+@pytest.mark.parametrize(("error", "kept"), [(math.nan, None), (0.02, 0.02)])
+def test_a_standard_error_that_is_not_a_number_is_not_recorded(error, kept, tmp_path):
     """No resample of an AUC may have both classes."""
-    of_folder = SimpleNamespace(test=SimpleNamespace(scored=SimpleNamespace(error=error)))
-    embedded = SimpleNamespace(standard_error=lambda path: error)
-    monkeypatch.setattr(competitions, "EMBEDDED", {"made": lambda: embedded})
-    result = SimpleNamespace(submission=SimpleNamespace(ref=1, uploaded=True), inferred=tmp_path)
-    ours = Hosted({"competitions": ["made"]}, lambda *_: 0)
+    folder = SimpleNamespace(test=SimpleNamespace(scored=SimpleNamespace(error=error)))
 
-    assert rehearsal._error(None, replace(ours, folder=of_folder), tmp_path) == kept
-    assert rehearsal._error(result, ours, tmp_path) == kept
+    assert rehearsal._error(None, Hosted({}, lambda *_: 0, folder=folder), tmp_path) == kept
 
 
-def test_a_failed_rehearsal_sends_nobody_to_kaggle(tmp_path):
+def test_a_failed_rehearsal_names_no_command_for_kaggle(tmp_path):
     said = "Fix it.\nTo pull what it wrote until then, if anything:\ninvoke pull --run a/b/1"
     error = explained(RunFailed(said), "", tmp_path)
     assert str(error).startswith("Fix it.\n(This was a rehearsal")
@@ -150,14 +143,14 @@ def test_a_rehearsal_takes_the_model_that_it_is_given_or_that_kagglehub_has(
     assert Path(os.environ["KAGGLEHUB_CACHE"], "models", MODEL).samefile(files)
 
 
-def test_both_sides_call_the_mark_of_random_weights_alike():
-    """The side that starts in a moment imports no Keras, so it has a name of its own."""
+def test_both_sides_use_one_mark_of_random_weights():
+    """The commands import no Keras, so they have a copy of the name."""
     assert rehearsed_models.RANDOM == presets.RANDOM
 
 
 @pytest.mark.parametrize("given", [True, False])
-def test_a_folder_with_random_weights_is_called_so(gathered, tmp_path, given):
-    """Else their score would count as that of the published ones."""
+def test_a_folder_with_random_weights_is_marked(gathered, tmp_path, given):
+    """Otherwise its score would look like that of the published weights."""
     files = tmp_path / ("given" if given else f"cache/models/{MODEL}")
     files.mkdir(parents=True)
     for name in ("config.json", "model.safetensors", "random_weights.json"):
@@ -169,8 +162,8 @@ def test_a_folder_with_random_weights_is_called_so(gathered, tmp_path, given):
 
 
 @pytest.mark.parametrize("cached", ["", "config.json", "model.weights.h5"])
-def test_without_its_files_random_weights_stand_for_a_model(gathered, tmp_path, cached):
-    """The Python that trains writes them. KerasHub may have downloaded config.json alone."""
+def test_random_weights_replace_missing_files_of_a_model(gathered, tmp_path, cached):
+    """The Python that trains writes them. KerasHub may have downloaded only config.json."""
     if cached:
         (tmp_path / "cache/models" / MODEL).mkdir(parents=True)
         (tmp_path / "cache/models" / MODEL / cached).touch()
@@ -185,13 +178,13 @@ def test_without_its_files_random_weights_stand_for_a_model(gathered, tmp_path, 
     assert line.endswith(f"; for the published ones: --model {MODEL}=DIR")
 
 
-def test_a_model_without_files_for_which_none_can_be_made_is_refused(gathered):
+def test_a_model_without_files_or_random_weights_is_refused(gathered):
     with pytest.raises(UsageError, match=f"(?s)no files of the model {MODEL}.*--model {MODEL}=DIR"):
         gathered()
 
 
 def test_a_model_that_no_notebook_mounts_is_refused(gathered, tmp_path):
-    """Else its files would not be used."""
+    """Its files would not be used."""
     with pytest.raises(UsageError, match=f"no notebook mounts it; expected {MODEL}"):
         gathered(f"{MODEL.replace('/1', '/2')}={tmp_path}")
 
@@ -209,7 +202,7 @@ def served(leaves: Path, budget: str = "") -> LocalKaggle:
 
 
 def test_the_same_rows_are_hidden_after_a_restart(leaves):
-    """A submission of before would have the same score."""
+    """An earlier submission would get the same score."""
     hidden = []
     for _ in range(2):
         with served(leaves) as kaggle:
@@ -226,8 +219,8 @@ def test_the_same_rows_are_hidden_after_a_restart(leaves):
         ("5m", r"--budget 5m: .* was written with none"),
     ],
 )
-def test_other_rows_or_another_budget_than_at_the_first_start_are_refused(leaves, budget, said):
-    """What was trained there had other rows; how many are hidden follows from the budget."""
+def test_changed_rows_or_a_different_budget_are_refused_after_a_restart(leaves, budget, said):
+    """Earlier trainings had different rows; the budget sets the number of hidden ones."""
     with served(leaves):
         pass
     table = leaves / "train.csv"
@@ -238,7 +231,7 @@ def test_other_rows_or_another_budget_than_at_the_first_start_are_refused(leaves
         served(leaves, budget=budget)
 
 
-def test_one_command_hosts_a_folder_until_ctrl_c(leaves, tmp_path):
+def test_serve_hosts_a_folder_until_ctrl_c(leaves, tmp_path):
     """It prints what to paste into another shell."""
     words = ["serve", "--config", tmp_path / "kinds.py", "--input", leaves]
     with subprocess.Popen(
@@ -249,7 +242,7 @@ def test_one_command_hosts_a_folder_until_ctrl_c(leaves, tmp_path):
     ) as process:
         lines = list(itertools.takewhile(lambda line: "Ctrl-C" not in line, process.stdout))
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=SECONDS_AT_MOST)[0].startswith("# Ended")
+        assert process.communicate(timeout=SECONDS_AT_MOST)[0].startswith("# Stopped")
 
     assert process.returncode == 0
     assert lines[0] == "# 19 of 96 labelled rows are the hidden test set\n"
@@ -257,8 +250,8 @@ def test_one_command_hosts_a_folder_until_ctrl_c(leaves, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_start_that_is_refused_names_itself_with_all_its_options(leaves, tmp_path):
-    """The command that it printed trained on all rows, with the internet."""
+def test_a_refused_serve_shows_its_command_with_all_options(leaves, tmp_path):
+    """Without them it would train on all rows, with the internet."""
     place = tmp_path / "kaggle"
     with LocalKaggle(place, competitions=["digits"]):
         pass
@@ -269,4 +262,4 @@ def test_a_start_that_is_refused_names_itself_with_all_its_options(leaves, tmp_p
 
     error, command = said.splitlines()[-2:]
     assert (code, command) == (2, f"{shlex.join(['invoke', *given])} --folder {place}-2")
-    assert "hosts digits; expected that to be hosted again, by the command that it was" in error
+    assert "hosts digits; expected a new folder, or the command that started it before" in error

@@ -1,4 +1,4 @@
-"""`invoke start` goes from a slug to a score, and does each step once."""
+"""`invoke start` leads from a slug to a score, and does each step once."""
 
 import os
 import signal
@@ -36,13 +36,13 @@ def hosted(name: str) -> Competition:
 
 
 def started(world: World, *words: str) -> tuple[int, str, Counter[str]]:
-    """Return how `invoke start` with these words ends: its code, its output, and its requests."""
+    """Run `invoke start`, and return its exit code, its output and its requests."""
     before = len(world.local.faults.seen)
     code, shown, said = world.prompt("start", *words)
     return code, shown + said, Counter(world.local.faults.seen[before:])
 
 
-def test_who_is_not_logged_in_is_told_how(tmp_path):
+def test_without_a_login_it_shows_how_to_log_in(tmp_path):
     with opened(tmp_path, competitions=[]) as world, pytest.MonkeyPatch.context() as patch:
         for name in ("KAGGLE_USERNAME", "KAGGLE_KEY"):
             patch.delenv(name)
@@ -61,7 +61,7 @@ def test_who_is_not_logged_in_is_told_how(tmp_path):
         ("../small", 2, "invoke start SLUG"),
     ],
 )
-def test_rules_that_are_not_accepted_and_a_wrong_slug_stop_it(tmp_path, slug, code, last):
+def test_it_stops_for_unaccepted_rules_and_for_a_wrong_slug(tmp_path, slug, code, last):
     host = {"competitions": [of_folder("small", Path.mkdir)], "facts": Facts(gate="rules")}
     with opened(tmp_path, **host) as world:
         found, said, _ = started(world, slug)
@@ -70,8 +70,8 @@ def test_rules_that_are_not_accepted_and_a_wrong_slug_stop_it(tmp_path, slug, co
     assert not (world.project / "data").exists()
 
 
-def test_what_was_downloaded_is_not_asked_for_again(tmp_path):
-    """The folder has nothing that could be trained on, so each start ends there."""
+def test_a_finished_download_is_not_repeated(tmp_path):
+    """The folder has no data to train on, so each start ends there."""
 
     def write(folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -87,10 +87,8 @@ def test_what_was_downloaded_is_not_asked_for_again(tmp_path):
     assert (world.project / "data/small/read.me").is_file()
 
 
-def test_only_weights_that_can_be_fetched_are(tmp_path, monkeypatch, capsys):
-    """Without them a rehearsal has random ones: on a train it ended in an error after 80 s. Nothing
-    in the tests reaches Keras' host.
-    """
+def test_it_notices_whether_pretrained_weights_can_be_downloaded(tmp_path, monkeypatch, capsys):
+    """Otherwise the rehearsal uses random ones. No test reaches the host of the weights."""
     assert not start.can_fetch_weights()
     assert "cannot be fetched" in capsys.readouterr().out
 
@@ -108,7 +106,7 @@ def test_only_weights_that_can_be_fetched_are(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*NAMES, *FOLDERS])
 def test_one_command_leads_from_a_slug_to_a_score(name, tmp_path):
-    """Its files come in archives, and a session finds them in archives, too."""
+    """Its files come in archives, in a session too."""
     project = by_jax(copied(tmp_path))
     with LocalKaggle(tmp_path / "kaggle", competitions=[hosted(name)]) as local:
         start = partial(given, project, "invoke", "start", name, **local.environment)
@@ -123,22 +121,22 @@ def test_one_command_leads_from_a_slug_to_a_score(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_folder_at_hand_needs_no_account_and_no_slug(tmp_path):
+def test_a_folder_on_this_machine_needs_no_account_and_no_slug(tmp_path):
     project, folder = by_jax(copied(tmp_path)), tmp_path / "digits"
     FOLDERS["signs"](folder)
 
     mine = given(project, "invoke", "start", "--input", folder)
     embedded = given(project, "invoke", "start")
 
-    # A config that ships has the name of the folder, and is for something else.
+    # A shipped config for something else has the name of the folder.
     assert (project / "relay.toml").read_text().endswith('config = "digits_2"\n')
     assert mine["next"] == "invoke init --competition SLUG" and mine["score"] > 0
     assert embedded["next"] == "invoke start SLUG" and embedded["score"] > 0.9
 
 
 @pytest.mark.slow  # it inspects three times
-def test_each_folder_keeps_its_config_also_under_a_slug(tmp_path):
-    """Many folders are called alike, and `invoke init` puts the slug into a config."""
+def test_each_folder_keeps_its_config_even_with_a_slug(tmp_path):
+    """Many folders have the same name, and `invoke init` writes the slug into a config."""
     project = by_jax(copied(tmp_path))
     code = """
 import sys
@@ -162,7 +160,7 @@ print("names", *names, _describe("", one, ""), _describe("leaf-diseases", one, "
     assert one == again == begun != two
 
 
-def test_a_folder_in_place_of_a_slug_is_said_with_its_option(tmp_path, monkeypatch, capsys):
+def test_a_folder_in_place_of_a_slug_gets_advice(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data" / "leaves").mkdir(parents=True)
 
@@ -177,10 +175,8 @@ INSTANTS: tuple[int | str, ...] = (
 
 
 @pytest.mark.slow
-def test_it_goes_on_wherever_it_was_killed(tmp_path):
-    """Each start begins where the last one was killed, by SIGKILL or by Ctrl-C: nothing is asked,
-    downloaded or written twice, and nothing is pushed.
-    """
+def test_it_resumes_wherever_it_was_killed(tmp_path):
+    """By SIGKILL or Ctrl-C; nothing is downloaded or written twice, and nothing is pushed."""
 
     def write(folder: Path) -> None:
         FOLDERS["signs"](folder)

@@ -44,7 +44,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
             local = stack.enter_context(LocalKaggle(tmp_path / "kaggle", **options))
             for name, value in local.environment.items():
                 monkeypatch.setenv(name, value)
-            local.faults.plan({})
+            local.faults.clear()
             return local
 
         yield start

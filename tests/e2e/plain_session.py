@@ -1,6 +1,6 @@
-"""A session that runs a notebook's code in one Python process, at once and not isolated.
+"""A session that runs a notebook's code in one Python process, fast and without isolation.
 
-It is made and used like `localkaggle.sessions.session.Session`.
+It replaces `localkaggle.sessions.session.Session`.
 """
 
 import json
@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from localkaggle.sessions.session import Limits, Outcome
+from localkaggle.sessions.machine_shapes import Machine
+from localkaggle.sessions.session import Outcome
 from localkaggle.sessions.session_log import Log
 
 
@@ -25,12 +26,12 @@ class Plain:
         notebook: str,
         *,
         inputs: Mapping[str, Path],
-        limits: Limits,
+        machine: Machine,
         log: Log,
         **rest: Any,
     ) -> None:
         self.working, self._root = folder / "working", folder / "kaggle"
-        self._seconds, self._log = limits.seconds, log
+        self._seconds, self._log = machine.seconds, log
         self._process: subprocess.Popen[str] | None = None
         self.working.mkdir(parents=True)
         (self._root / "input").mkdir(parents=True)

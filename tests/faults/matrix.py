@@ -1,11 +1,11 @@
-"""The calls of each task, and the ways in which each of them can go wrong."""
+"""The calls of each task, and the ways in which each call can fail."""
 
 from werkzeug.wrappers import Response
 
 from localkaggle.faults import KINDS, Kind
 from tests.faults.world import World
 
-# What each task asks for when nothing fails.
+# The calls of each task when nothing fails.
 _PUSH = {
     "GetKernel",
     "GetCompetition",
@@ -29,7 +29,7 @@ CALLS = {
     "submit a file": {*_ALLOWED, "StartSubmissionUpload", "upload", "CreateSubmission"},
     "status": {*_OUTPUT, "GetAcceleratorQuotaStatistics"},
 }
-# What is asked by the code that another task runs, too.
+# Calls from code that another task runs, too.
 SAME = {"push-infer": _PUSH - {"SaveKernel"}, "submit a file": _ALLOWED - {"GetSubmission"}}
 MUTATING = {
     *("SaveKernel", "CreateDataset", "CreateDatasetVersion"),
@@ -37,9 +37,9 @@ MUTATING = {
 }
 LOST = ("reset", "reset after", "500 after", "HTML after", "a field is missing")
 DRIP, ENDED = "one byte a second", "the access token has ended"
-# Requests without a header of ours: signed addresses, and what gives a token.
+# Requests without our credentials: signed addresses, and calls for tokens.
 WITHOUT_LOGIN = {"storage", "upload", "GenerateAccessToken", "IntrospectToken"}
-# Where the first answers have nothing in them that such a fault could change.
+# The first answers have nothing that such a fault could change.
 LATER = {
     *(("publish", "GetDatasetStatus"), ("publish", "GetDataset")),
     *(("submit", "GetSubmission"), ("submit a file", "GetSubmission")),
@@ -47,7 +47,7 @@ LATER = {
 
 
 def _can(call: str, kind: str) -> bool:
-    """Return whether there is something in the answers to this call that can go wrong so."""
+    """Return whether the answers to this call can fail in this way."""
     if kind == ENDED:
         return call not in WITHOUT_LOGIN
     return KINDS[kind].strikes(call) and (call, kind) != ("ListSubmissions", "an older answer")
@@ -63,7 +63,7 @@ CELLS = [
 
 
 def ended_token(world: World) -> Kind:
-    """Return the way in which an access token ends right before a call."""
+    """Return the kind in which the access token expires right before a call."""
 
     def end(answer: Response) -> None:
         world.local.oauth.end_access()

@@ -1,7 +1,6 @@
 """The catalogue of known failures between a client and Kaggle: each ends as documented.
 
-K07 and K29 are in test_kills. No command at home meets K24, K42 and K43, which
-the notebook does: tests/pipeline has them.
+K07 and K29 are in test_kills. K24, K42 and K43 occur only in notebooks: see tests/pipeline.
 """
 
 import json
@@ -47,13 +46,13 @@ class Row:
     Attributes:
         name: of the row.
         code: the exit code.
-        word: a text of the message, or of what a success showed.
-        faults: what the calls meet; what needs the world is made of it.
-        sent: the one call that makes something and is sent.
-        made: how many things came of it on the server.
-        ever: whether the faults come again and again.
-        arrange: makes something else go wrong.
-        body: in place of the task's own.
+        word: a text of the message, or of the output of a success.
+        faults: the faults of each call.
+        sent: the one call that changes something, if it is sent.
+        made: the number of things that it makes on the server.
+        ever: whether the faults repeat for ever.
+        arrange: another cause of the failure.
+        body: replaces the function of the task.
     """
 
     name: str
@@ -76,16 +75,16 @@ def hasty(wait: str) -> Kind:
 
 
 def soon(world: World) -> None:
-    """Let the task's own patience end soon."""
+    """Shorten the patience of the task."""
     world.changes["deadline_seconds"] = 1.0
 
 
 def state(name: str, *lines: str) -> Arrange:
-    """Return what lets the run be in that state, with these lines in its log."""
+    """Return a function that puts the run into a state, with these lines in its log."""
 
     def arrange(world: World) -> None:
         run = world.local.kernels.version(KERNEL, 1)
-        run.status, run.log = name, Log()
+        run.status, run.log = name, Log(run.folder / "other.jsonl")
         for line in lines:
             run.log.add("stdout", f"{line}\n")
         run.log.end()
@@ -124,7 +123,7 @@ def pushed(**how: Any) -> Body:
 
 
 def long_name(world: World) -> None:
-    """Push for a competition whose name does not fit into an address."""
+    """Push for a competition whose name is too long for an address."""
     digits = world.local.competitions["digits"]
     there = [digits, replace(digits, slug=LONG)]
     world.local.competitions = Hosted(world.folder / "kaggle/hosted", there)
@@ -132,7 +131,7 @@ def long_name(world: World) -> None:
 
 
 def holding(*names: str) -> Arrange:
-    """Return what adds such files to the pulled artifact."""
+    """Return a function that adds files to the pulled artifact."""
 
     def arrange(world: World) -> None:
         folder = Records(world.project).last_artifact()
@@ -227,14 +226,10 @@ def test_a_known_failure_ends_as_documented(task, row):
         row.arrange(world)
         world.shown.clear()
         before = sum(world.counts())
-        faults = {
-            call: [kind(world) if callable(kind) else kind for kind in kinds]
-            for call, kinds in row.faults.items()
-        }
-        all_of_them = sum(kind is not None for kinds in faults.values() for kind in kinds)
+        all_of_them = sum(kind is not None for kinds in row.faults.values() for kind in kinds)
         least = min(all_of_them, 1) if row.ever else all_of_them
         pace = HURRIED if row.code in (6, 7) else PACE
-        with world.failing(faults, ever=row.ever, least=least, pace=pace):
+        with world.failing(row.faults, ever=row.ever, least=least, pace=pace):
             code = attempt(world, task, body=row.body)
             seen = list(world.local.faults.seen)
 

@@ -1,4 +1,4 @@
-"""Each way to go wrong, in each call of each task, once, three times or for ever."""
+"""Each fault in each call of each task, once, three times or for ever."""
 
 import random
 
@@ -18,12 +18,12 @@ from tests.faults.world import (
     temporary,
 )
 
-# Where a fault would keep a task busy for ever; longer where a busy machine met none by then.
+# For a fault that keeps a task busy for ever; longer if a busy machine met no fault by then.
 DEADLINES_SECONDS = (2.0, 20.0, PATIENT_SECONDS)
-# Nobody knows then whether it happened, until somebody looks.
+# After these nobody knows whether the call took effect.
 UNSURE = {(call, kind) for call in MUTATING for kind in LOST}
-# By default each kind in one call: those above in the calls that make something, the others in
-# tasks that take little time.
+# By default each kind strikes one call: those above a call that makes something, the others a call
+# of a quick task.
 SAMPLE = {
     ("push-train", "SaveKernel", "500 after"),
     ("publish", "CreateDataset", "reset after"),
@@ -39,9 +39,9 @@ SAMPLE |= {cell for kind, cell in {cell[2]: cell for cell in SHUFFLED}.items() i
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
-def test_where_nothing_fails_a_task_asks_and_makes_what_it_has_to(task):
+def test_without_faults_a_task_makes_the_expected_calls(task):
     with temporary(task) as world:
-        world.local.faults.plan({})
+        world.local.faults.clear()
 
         assert attempt(world, task) == 0
 
@@ -53,8 +53,8 @@ def test_where_nothing_fails_a_task_asks_and_makes_what_it_has_to(task):
     ("task", "call", "kind"),
     [pytest.param(*cell, marks=[] if cell in SAMPLE else [pytest.mark.slow]) for cell in CELLS],
 )
-def test_a_fault_makes_no_task_lie_lose_or_repeat(task, call, kind, seed):
-    """The task ends as documented, and goes through by the same command once nothing fails."""
+def test_after_a_fault_no_task_lies_loses_or_repeats_anything(task, call, kind, seed):
+    """The task ends as documented, and the same command succeeds once nothing fails."""
     draw = random.Random(f"{seed} {task} {call} {kind}")  # noqa: S311 - guards nothing
     often = draw.choice([1, 3, 0])
     if (task, call) in LATER and kind in KINDS and KINDS[kind].only:

@@ -1,7 +1,7 @@
-"""A local Kaggle with recorded sessions, a project, and the tasks with a check of each.
+"""A local Kaggle with recorded sessions, a project, and the tasks, each with a check of its result.
 
-The server, the client, the journal and the code of the tasks are the real ones. Only what a
-notebook writes is recorded, so that a thousand faults can be tried in minutes.
+Server, client, journal and tasks are real. Only the output of notebooks is recorded, so that a
+thousand faults can be tried in minutes.
 """
 
 import itertools
@@ -38,13 +38,12 @@ from tests.faults.recorded_session import SAMPLE, Recorded, write_artifact
 from tests.shipped import DIGITS
 
 ROOT = Path(__file__).resolve().parents[2]
-# Where nothing fails, a client waits long enough for the slowest machine. Where a fault is planned,
-# it gives up soon.
+# Without faults a client waits long enough for the slowest machine; with faults it gives up soon.
 PATIENT_SECONDS = 60.0
 PATIENT = (PATIENT_SECONDS, PATIENT_SECONDS)
 PACE = Pace(first=0.02, most=0.06, patience=PATIENT_SECONDS)
 HURRIED = Pace(first=0.02, most=0.06, patience=0.4)
-SILENT = (0.6, 0.6)  # timeouts where nothing will be heard
+SILENT = (0.6, 0.6)  # timeouts if no answer will come
 TRIES = 4  # of the same command, once nothing fails any more
 OURS = ("kaggle", "runs", "build")  # in a world's folder
 KERNEL, DATASET = "rehearsal/digits-train-tpu", "rehearsal/digits-artifact"
@@ -53,7 +52,7 @@ ENDED_TOKEN = f"KGAT_{'0' * 32}"  # an access token that no Kaggle knows
 
 
 def competition(**more: Any) -> Competition:
-    """Return a competition of two rows, under the name that the config asks for.
+    """Return a competition of two rows with the name in the config.
 
     Args:
         more: of `Competition`.
@@ -66,13 +65,13 @@ def competition(**more: Any) -> Competition:
 
 @dataclass
 class User:
-    """One user and one project, on the Kaggle that the environment of this process names.
+    """A user with a project, on the Kaggle that the environment of this process names.
 
     Attributes:
         folder: of the project's records.
-        changes: of the project, by the names of its attributes.
+        changes: {attribute of the project: value}.
         pace, timeouts: of the client.
-        shown: lines that tasks have shown.
+        shown: the output of tasks.
     """
 
     folder: Path
@@ -96,12 +95,12 @@ class User:
 
 @dataclass
 class World(User):
-    """A user with a local Kaggle of their own, which the environment of this process names.
+    """A user with a local Kaggle, which the environment of this process names.
 
     A context manager.
 
     Attributes:
-        hosting: what that `LocalKaggle` takes beside, or instead of, what it usually gets.
+        hosting: options of `LocalKaggle` that differ from the usual ones.
     """
 
     hosting: Mapping[str, Any] = field(default_factory=dict)
@@ -142,16 +141,16 @@ class World(User):
         least: int = 1,
         pace: Pace = HURRIED,
     ) -> Iterator[None]:
-        """Let the next requests of these calls go wrong in these ways, and a task meet that.
+        """Let the next requests of these calls fail, and check that a task meets the faults.
 
         Args:
-            faults: for each call one way after the other; None lets one request through.
-            ever: begin anew after the last one.
-            least: how many have to be met; a fault that does nothing shows nothing.
+            faults: {call: kinds in order}; None lets one request through.
+            ever: repeat them for ever.
+            least: the number of faults that have to be met.
             pace: of the client meanwhile.
         """
         planned = [kind for kinds in faults.values() for kind in kinds]
-        self.local.faults.plan({})
+        self.local.faults.clear()
         for call, kinds in faults.items():
             self.local.faults.say(call, itertools.cycle(kinds) if ever else kinds)
         self.pace = pace
@@ -159,12 +158,12 @@ class World(User):
             self.timeouts = SILENT
         yield
         struck, seen = self.local.faults.struck, self.local.faults.seen
-        self.local.faults.plan({})
+        self.local.faults.clear()
         self.pace, self.timeouts = PACE, PATIENT
         assert len(struck) >= least, f"{len(struck)} of {faults} were met by {seen}"
 
     def counts(self) -> tuple[int, int, int]:
-        """Return how many kernel versions, dataset versions and submissions the server has."""
+        """Return the numbers of kernel versions, dataset versions and submissions."""
         return (
             sum(len(kernel.versions) for kernel in self.local.kernels.kernels.values()),
             sum(len(dataset.versions) for dataset in self.local.datasets.datasets.values()),
@@ -173,11 +172,11 @@ class World(User):
 
 
 def log_in(local: LocalKaggle, token: str = ENDED_TOKEN, seconds: float = -600) -> Path:
-    """Log this process in as `kaggle auth login` does, in place of the key; return the file.
+    """Log in like `kaggle auth login`, in place of the key; return the file.
 
     Args:
         token: the access token in it.
-        seconds: until that one ends.
+        seconds: until it expires.
     """
     for name in CREDENTIALS:
         os.environ.pop(name, None)
@@ -198,19 +197,19 @@ _prepared: dict[str, Path] = {}
 
 
 def _move_here(journal: Journal) -> None:
-    """Let the rows of a copied journal be of the server at this address."""
+    """Assign the rows of a copied journal to the server at this address."""
     with closing(sqlite3.connect(journal.path)) as rows, rows:
         rows.execute("UPDATE requests SET server = ?", [journal.server])
 
 
 @contextmanager
 def temporary(task: str = "", **hosting: Any) -> Iterator[World]:
-    """Make a world, prepare it for a task if one is named, and remove it at the end.
+    """Make a world, prepared for a task if one is named, and remove it at the end.
 
-    What runs of that has ended. The environment of this process is restored, too.
+    All sessions have ended. The environment of this process is restored, too.
 
     Args:
-        task: a name in `TASKS`. It is prepared once; each world goes on with a copy.
+        task: a name in `TASKS`. It is prepared once; each world gets a copy.
         hosting: as in `World`.
     """
     folder, environment = Path(tempfile.mkdtemp(prefix="world-")), dict(os.environ)
@@ -221,7 +220,7 @@ def temporary(task: str = "", **hosting: Any) -> Iterator[World]:
                 TASKS[task].before(world)
                 world.ended()
                 kept = Path(tempfile.mkdtemp(prefix="prepared-"))
-                with world.local.lock:
+                with world.local.state.lock:
                     shutil.copytree(world.folder, kept, dirs_exist_ok=True)
                 _prepared[task] = kept
         if task:
@@ -247,8 +246,8 @@ class Task:
 
     Attributes:
         before: prepares a world for the task.
-        body: the task, with its own exceptions.
-        truth: whether the result that it returned is true, by the data of the server.
+        body: the task.
+        truth: whether its result agrees with the server.
         hosting: as in `World`.
     """
 
@@ -340,7 +339,7 @@ def _status(world: User, kaggle: Kaggle) -> Any:
 
 
 def _told(world: World, result: tuple[Any, dict[str, Any]]) -> bool:
-    """Return whether each run that is reported as complete is; other reports may be late."""
+    """Return whether each run reported as complete is complete; other reports may be late."""
     ours = Records(world.project).last_run(TRAIN)
     version = world.local.kernels.version(ours.handle, ours.version)
     ended = version is not None and version.status == "COMPLETE"
@@ -357,7 +356,7 @@ def _after_push(world: World) -> None:
 
 
 def _after_pull(world: World) -> None:
-    """Leave what a pull leaves: the same bytes, without the calls."""
+    """Write what a pull would write, without the calls."""
     _after_push(world)
     _copy(world, Records(world.project).last_run(TRAIN))
 
@@ -370,7 +369,7 @@ def _copy(world: World, run: Run) -> None:
 
 
 def another_run_s_version(world: World) -> None:
-    """Let somebody else publish the artifact of another run, which becomes current."""
+    """Let another user publish the artifact of another run, which becomes current."""
     with world.local.state.changes():
         held = world.local.datasets.datasets.setdefault(
             DATASET, Dataset("rehearsal", "digits-artifact", "Digits Artifact", True)
@@ -391,7 +390,7 @@ def _after_publish(world: World) -> None:
 
 
 def _after_inference(world: World) -> None:
-    """Leave an inference that was pushed, ran and was pulled."""
+    """Push an inference, let it run, and pull it."""
     _after_publish(world)
     _copy(world, _push_infer(world, world.connect()))
 
@@ -430,9 +429,9 @@ CHAIN: dict[str, Task] = {
 def attempt(
     world: World, name: str, seconds: float = PATIENT_SECONDS, body: Body | None = None
 ) -> int:
-    """Run a task as `tasks.py` does, and return its exit code; its end has to be an honest one.
+    """Run a task like `tasks.py`, check its result, and return its exit code.
 
-    What it showed, and at last its result or message, is in `world.shown`.
+    Its output, with its result or message at the end, is in `world.shown`.
 
     Args:
         world: in which the task runs.
@@ -454,10 +453,7 @@ def attempt(
 
 
 def settle(world: World, name: str) -> None:
-    """Run a task until it succeeds, now that nothing fails any more.
-
-    What was being made may not be visible at once.
-    """
+    """Repeat a task until it succeeds, since a change may not be visible at once."""
     for _ in range(TRIES):
         if attempt(world, name) == 0:
             return
@@ -465,7 +461,7 @@ def settle(world: World, name: str) -> None:
 
 
 def litter(world: World) -> list[Path]:
-    """Return what a pull left half written, or wrote where it must not.
+    """Return files that are half written, or outside of their folders.
 
     "a name that climbs" leads from runs/ to the world's folder, "an absolute name" to /tmp.
     """

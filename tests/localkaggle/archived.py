@@ -1,6 +1,7 @@
-"""A competition whose files come as they often do: some of them in archives of their own."""
+"""A competition with some of its files in archives, as is common."""
 
 import io
+import shutil
 import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -18,27 +19,20 @@ def zipped(files: Iterable[tuple[str, bytes]]) -> bytes:
     return buffer.getvalue()
 
 
-def pack(folder: Path, keep: Iterable[str] = ()) -> None:
-    """Put each table into an archive (train.csv.zip), and each folder (train.zip): the first of
-    them with the folder in it, the others with its files at their top.
+def pack(folder: Path) -> None:
+    """Pack each table (train.csv.zip) and each folder (train.zip). The first folder is packed with
+    its name, the others as the files in them.
     """
     top = True
     for path in sorted(folder.iterdir()):
-        if path.name in keep:
-            continue
-        files = (
-            [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())
-        )
-        start = folder if path.is_file() or top else path
-        top &= path.is_file()
-        content = zipped((str(each.relative_to(start)), each.read_bytes()) for each in files)
-        for each in files:
-            each.unlink()
-        folder.joinpath(f"{path.name}.zip").write_bytes(content)
-        if path.is_dir():
-            for each in sorted(path.rglob("*"), reverse=True):
-                each.rmdir()
-            path.rmdir()
+        if path.is_file():
+            shutil.make_archive(str(path), "zip", folder, path.name)
+            path.unlink()
+        else:
+            root, base = (folder, path.name) if top else (path, ".")
+            shutil.make_archive(str(path), "zip", root, base)
+            shutil.rmtree(path)
+            top = False
 
 
 def archived(competition: Competition) -> Competition:
@@ -52,7 +46,7 @@ def archived(competition: Competition) -> Competition:
 
 
 def of_folder(slug: str, write: Callable[[Path], object]) -> Competition:
-    """Return a competition whose files a function writes, packed; nothing is scored there."""
+    """Return a competition whose files a function writes, packed; it has no score."""
 
     def written(folder: Path, *, hidden: bool = False) -> None:
         write(folder)

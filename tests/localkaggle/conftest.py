@@ -1,4 +1,4 @@
-"""A local Kaggle a test: to start one takes some milliseconds."""
+"""A local Kaggle per test: it starts in milliseconds."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,8 +16,8 @@ Start = Callable[..., LocalKaggle]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Return a function that starts a local Kaggle, where notebooks do nothing but for a test's own
-    function; it ends with the test.
+    """Return a function that starts a local Kaggle, which runs a function instead of notebooks and
+    ends with the test.
     """
     with ExitStack() as stack:
 

@@ -1,4 +1,4 @@
-"""Notebooks of plain Python, pushed to a local Kaggle and waited for, and sessions without one."""
+"""Helpers that push notebooks to a local Kaggle and wait, and a session that runs a function."""
 
 import re
 import time
@@ -22,12 +22,12 @@ SERVICES = {
         ("Competition", "Submission", "DataFile"), "competitions.CompetitionApiService"
     ),
 }
-SECONDS_AT_MOST = 300  # for what always happens, on however busy a machine
+SECONDS_AT_MOST = 300  # for an event that is certain, even on a busy machine
 
 
 class Scripted:
-    """A session that calls a function instead of running the notebook, which may return its end.
-    What it raises is logged.
+    """A session that calls a function instead of running the notebook. The function may return the
+    outcome; an exception is logged.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Scripted:
     ) -> None:
         self._act, self.notebook, self.log = act, notebook, log
         self.inputs, self.rerun, self.given = inputs, rerun, rest
-        self.seconds = 0.0  # that it took, as it says
+        self.seconds = 0.0  # the duration that it reports
         self.working = folder / "working"
         self.working.mkdir(parents=True)
 
@@ -60,7 +60,7 @@ class Scripted:
 
 
 def soon(happened: Callable[[], object]) -> bool:
-    """Wait until something has happened, and return whether it did."""
+    """Wait for an event, and return whether it happened."""
     deadline = time.monotonic() + SECONDS_AT_MOST
     while not happened() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -68,19 +68,19 @@ def soon(happened: Callable[[], object]) -> bool:
 
 
 class Answer(NamedTuple):
-    """What a local Kaggle answered to one call."""
+    """The answer of a local Kaggle to one call."""
 
     code: int
     said: Any
 
     @property
     def message(self) -> str:
-        """What it says of a refusal."""
+        """The text of a refusal."""
         return str(self.said.get("message") or self.said.get("error") or "")
 
 
 def ask(kaggle: LocalKaggle, call: str, **fields: Any) -> Answer:
-    """Make one call of the protocol, over HTTP alone; `fields` as in its JSON."""
+    """Make one call over HTTP; `fields` are those of its JSON."""
     kinds = {name: service for name, service in SERVICES.items() if name in call}
     service = next(iter(kinds.values()), "kernels.KernelsApiService")
     answer = request(kaggle, "POST", f"/api/v1/{service}/{call}", json=fields)
@@ -88,7 +88,7 @@ def ask(kaggle: LocalKaggle, call: str, **fields: Any) -> Answer:
 
 
 def request(kaggle: LocalKaggle, method: str, address: str, **options: Any) -> requests.Response:
-    """Send one request without any proxy, to a path or to an address that was answered."""
+    """Send one request without a proxy, to a path or to an address from an answer."""
     path = re.sub("^http://[^/]+", "", address)
     with requests.Session() as session:
         session.trust_env = False
@@ -99,7 +99,7 @@ def request(kaggle: LocalKaggle, method: str, address: str, **options: Any) -> r
 
 
 def push(kaggle: LocalKaggle, *cells: str, **fields: Any) -> Any:
-    """Push a notebook of these cells, and return what was said."""
+    """Push a notebook of these cells, and return the answer."""
     usual = {"slug": "rehearsal/small-kernel", "text": notebook(*cells or ("1",))}
     fields = usual | {"language": "python", "kernelType": "notebook"} | fields
     title = fields["slug"].split("/")[-1].replace("-", " ").title()
@@ -107,7 +107,7 @@ def push(kaggle: LocalKaggle, *cells: str, **fields: Any) -> Any:
 
 
 def upload(kaggle: LocalKaggle, name: str, content: bytes, **submission: str) -> str:
-    """Send a file, of a dataset or of a submission, and return its token."""
+    """Upload a file of a dataset or a submission, and return its token."""
     told = {"contentLength": len(content), **submission}
     call, field = (
         ("StartSubmissionUpload", "fileName") if submission else ("StartBlobUpload", "name")
@@ -118,7 +118,7 @@ def upload(kaggle: LocalKaggle, name: str, content: bytes, **submission: str) ->
 
 
 def publish(kaggle: LocalKaggle, **files: bytes | str) -> Answer:
-    """Make rehearsal/small-data or its next version of files: contents, or tokens."""
+    """Make rehearsal/small-data, or its next version, from files: contents or tokens."""
     tokens = [
         upload(kaggle, name, given) if isinstance(given, bytes) else given
         for name, given in files.items()

@@ -1,5 +1,5 @@
-"""The hosted competitions: real data laid out as Kaggle's, hidden labels in memory alone, and a
-score for whatever is submitted.
+"""The embedded competitions: laid out as on Kaggle, hidden labels only in memory, and a score for
+each submission.
 """
 
 import csv
@@ -40,9 +40,7 @@ def write(path: Path, table: list[list[str]]) -> Path:
 
 
 def pieces(files: Mapping[str, bytes], competition: Competition) -> set[object]:
-    """Return what a model could learn an example by heart from: each picture, and each row without
-    its id and its label.
-    """
+    """Return what a model could memorize: each picture, and each row without its id and label."""
     found: set[object] = {data for name, data in files.items() if not name.endswith(".csv")}
     for name in {"train.csv", "test.csv"} & files.keys():
         header, *body = rows(files[name])
@@ -53,8 +51,8 @@ def pieces(files: Mapping[str, bytes], competition: Competition) -> set[object]:
 
 
 @pytest.mark.parametrize("slug", NAMES)
-def test_nothing_of_the_test_set_that_is_scored_can_be_learned_by_heart(made, slug):
-    """Neither a picture, nor a row, nor an id. Where submissions are files, everybody sees it."""
+def test_no_row_of_the_scored_test_set_can_be_memorized(made, slug):
+    """No picture, row or id of it is public, unless submissions are files."""
     competition = made[slug]
     parts = [competition.training, {} if competition.takes_files else competition.visible_test]
     ids = {row[0] for part in parts[1:] if part for row in rows(part[competition.sample])[1:]}
@@ -69,7 +67,7 @@ def test_nothing_of_the_test_set_that_is_scored_can_be_learned_by_heart(made, sl
 
 @pytest.mark.parametrize("slug", NAMES)
 def test_no_label_of_a_test_set_is_on_the_disk(made, slug, tmp_path):
-    """Test tables have no column that is predicted, and samples one value there."""
+    """Test tables have no target, and samples have a single value there."""
     competition = made[slug]
     for hidden in (False, True):
         folder = tmp_path / str(hidden)
@@ -85,8 +83,8 @@ def test_no_label_of_a_test_set_is_on_the_disk(made, slug, tmp_path):
 
 
 @pytest.mark.parametrize("slug", NAMES)
-def test_the_right_answer_has_the_best_score_in_any_order(made, slug, tmp_path):
-    """And the sample a worse one, whichever way better is."""
+def test_the_solution_has_the_best_score_in_any_order(made, slug, tmp_path):
+    """The sample has a worse one."""
     competition = made[slug]
     header, *sample = rows(competition.hidden_test[competition.sample])
     solution = [competition.solution[column] for column in header[1:]]
@@ -105,7 +103,7 @@ def test_the_right_answer_has_the_best_score_in_any_order(made, slug, tmp_path):
 MALFORMED = {
     "": "Submission must have the columns id, far, near",
     "id,far,near\n": "Submission has 0 rows but 2 were expected",
-    "id,far,near\na,1,2\nb,1\n": "A row has another number of values than the header",
+    "id,far,near\na,1,2\nb,1\n": "A row has a different number of values from the header",
     "id,far,near\na,1,2\na,1,2\n": "Submission has duplicate ids",
     "id,far,near\na,1,2\nc,1,2\n": "Submission ids do not match those of the test set",
     "id,far,near\na,1,2\nb,1, \n": "Submission contains null values",
@@ -115,8 +113,8 @@ MALFORMED = {
 }
 
 
-def test_empty_texts_are_taken_where_the_truth_has_some(tmp_path):
-    """Run lengths of an empty mask."""
+def test_empty_texts_are_accepted_where_the_solution_has_some(tmp_path):
+    """An empty mask has an empty run-length encoding."""
     masks = {"far": {"a": "", "b": "1 2"}, "near": {"a": "3", "b": "4"}}
     competition = replace(
         PAIR, solution=masks, score=lambda given, _: float(given["far"]["b"] == "")
@@ -131,7 +129,7 @@ def test_empty_texts_are_taken_where_the_truth_has_some(tmp_path):
 
 
 @pytest.mark.parametrize("text", MALFORMED)
-def test_each_malformed_submission_is_refused_in_words_of_its_own(text, tmp_path):
+def test_each_malformed_submission_is_refused_with_its_reason(text, tmp_path):
     path = tmp_path / "submission.csv"
     path.write_bytes(text.encode("latin-1"))
 
@@ -142,10 +140,8 @@ def test_each_malformed_submission_is_refused_in_words_of_its_own(text, tmp_path
 
 
 @pytest.mark.parametrize("slug", NAMES)
-def test_the_standard_error_of_a_score_is_that_of_other_rows(made, slug, tmp_path):
-    """Of a share of right rows it is known. Half of the predictions are the truth, half those of
-    the next row.
-    """
+def test_the_standard_error_of_an_accuracy_is_that_of_a_share(made, slug, tmp_path):
+    """Half of the predictions are correct, half are those of the next row."""
     competition = made[slug]
     header, *sample = rows(competition.hidden_test[competition.sample])
     truth = [[competition.solution[name][row[0]] for name in header[1:]] for row in sample]

@@ -1,6 +1,4 @@
-"""A planned fault strikes the call that it is planned for, in the way that its name says, and no
-other. What it does is seen on the wire.
-"""
+"""A planned fault strikes the planned call, in the way that its name says, and no other call."""
 
 from collections.abc import Callable
 from functools import partial
@@ -32,7 +30,7 @@ CALLS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 class Heard(NamedTuple):
-    """What a caller hears: an error of the connection, or an answer with a JSON object or bytes."""
+    """What a caller receives: an error of the connection, or an answer with JSON or bytes."""
 
     error: str = ""
     code: int = 0
@@ -62,14 +60,14 @@ def site(tmp_path_factory):
 
 @pytest.fixture
 def kaggle(site):
-    """Return it with nothing planned."""
-    site.faults.plan({})
+    """Return it without planned faults."""
+    site.faults.clear()
     yield site
-    site.faults.plan({})
+    site.faults.clear()
 
 
 def hear(kaggle: LocalKaggle, call: str, seconds: float = 60) -> Heard:
-    """Ask once, on a connection of its own."""
+    """Make one call on a new connection."""
     try:
         if call == "storage":
             path = kaggle.kernels.version("rehearsal/small-kernel", 1).working / "a.txt"
@@ -86,7 +84,7 @@ def hear(kaggle: LocalKaggle, call: str, seconds: float = 60) -> Heard:
 
 
 def pushed(kaggle: LocalKaggle) -> int:
-    """Return how many versions there are."""
+    """Return the number of versions."""
     return len(kaggle.kernels.kernels["rehearsal/small-kernel"].versions)
 
 
@@ -105,14 +103,14 @@ def nothing(heard: Heard) -> bool:
     return (heard.code, heard.said) == (200, {})
 
 
-# Of a push that is refused by its code: the header that says how long to wait.
+# Kind of a refused push → its Retry-After header.
 WAITS = {
     "503, Retry-After 0": "0",
     "429, Retry-After 0": "0",
     "429, Retry-After nonsense": "tomorrow",
     "429, Retry-After an hour": "3600",
 }
-# Of a push: what is heard, and whether a version came of it.
+# Kind → what a push receives, and the number of versions that it makes.
 PUSHES: dict[str, tuple[Effect, int]] = {
     "HTML with 200": (html, 0),
     "an empty object": (nothing, 0),
@@ -136,7 +134,7 @@ def files(said: dict[str, Any]) -> list[str]:
     return [file.get("fileName") or file["name"] for file in listed]
 
 
-# Of what is read: the call, and what is heard in place of the true answer.
+# Kinds of calls that read: the call, and whether the answer differs as expected.
 STATUS, OUTPUT = "GetKernelSessionStatus", "ListKernelSessionOutput"
 READS: list[tuple[str, str, Callable[[Any, Any], bool]]] = [
     ("unknown word", STATUS, lambda said, true: said == {**true, "status": "SOMETHING_NEW"}),
@@ -160,22 +158,22 @@ def test_each_kind_has_a_test_of_its_effect():
 
 
 def refusal(kind: str) -> tuple[Effect, int]:
-    """Return what is heard of a refusal that its first word numbers."""
+    """Return what a push receives for a kind that starts with a status."""
     code = int(kind[:3])
     expected = ("", code, WAITS.get(kind), code)
     return lambda heard: (*heard[:3], heard.said["code"]) == expected, kind.endswith("after")
 
 
 @pytest.mark.parametrize("kind", [*PUSHES, *REFUSALS])
-def test_a_push_is_struck_before_or_after_it_happens(kaggle, kind):
-    """The next one is answered as always."""
+def test_a_fault_strikes_a_push_before_or_after_it_takes_effect(kaggle, kind):
+    """The next push is answered correctly."""
     effect, made = PUSHES.get(kind) or refusal(kind)
     before, stuck = pushed(kaggle), KINDS[kind].silence or KINDS[kind].drip
-    kaggle.faults.plan({0: kind})
+    kaggle.faults.say("SaveKernel", [kind])
 
     assert effect(hear(kaggle, "SaveKernel", 0.5 if stuck else 60))
 
-    assert soon(lambda: kaggle.faults.struck == [(0, kind, "SaveKernel")])
+    assert soon(lambda: kaggle.faults.struck == [(kind, "SaveKernel")])
     assert pushed(kaggle) == before + made
     assert hear(kaggle, "SaveKernel").said["versionNumber"] == before + made + 1
 
@@ -183,20 +181,22 @@ def test_a_push_is_struck_before_or_after_it_happens(kaggle, kind):
 @pytest.mark.parametrize(
     ("kind", "call", "effect"), READS, ids=[f"{kind}, {call}" for kind, call, _ in READS]
 )
-def test_what_is_read_is_changed_once(kaggle, kind, call, effect):
+def test_a_fault_changes_one_answer(kaggle, kind, call, effect):
     true = hear(kaggle, call)
-    kaggle.faults.plan({0: kind})
+    kaggle.faults.say(call, [kind])
 
     assert effect(hear(kaggle, call).said, true.said)
 
-    assert kaggle.faults.struck == [(0, kind, call)]
+    assert kaggle.faults.struck == [(kind, call)]
     assert hear(kaggle, call).code == true.code == 200
     assert not effect(true.said, true.said)
 
 
-def test_what_has_nothing_to_change_is_answered_truly(kaggle):
-    kaggle.faults.plan(dict.fromkeys(range(3), "a score hidden") | {3: "a file less"})
+def test_an_answer_with_nothing_to_change_stays_correct(kaggle):
+    calls = ("GetDataset", "SaveKernel", "storage", "GetDataset")
+    for call in calls:
+        kaggle.faults.say(call, ["a score hidden", "a file less"])
 
-    heard = [hear(kaggle, call) for call in ("GetDataset", "SaveKernel", "storage", "GetDataset")]
+    heard = [hear(kaggle, call) for call in calls]
 
     assert [one.code for one in heard] == [200] * 4 and kaggle.faults.struck == []

@@ -1,4 +1,4 @@
-"""A local Kaggle starts again on its folder, with what it held."""
+"""A local Kaggle resumes from its folder after a restart."""
 
 import errno
 import fcntl
@@ -28,7 +28,7 @@ SMALL = Competition(
 )  # fmt: skip
 KERNEL = {"userName": "rehearsal", "kernelSlug": "small-kernel"}
 DATA = {"ownerSlug": "rehearsal", "datasetSlug": "small-data"}
-# What is killed: a server in a process of its own, whose sessions are functions.
+# The server that is killed, in another process; its sessions are functions.
 SERVER = """
 import json, sys, threading
 from pathlib import Path
@@ -41,7 +41,7 @@ with started(Path(sys.argv[1])) as kaggle:
 
 
 def act(session: Scripted) -> None:
-    """Write an output in an hour, or, where the notebook says so, wait for ever."""
+    """Write an output, as if it took an hour, or wait for ever if the notebook says so."""
     if "wait" in session.notebook:
         session.log.add("stdout", "begun\n")
         threading.Event().wait()
@@ -52,7 +52,7 @@ def act(session: Scripted) -> None:
 
 @contextmanager
 def started(folder: Path) -> Iterator[LocalKaggle]:
-    """Start it in this process, as somebody would with the same command."""
+    """Start it in this process, like the same command again."""
     quick: dict[str, Any] = {"queue_seconds": 0.0, "ready_seconds": 0.0}
     session = partial(Scripted, act)
     with LocalKaggle(folder, competitions=[SMALL], session=session, **quick) as kaggle:
@@ -60,7 +60,7 @@ def started(folder: Path) -> Iterator[LocalKaggle]:
 
 
 def fill(kaggle: LocalKaggle) -> list[Any]:
-    """Make one thing of each kind, and return what is said of them; then leave a run going."""
+    """Make one thing of each kind, return its description, and start a run that does not end."""
     push(kaggle, enableGpu=True)
     finished(kaggle)
     publish(kaggle, **{"a.txt": b"of a dataset"})
@@ -76,7 +76,7 @@ def fill(kaggle: LocalKaggle) -> list[Any]:
 
 
 def everything(kaggle: LocalKaggle) -> list[Any]:
-    """Return what a Kaggle says of what was made before the kill, and who may ask where."""
+    """Return descriptions of all that was made before the kill, with address and credentials."""
     output = ask(kaggle, "ListKernelSessionOutput", **KERNEL).said
     return [
         ask(kaggle, "GetKernel", **KERNEL).said,
@@ -90,7 +90,7 @@ def everything(kaggle: LocalKaggle) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
-    """Return the folder of a server that was killed while a run went on, and what it had said."""
+    """Return the folder of a server that was killed during a run, and what it had answered."""
     folder = tmp_path_factory.mktemp("killed") / "kaggle"
     command = [sys.executable, "-c", SERVER, str(folder)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
@@ -99,7 +99,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
     return folder, before
 
 
-def test_a_server_that_was_killed_lost_nothing_that_it_had_answered(killed):
+def test_a_killed_server_loses_nothing_that_it_answered(killed):
     """At the same address, with the same credentials, logins and used quota."""
     folder, before = killed
 
@@ -108,8 +108,8 @@ def test_a_server_that_was_killed_lost_nothing_that_it_had_answered(killed):
     assert before[-2]["submissions"][0]["publicScore"] == "0.50000" and before[-1][-1] == 3600.0
 
 
-def test_what_ran_when_it_was_killed_has_ended_with_an_error(killed):
-    """Its log so far is there, and the quota that it used is used."""
+def test_a_run_during_the_kill_ends_with_an_error(killed):
+    """Its log so far is kept, and its time counts towards the quota."""
     with started(killed[0]) as kaggle:
         version = kaggle.kernels.version("rehearsal/second-kernel", 1)
         assert (version.status, version.done.is_set()) == ("ERROR", True)
@@ -120,8 +120,8 @@ def test_what_ran_when_it_was_killed_has_ended_with_an_error(killed):
         assert finished(kaggle, "second-kernel", 2).status == "COMPLETE"
 
 
-def test_a_call_without_an_answer_can_be_given_again(tmp_path):
-    """The server died while it made the folders of a version; nothing of them is in the way."""
+def test_a_call_without_an_answer_can_be_repeated(tmp_path):
+    """The server was killed while it made the folder of a version, which is not reused."""
     with started(tmp_path / "kaggle"):
         pass
     for name in (
@@ -139,8 +139,8 @@ def test_a_call_without_an_answer_can_be_given_again(tmp_path):
         assert [file["name"] for file in files] == ["a.txt"]
 
 
-def test_a_folder_that_is_served_or_hosts_something_else_is_refused(tmp_path):
-    """Two servers would write over each other, and its kernels would lack their input."""
+def test_a_folder_in_use_or_with_other_competitions_is_refused(tmp_path):
+    """Two servers would overwrite each other, and kernels would lack their input."""
     with started(tmp_path / "kaggle") as kaggle:
         with pytest.raises(FileExistsError, match="in use by another"):
             LocalKaggle(tmp_path / "kaggle")
@@ -152,7 +152,7 @@ def test_a_folder_that_is_served_or_hosts_something_else_is_refused(tmp_path):
 
 
 def test_a_folder_that_cannot_be_locked_is_served(tmp_path, monkeypatch):
-    """As in a home over NFS or in some mounted drives."""
+    """As in some homes on NFS."""
     no_locks = Mock(side_effect=OSError(errno.EOPNOTSUPP, "not supported"))
     monkeypatch.setattr(fcntl, "flock", no_locks)
 
@@ -161,7 +161,7 @@ def test_a_folder_that_cannot_be_locked_is_served(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"Login": {"key": {"is": "os:x", "value": 1}}}'])
-def test_a_state_that_cannot_be_read_is_named_and_stays(tmp_path, text):
+def test_an_unreadable_state_is_reported_and_kept(tmp_path, text):
     (tmp_path / "state.json").write_text(text)
 
     with pytest.raises(ValueError, match=r"state\.json is not what this version writes"):

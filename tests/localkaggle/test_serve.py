@@ -1,4 +1,4 @@
-"""`python -m localkaggle`, from the outside: what it prints is pasted into a shell."""
+"""`python -m localkaggle` from outside: people paste its output into a shell."""
 
 import json
 import os
@@ -39,8 +39,8 @@ ENDLESS = "open('begun', 'w').close(); import time; time.sleep(600)"
 # export
 
 
-def test_an_exported_competition_is_what_everybody_sees(tmp_path, capsys):
-    """Nothing of the hidden test set."""
+def test_an_exported_competition_has_the_public_files(tmp_path, capsys):
+    """And nothing of the hidden test set."""
     folder = tmp_path / "new" / "diabetes"
 
     assert main(["export", "diabetes", str(folder)]) == 0
@@ -54,16 +54,16 @@ def test_an_exported_competition_is_what_everybody_sees(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "code", "said", "command"),
     [
-        (["export", "digits", "{place}"], 2, "is not an empty folder", "export digits {place}-2"),
+        (["export", "digits", "{place}"], 2, "is not empty", "export digits {place}-2"),
         (["export", "digits", "{place}/mine.txt/new"], 8, "could not write", "new-2"),
         (["serve", "--folder", "{place}"], 2, "{place}", "serve --folder {place}-2"),
         (["serve", "--folder", "{place}/k", "--port", "{port}"], 2, "in use", "--port 0"),
     ],
 )
-def test_what_cannot_be_served_or_written_is_refused_with_a_command_that_works(
+def test_an_error_of_serve_or_export_shows_a_command_that_works(
     words, code, said, command, tmp_path, capsys
 ):
-    """One message, and what is there stays as it is."""
+    """Files that exist stay unchanged."""
     (tmp_path / "mine.txt").write_text("mine")
     with socket.create_server(("127.0.0.1", 0)) as plug:
         given = {"place": tmp_path, "port": plug.getsockname()[1]}
@@ -86,7 +86,7 @@ def test_what_cannot_be_served_or_written_is_refused_with_a_command_that_works(
         ("serve", "--model", "keras/dinov3/keras/small/1=/no/such/folder"),
     ],
 )
-def test_what_it_does_not_understand_is_answered_with_its_usage(words, capsys):
+def test_a_wrong_option_prints_the_usage(words, capsys):
     with pytest.raises(SystemExit) as ended:
         main(list(words))
 
@@ -99,13 +99,13 @@ def test_what_it_does_not_understand_is_answered_with_its_usage(words, capsys):
 
 
 class Served(NamedTuple):
-    """A local Kaggle in a process of its own; `lines` is what it printed for the shell."""
+    """A local Kaggle in another process; `lines` is what it printed for the shell."""
 
     process: "subprocess.Popen[str]"
     lines: str
 
     def said(self, script: str, folder: Path) -> str:
-        """Paste the lines into a shell, and return what a script prints there."""
+        """Paste the lines into a shell, run a script there, and return its output."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         words = ["sh", "-c", f"{self.lines}\n{script}"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
@@ -116,7 +116,7 @@ class Served(NamedTuple):
 
 @contextmanager
 def serving(*words: str) -> Iterator[Served]:
-    """Serve until the block ends. The process leads a group, as one that a shell started does."""
+    """Serve until the block ends, in a new process group, as from a shell."""
     command = [sys.executable, "-m", "localkaggle", "serve", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=ROOT, start_new_session=True, **pipes) as process:
@@ -140,8 +140,8 @@ METADATA = {
 }
 
 
-def test_what_is_printed_leads_kaggles_own_command_there(tmp_path):
-    """Whatever the folder is called; with every option that was given."""
+def test_the_printed_lines_lead_kaggles_own_command_there(tmp_path):
+    """With any name of the folder, and with all options."""
     given, folder = tmp_path / "given", tmp_path / "Ann's own $kaggle"
     facts, metadata = tmp_path / "facts.json", tmp_path / "kernel" / "kernel-metadata.json"
     for path in (given / "b0" / "notop.h5", metadata):
@@ -178,9 +178,8 @@ SANDBOX = pytest.mark.skipif(not namespaces(), reason="namespaces are not permit
     ],
 )
 def test_no_session_survives_a_server(tmp_path, monkeypatch, number, sandboxed):
-    """A shell sends the interrupt to all processes of the group, not to the first alone. SIGKILL
-    gives nobody the time to tidy up: the kernel of the system does, or the session looks for its
-    parent.
+    """A shell interrupts all processes of the group. After SIGKILL the system ends the session, or
+    the session notices that its parent has ended.
     """
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     if not sandboxed:
@@ -202,6 +201,6 @@ def test_no_session_survives_a_server(tmp_path, monkeypatch, number, sandboxed):
     # papermill, the notebook's kernel, and the process that it started
     assert len(sessions) >= 2 + sandboxed
     assert not psutil.wait_procs(sessions, timeout=SECONDS_AT_MOST)[1]
-    ended = (-9, "") if number == KILLED else (0, "# Ended, with all of its sessions.\n")
+    ended = (-9, "") if number == KILLED else (0, "# Stopped, with all its sessions.\n")
     assert (served.process.returncode, out, errors) == (*ended, "")
     assert bool(list(tmp_path.iterdir())) == (number == KILLED)

@@ -1,9 +1,7 @@
-"""The local Kaggle: what it answers, refuses and limits, and how it behaves by its facts."""
+"""The local Kaggle: what it answers, refuses and limits, and what its facts change."""
 
-import io
 import json
 import os
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,12 +46,12 @@ def put(kaggle: LocalKaggle, url: str, body: bytes, content_range: str = "") -> 
     return request(kaggle, "PUT", url, data=body, headers=headers, auth=None)
 
 
-# Who is answered
+# Credentials
 
 
 @pytest.mark.parametrize("header", ["", "Basic !", "Bearer KGAT_0", None])
-def test_no_header_but_the_right_one_opens(kaggle, header):
-    """No call, and no log; None: the right name, and no key."""
+def test_only_the_right_credentials_are_accepted(kaggle, header):
+    """For calls and logs; None: the right user name without a key."""
     given = {"auth": None, "headers": {"Authorization": header}}
     if header is None:
         given = {"auth": ("rehearsal", "")}
@@ -64,8 +62,8 @@ def test_no_header_but_the_right_one_opens(kaggle, header):
         assert request(kaggle, "POST", STATUS, **given).status_code == 403
 
 
-def test_the_environment_holds_credentials_of_this_kaggle_alone(kaggle):
-    """Its home is private and empty: a token in the real one would win, and be sent."""
+def test_the_environment_has_only_credentials_of_this_kaggle(kaggle):
+    """Its home is private and empty: a token in the real one would override them, and be sent."""
     environment = kaggle.environment
 
     assert environment["KAGGLE_KEY"] == kaggle.oauth.key
@@ -75,19 +73,19 @@ def test_the_environment_holds_credentials_of_this_kaggle_alone(kaggle):
     assert not [path for path in Path(environment["HOME"]).rglob("*") if path.is_file()]
 
 
-# What is answered
+# Requests
 
 
 @pytest.mark.parametrize("body", [b'{"user_name": "rehearsal"}', b"no json", b"[]", b"\xff"])
-def test_a_request_that_kaggle_would_not_understand_is_refused(kaggle, body):
-    """An unknown field is an error of the caller, not one to overlook."""
+def test_a_malformed_request_is_refused(kaggle, body):
+    """An unknown field is an error of the caller."""
     answer = request(kaggle, "POST", STATUS, data=body)
 
     assert answer.status_code == 400 and "Malformed" in answer.json()["message"]
 
 
-def test_what_is_not_served_is_not_found(kaggle):
-    """The server's own methods are no calls, and a key is no file's name."""
+def test_only_calls_and_stored_files_are_served(kaggle):
+    """Other methods of a service are not calls, and a key is not a file name."""
     for method, path in (
         ("POST", "/api/v1/kernels.KernelsApiService/close"),
         ("GET", STATUS),
@@ -101,8 +99,8 @@ def test_what_is_not_served_is_not_found(kaggle):
 
 
 @pytest.mark.parametrize("wrong", ["bytes 6-9/10", "bytes 5-8/20", "items 5-8/10", "5-9/10"])
-def test_a_wrong_range_spoils_nothing(kaggle, wrong):
-    """A gap would be a file with a hole; a part that is sent again replaces what followed."""
+def test_a_wrong_range_does_not_change_an_upload(kaggle, wrong):
+    """A gap would leave a hole; a part that is sent again replaces what followed."""
     url = announced(kaggle, 10)
     for body in (b"", b"four", b"eleven byte"):  # of another size than was announced
         assert put(kaggle, url, body).status_code != 200
@@ -145,8 +143,8 @@ BY_FILE = replace(SMALL, slug="by-file", takes_files=True, hidden_test=SMALL.vis
         ({"machineShape": "TpuV5E8"}, False, ""),
     ],
 )
-def test_a_push_gets_the_machine_that_kaggle_would_give(start, fields, verified, given):
-    """An account that is not verified gets no TPU."""
+def test_a_push_gets_the_machine_that_it_asks_for(start, fields, verified, given):
+    """Unless it asks for a TPU and the account is not verified."""
     kaggle = start(verified=verified, queue_seconds=3600)
 
     assert not push(kaggle, **fields).get("error")
@@ -158,8 +156,8 @@ def test_a_push_gets_the_machine_that_kaggle_would_give(start, fields, verified,
     ("shape", "kind", "most", "hours"),
     [("TpuV5E8", "TPU", 1, 20), ("NvidiaTeslaT4", "GPU", 2, 30), ("", "CPU", 5, None)],
 )
-def test_only_so_many_sessions_and_hours_are_given(kaggle, shape, kind, most, hours):
-    """A refusal comes inside a success, and makes no version."""
+def test_sessions_and_weekly_hours_are_limited(kaggle, shape, kind, most, hours):
+    """A refusal comes with status 200, and makes no version."""
     for _ in range(most):
         assert not push(kaggle, machineShape=shape).get("error")
 
@@ -182,7 +180,7 @@ def test_only_so_many_sessions_and_hours_are_given(kaggle, shape, kind, most, ho
         (200, {"slug": "stranger/small-kernel"}),
     ],
 )
-def test_a_push_that_cannot_be_is_refused_and_leaves_nothing(kaggle, code, fields):
+def test_an_invalid_push_is_refused_and_leaves_nothing(kaggle, code, fields):
     fields = {"slug": "rehearsal/small-kernel", "newTitle": "Good Title", "text": "1"} | fields
 
     answer = ask(kaggle, "SaveKernel", **fields)
@@ -191,13 +189,12 @@ def test_a_push_that_cannot_be_is_refused_and_leaves_nothing(kaggle, code, field
     assert kaggle.kernels.kernels == {} and not (kaggle.folder / "sessions").exists()
 
 
-def test_an_output_is_listed_in_pages_without_links_and_nothing_else_is_served(start):
+def test_an_output_is_listed_in_pages_without_links(start):
     def act(session: Scripted) -> None:
         (session.working / "deep").mkdir()
         for number in range(24):
             (session.working / f"deep/{number:02}.txt").write_text(f"number {number}")
         (session.working / "link").symlink_to("/etc/hostname")
-        (session.working.parent / "beside.txt").touch()
 
     kaggle = start(act)
     push(kaggle)
@@ -209,16 +206,13 @@ def test_an_output_is_listed_in_pages_without_links_and_nothing_else_is_served(s
         token = said.get("nextPageToken")
 
     assert found == [f"deep/{number:02}.txt" for number in range(24)]
-    named = {"ownerSlug": "rehearsal", "kernelSlug": "small-kernel", "versionNumber": 1}
-    for path in ("missing", "deep", "", "../beside.txt", "deep/../deep/03.txt", "link"):
-        assert ask(kaggle, "DownloadKernelOutput", **named, filePath=path).code == 404
 
 
 # Datasets
 
 
 def test_a_version_is_current_and_mounted_once_it_is_processed(start):
-    """Until then no other one is taken."""
+    """Until then no other version is accepted."""
     kaggle = start(ready_seconds=3600, queue_seconds=3600)
     assert publish(kaggle, **{"a.txt": b"a"}).said["status"] == "ok"
     version, seen = kaggle.datasets.datasets["rehearsal/small-data"].versions[0], []
@@ -250,7 +244,7 @@ def test_a_name_that_could_be_a_path_is_refused(kaggle, name):
     assert kaggle.datasets.datasets == {} and not [*kaggle.folder.glob("datasets/*")]
 
 
-def test_what_was_never_sent_is_there_twice_or_is_an_archive_makes_no_version(kaggle):
+def test_a_missing_repeated_or_archived_file_makes_no_version(kaggle):
     begun = ask(kaggle, "StartBlobUpload", name="a.txt", contentLength=1).said["token"]
     twice = upload(kaggle, "a.txt", b"a")
 
@@ -259,18 +253,8 @@ def test_what_was_never_sent_is_there_twice_or_is_an_archive_makes_no_version(ka
     assert kaggle.datasets.datasets == {} and not [*kaggle.folder.glob("datasets/*")]
 
 
-def test_nothing_but_its_files_can_be_downloaded(kaggle):
-    publish(kaggle, **{"a.txt": b"a"})
-    publish(kaggle, **{"b.txt": b"b"})
-
-    beside = "../rehearsal--small-data--v2/b.txt"
-    for name in ("missing", beside, "x/../a.txt", "./a.txt", "/etc/hostname"):
-        asked = ask(kaggle, "DownloadDataset", **DATA, fileName=name, datasetVersionNumber=1)
-        assert asked.code == 404
-
-
-def test_what_is_somebody_elses_is_denied(start, tmp_path):
-    """But for a public dataset, which is only read."""
+def test_things_of_other_users_are_denied(start, tmp_path):
+    """A public dataset can be read."""
     (tmp_path / "a.txt").write_text("theirs")
     kaggle = start(datasets={"ann/weights": tmp_path}, queue_seconds=3600)
     publish(kaggle, **{"a.txt": b"mine"})
@@ -293,7 +277,7 @@ def test_what_is_somebody_elses_is_denied(start, tmp_path):
 
 
 def complete(kaggle, **fields):
-    """Keep a version as if it had run to its end, with a submission.csv."""
+    """Add a version that looks complete, with a submission.csv."""
     fields = {"competitionDataSources": ["small"], "kernelExecutionType": "QUICK_SAVE"} | fields
     number = push(kaggle, **fields)["versionNumber"]
     version = kaggle.kernels.version("rehearsal/small-kernel", number)
@@ -326,7 +310,7 @@ NOT_ALLOWED = {
 
 
 @pytest.mark.parametrize("said", NOT_ALLOWED)
-def test_a_submission_that_is_refused_costs_nothing_and_reruns_nothing(start, said):
+def test_a_refused_submission_costs_nothing_and_reruns_nothing(start, said):
     hosted = [SMALL, BY_FILE, replace(SMALL, slug="closed", closed=True)]
     kaggle = start(competitions=hosted, queue_seconds=3600)
     pushed, fields, changed = NOT_ALLOWED[said]
@@ -349,7 +333,7 @@ def ended(kaggle, ref: int) -> dict[str, str]:
 
 
 def test_of_a_rerun_only_the_score_is_seen(start):
-    """Its log, its output and the hidden test set are nowhere; one that fails is spent, too."""
+    """Its log and output stay hidden; a failed one counts, too."""
 
     def act(session: Scripted) -> None:
         sample = session.inputs["competitions/small"] / "sample_submission.csv"
@@ -384,7 +368,7 @@ def test_of_a_rerun_only_the_score_is_seen(start):
     assert not ask(kaggle, "GetSubmissionLimits", competitionName="small").said.get("numAllowedNow")
 
 
-def test_a_file_that_cannot_be_scored_is_spent_and_says_why(start):
+def test_a_file_that_cannot_be_scored_counts_and_shows_the_reason(start):
     kaggle = start(competitions=[BY_FILE])
     named = {"competitionName": "by-file"}
     token = upload(kaggle, "answers.csv", b"id,label\nother,1\n", **named)
@@ -418,8 +402,8 @@ def written(path: Path, **values: Any) -> Path:
     return path
 
 
-def test_the_facts_of_a_file_are_what_a_server_is_made_with(tmp_path):
-    """What the file does not say stays as it is assumed."""
+def test_a_file_of_facts_becomes_arguments_of_a_server(tmp_path):
+    """Facts that are not in the file keep their defaults."""
     path = written(tmp_path / "seen.json", layout="flat", prefixes=True)
 
     assert facts.read(path) == {"layout": "flat", "facts": Facts(prefixes=True)}
@@ -429,10 +413,10 @@ def test_the_facts_of_a_file_are_what_a_server_is_made_with(tmp_path):
     ("values", "said"),
     [
         ({"colour": "red"}, "unknown fact 'colour'; expected some of: refused_push, "),
-        (None, "not what `invoke doctor --live` writes"),
+        (None, "not a file of `invoke doctor --live`"),
     ],
 )
-def test_a_file_of_something_else_is_refused_before_anything_is_served(
+def test_another_file_than_one_of_facts_is_refused_before_anything_is_served(
     values, said, tmp_path, capsys
 ):
     path = tmp_path / "seen.json"
@@ -444,7 +428,7 @@ def test_a_file_of_something_else_is_refused_before_anything_is_served(
     assert said in " ".join(capsys.readouterr().err.split())
 
 
-def test_an_output_is_listed_when_the_facts_say(start):
+def test_an_output_is_listed_late_if_the_facts_say_so(start):
     kaggle = start(lambda session: None, facts=Facts(listing_seconds=3600.0))
     push(kaggle)
     finished(kaggle)
@@ -452,8 +436,8 @@ def test_an_output_is_listed_when_the_facts_say(start):
     assert not ask(kaggle, "ListKernelSessionOutput", **KERNEL).said.get("files")
 
 
-def test_a_source_is_mounted_where_the_layout_says_as_the_version_of_the_push(start):
-    """A newer one is for the next session; one that is named may be older."""
+def test_a_source_is_mounted_by_layout_in_the_version_of_the_push(start):
+    """The next session gets a newer one; a push may ask for an older one."""
 
     def act(session: Scripted) -> None:
         found = {path: (folder / "a.txt").read_text() for path, folder in session.inputs.items()}
@@ -475,8 +459,8 @@ def test_a_source_is_mounted_where_the_layout_says_as_the_version_of_the_push(st
     assert said["invalidDatasetSources"] == wrong
 
 
-def test_a_model_is_mounted_in_small_letters_once_its_licence_is_accepted(start, tmp_path):
-    """As on Kaggle, however the push writes its framework."""
+def test_a_model_is_mounted_in_lower_case_once_its_licence_is_accepted(start, tmp_path):
+    """As on Kaggle, with or without capitals in the push."""
 
     def act(session: Scripted) -> None:
         session.log.add("stdout", json.dumps(sorted(session.inputs)))
@@ -503,21 +487,10 @@ def test_a_model_is_mounted_in_small_letters_once_its_licence_is_accepted(start,
 
 
 @pytest.mark.parametrize(("internet", "offline"), [(True, False), (False, False), (True, True)])
-def test_a_session_has_the_internet_if_the_facts_say_so(start, internet, offline):
-    """An offline Kaggle gives it to nobody."""
+def test_a_session_gets_the_internet_if_the_facts_say_so(start, internet, offline):
+    """An offline Kaggle gives it to no session."""
     kaggle = start(facts=Facts(internet=internet), offline=offline)
     push(kaggle, enableInternet=True)
 
     machine = finished(kaggle).session.given["machine"]
     assert machine.internet == (internet and not offline)
-
-
-def test_all_files_of_a_competition_come_as_one_archive(start):
-    """As `kaggle competitions download` asks for them."""
-    kaggle = start(competitions=[SMALL])
-    call = "/api/v1/competitions.CompetitionApiService/DownloadDataFiles"
-
-    answer = request(kaggle, "POST", call, json={"competitionName": "small"})
-
-    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
-        assert len(archive.namelist()) == 2 and archive.testzip() is None

@@ -58,7 +58,7 @@ def deny(local: LocalKaggle, *operations: str) -> None:
 def allow(local: LocalKaggle) -> None:
     """Answer all calls as before."""
     seen = local.faults.seen
-    local.faults.plan({})
+    local.faults.clear()
     local.faults.seen = seen
 
 

@@ -85,7 +85,7 @@ def test_an_unclear_push_is_not_skipped(live, ours, local, shown):
     local.faults.say("GetKernel", itertools.chain([None], itertools.repeat("403")))
     with pytest.raises(Ambiguous):
         push(live, ours)
-    local.faults.plan({})  # from now on it tells
+    local.faults.clear()  # from now on it tells
     with pytest.raises(UsageError, match="no version that we know of"):
         Records(ours).last_run(TRAIN)
 
@@ -116,7 +116,7 @@ def test_a_publish_that_sent_nothing_does_not_hide_the_one_before_it(live, local
     local.faults.say("DownloadDataset", itertools.repeat("404"))
     with pytest.raises(Refused):
         publish()
-    local.faults.plan({})
+    local.faults.clear()
 
     assert push(live, ours, INFER, artifact=folder / "artifact").version == 1
     assert versions(local) == 1

@@ -1,6 +1,4 @@
-"""Runner: what a session is. The notebooks here are real; they write down what they find, and each
-test states one fact of it.
-"""
+"""Sessions: real notebooks write down what they find, and each test states one fact about it."""
 
 import json
 import os
@@ -37,7 +35,7 @@ LITTLE = Competition(
     score=lambda given, solution: 1.0,
 )
 
-# What the notebooks below share: `attempt` gives what an action gave, or its error as text.
+# Shared by the notebooks below: `attempt` returns the result of an action, or its error as text.
 TOOLS = """
 import glob, importlib, json, os, socket, stat, subprocess, sys, tempfile
 from pathlib import Path
@@ -127,7 +125,7 @@ tell(
 
 
 class Finished(NamedTuple):
-    """A finished version, its kernel's name, and what its notebook wrote into facts.json."""
+    """A finished version, the slug of its kernel, and its facts.json."""
 
     version: Any
     slug: str
@@ -135,7 +133,7 @@ class Finished(NamedTuple):
 
 
 def unique(name: str) -> str:
-    """Return a slug of this run of the tests alone, so that its processes are nobody else's."""
+    """Return a slug that no other run of the tests uses, to find its processes by."""
     return f"{name}-{uuid4().hex[:8]}"
 
 
@@ -162,7 +160,7 @@ def printed(version: Any, *streams: str) -> str:
 
 
 def of_session(slug: str) -> list[int]:
-    """Return the processes of a kernel's sessions: all inherit the name of their container."""
+    """Return the processes of a kernel's sessions: they inherit the name of their container."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):  # it ended since it was listed, or belongs to another user
@@ -173,9 +171,7 @@ def of_session(slug: str) -> list[int]:
 
 @pytest.fixture(scope="module")
 def begin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LocalKaggle]]:
-    """Return a function that starts a local Kaggle, which ends with this file. The developer has a
-    secret.
-    """
+    """Return a function that starts a local Kaggle for this file, on a machine with a secret."""
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setenv("GITHUB_TOKEN", PLANTED)
 
@@ -188,16 +184,14 @@ def begin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Lo
 
 @pytest.fixture(scope="module")
 def sandboxed() -> None:
-    """Without namespaces there is no sandbox to speak of; these notebooks would try to change the
-    host.
-    """
+    """Skip without namespaces: these notebooks try to change the host."""
     if not session.namespaces():
         pytest.skip("namespaces are not permitted on this machine")
 
 
 @pytest.fixture(scope="module")
 def listener() -> Iterator[socket.socket]:
-    """Return a server of this machine; a connection to it needs nobody to answer."""
+    """Return a listening socket of this machine, which accepts connections by itself."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server
 
@@ -221,9 +215,7 @@ def tpu(kaggle_2026, port) -> Finished:
 
 @pytest.fixture(scope="module")
 def gpu(kaggle_2026, tpu, port) -> Finished:
-    """A GPU session without internet, with a source of each kind; one is the output of the TPU
-    session.
-    """
+    """A GPU session without internet, with a source of each kind."""
     publish(kaggle_2026, **{"of-a-dataset.txt": b"of a dataset"})
     given = {
         "SERVER": str(kaggle_2026.folder),
@@ -269,12 +261,12 @@ FACTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("fact", FACTS)
-def test_a_session_finds_what_it_needs_and_reaches_nothing_else(gpu, fact):
+def test_a_session_finds_what_it_needs_and_reaches_nothing_more(gpu, fact):
     assert gpu.facts[fact] == FACTS[fact]
 
 
 def test_sources_are_mounted_as_on_kaggle(gpu, tpu, kaggle_2026):
-    """By kind, and by owner; the hidden test set is on the disk, and not among them."""
+    """By kind and owner. The hidden test set is on the disk and not mounted."""
     assert gpu.facts["mounted"] == [
         "competitions/little/train.csv",
         "datasets/rehearsal/small-data/of-a-dataset.txt",
@@ -283,8 +275,8 @@ def test_sources_are_mounted_as_on_kaggle(gpu, tpu, kaggle_2026):
     assert list(kaggle_2026.folder.glob("competitions/little/hidden/test/h.txt"))
 
 
-def test_the_host_keeps_nothing_of_what_a_session_writes(gpu, tpu):
-    """Its output alone stays, and a link there is no output."""
+def test_a_session_leaves_only_its_output_on_the_host(gpu, tpu):
+    """A link is not listed in the output."""
     assert [fact.split(": '")[0] for fact in gpu.facts["host"]] == [READ_ONLY] * 4
     assert gpu.facts["temporary"] == ["written"] * 2
     assert not Path("/tmp", tpu.slug).exists() and not Path("/var/tmp", tpu.slug).exists()  # noqa: S108 - not written to
@@ -293,8 +285,8 @@ def test_the_host_keeps_nothing_of_what_a_session_writes(gpu, tpu):
     assert "charts/by-epoch/loss.txt" in tpu.version.files()
 
 
-def test_nothing_of_the_environment_of_the_host_gets_in(gpu):
-    """The session's own says where it is; it sees no process but its own."""
+def test_a_session_does_not_inherit_the_environment_of_the_host(gpu):
+    """It has Kaggle's variables, and sees only its own processes."""
     inherited = {"GITHUB_TOKEN", "KAGGLE_KEY", "KAGGLE_CONFIG_DIR", "PYTHONPATH", "http_proxy"}
     environment = gpu.facts["environment"]
 
@@ -307,8 +299,8 @@ def test_nothing_of_the_environment_of_the_host_gets_in(gpu):
     assert "pytest" not in gpu.facts["processes"]
 
 
-def test_a_session_that_asked_for_the_internet_has_it_and_a_tpu_eight_devices(listener, tpu, gpu):
-    """Nothing of the other one came here."""
+def test_a_session_with_internet_reaches_it_and_a_tpu_has_eight_devices(listener, tpu, gpu):
+    """The session without internet did not connect."""
     assert (tpu.facts["connected"], tpu.facts["devices"]) == ("connected", 8)
     listener.settimeout(10)
     with listener.accept()[0] as plug:
@@ -323,15 +315,13 @@ def test_a_session_that_asked_for_the_internet_has_it_and_a_tpu_eight_devices(li
 
 @pytest.fixture(scope="module")
 def bench(begin) -> LocalKaggle:
-    """A local Kaggle whose sessions may use little."""
+    """A local Kaggle with tight limits."""
     seconds = {**SESSION_SECONDS, "GPU": 2.0}
     return begin(competitions=(), session_seconds=seconds)
 
 
-def test_the_log_holds_what_was_printed_and_where_and_nothing_survives_the_end(tpu):
-    """Piece by piece, in the order of time. The notebook had started a process that would take ten
-    minutes.
-    """
+def test_the_log_has_each_stream_in_order_and_no_process_survives_the_end(tpu):
+    """The notebook started a process that would take ten minutes."""
     times = [piece["time"] for piece in json.loads(tpu.version.log.text())]
 
     assert "to the output\n" in printed(tpu.version, "stdout")
@@ -341,7 +331,7 @@ def test_the_log_holds_what_was_printed_and_where_and_nothing_survives_the_end(t
 
 
 def test_a_session_that_takes_too_long_ends_with_the_reason(sandboxed, bench):
-    """And nothing of it survives, although it started a process apart from itself."""
+    """A detached process that it started ends, too."""
     slug = unique("greedy")
 
     version = ended(bench, slug, ENDLESS, "time.sleep(600)", machineShape="NvidiaTeslaT4")
@@ -358,7 +348,7 @@ tell(mounted=mounted(os.environ["LOCALKAGGLE_ROOT"]), environment=dict(os.enviro
 
 @pytest.mark.slow
 def test_without_namespaces_paths_are_remapped_and_the_log_says_so(begin, monkeypatch):
-    """At the end the links are removed, and not what they lead to."""
+    """At the end the links are removed, and their targets stay."""
     monkeypatch.setattr(session, "namespaces", lambda: ())
     fields = {"competitionDataSources": ["little"]}
 
