@@ -43,7 +43,7 @@ def write(
 
 
 def alike(weights: Mapping[str, np.ndarray], folds: int) -> list[dict[str, np.ndarray]]:
-    """Return this many folds, which differ in the last bits of an array, since equal ones are one."""
+    """Return so many folds that differ in the last bits of one array: equal ones count once."""
     name, array = [*weights.items()][-1]
     made = []
     for _ in range(folds):

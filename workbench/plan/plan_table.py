@@ -156,7 +156,8 @@ def _inference(made: Plan) -> str:
         return f"{found.images:,} {noun} in {interval(found.total, shown)}{verdict}"
     if found.limit is None or found.most is None:
         return "the config sets no time limit"
-    return f"{found.most:,} {noun} fit into {shown(found.limit)}"
+    most = f"{found.most:,}" if found.most < 1e9 else "over a billion"
+    return f"{most} {noun} fit into {shown(found.limit)}"
 
 
 def _short(number: float) -> str:

@@ -627,7 +627,10 @@ FIRST_THREE = [f"train_images/{n}." for n in range(3)]
             replaced("train.csv", lambda text: text.partition(b"\n")[2]),
             "Write a line of names above it",
         ),
-        (replaced("train.csv", lambda text: text.partition(b"\n")[0]), "has 0 rows, none with a label in"),
+        (
+            replaced("train.csv", lambda text: text.partition(b"\n")[0]),
+            "has 0 rows, none with a label in",
+        ),
         (train(lambda n: (n // 2, n, n % 2), rows=40), "repeats 20 ids"),
         (labelled(lambda n: 1), "the same label in"),
         (labelled(lambda n: f"kind {max(n, 3)}"), "in only one row"),
