@@ -1,4 +1,4 @@
-"""A folder that a custom reader reads is rehearsed: its hidden rows stay hidden."""
+"""A rehearsal hides rows from a custom reader too."""
 
 from pathlib import Path
 
@@ -18,12 +18,12 @@ from workbench.rehearse.hidden_test import HiddenTest
 
 @pytest.fixture
 def orders(tmp_path: Path) -> tuple[Config, Path]:
-    """Return the config of a picture and columns, whose reader is its own, and a folder for it."""
+    """Return a config with a custom reader, and a folder for it."""
     competitions.EMBEDDED["orders"]().write(tmp_path / "orders")
     return shipped("orders"), tmp_path / "orders"
 
 
-def test_a_reader_finds_its_tables_separated_as_they_are_in_the_folder(orders, tmp_path):
+def test_tables_keep_their_separator(orders, tmp_path):
     config, folder = orders
     for name in ("train.csv", "test.csv"):
         pd.read_csv(folder / name, dtype=str).to_csv(folder / name, sep=";", index=False)
@@ -36,7 +36,7 @@ def test_a_reader_finds_its_tables_separated_as_they_are_in_the_folder(orders, t
         assert ";" in (tmp_path / part / "test.csv").read_text().partition("\n")[0]
 
 
-def test_a_custom_reader_trains_without_the_hidden_rows_and_may_read_files_beside(orders, tmp_path):
+def test_a_custom_reader_gets_no_hidden_rows_but_all_other_files(orders, tmp_path):
     config, folder = orders
     ids = dataset.read_training(folder, config).ids
     (folder / "notes.csv").write_text("id,by\n" + "".join(f"{name},ann\n" for name in ids))
@@ -62,12 +62,12 @@ def test_a_custom_reader_reads_the_hidden_rows_of_a_rerun(orders, tmp_path):
 
     assert seen.ids == tuple(whole.ids[row] for row in hidden.train)
     found = rerun.inputs(np.arange(len(rerun)))
-    # A packed row begins with the picture; the numbers are scaled by the rows that are trained on.
+    # A packed row starts with the picture; numbers are scaled by the training rows.
     assert np.array_equal(found[:, :64], whole.inputs[hidden.hidden][:, :64])
 
 
 def written(config: Config, folder: Path, output: Path) -> HiddenTest:
-    """Write what a session sees, and what its scored rerun does."""
+    """Write the folders of a session and of its scored rerun."""
     hidden = HiddenTest(config, folder)
     hidden.write(output / "seen")
     hidden.write(output / "rerun", hidden=True)

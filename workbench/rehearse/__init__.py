@@ -1,3 +1,5 @@
-"""A rehearsal on a competition folder: comes in a folder with labelled rows and a config; go out
-the folders that a session sees, a hidden test set with its scoring, and how a short run is cut.
+"""A rehearsal on a competition's folder.
+
+In   a folder with labelled rows, and a config
+Out  the folders that sessions see, a hidden test set with its scoring, and the size of a short run
 """

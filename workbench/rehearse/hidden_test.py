@@ -1,7 +1,7 @@
 """Makes a part of a folder's labelled rows the hidden test set of a rehearsal.
 
-The folder stays as it is. Sessions get links to its files, and copies of its tables, arrays and
-records without those rows, whose labels stay in this process.
+The folder does not change. Sessions get links to its files, and copies of its tables, arrays and
+records without the hidden rows, whose labels stay in this process.
 """
 
 import os
@@ -37,41 +37,41 @@ from workbench.rehearse import records, scoring
 from workbench.rehearse.hold_out import HoldOut
 
 ADVICE = "Correct the folder, or the config."
-SHOWN = 3  # ids that are listed
+SHOWN = 3  # ids in a message
 
 
 class Scored(NamedTuple):
-    """A score, and its standard error over other rows of the same kind."""
+    """A score, and its standard error over different rows of the same kind."""
 
     score: float
     error: float
 
 
 class HiddenTest:
-    """A competition folder with a hidden test set, chosen by the config's seed.
+    """A competition's folder with a hidden test set, chosen by the config's seed.
 
     Rows are stratified by label; a group is on one side.
 
     Args:
         config: for the folder.
-        folder: as Kaggle would mount it, with a test set or without one.
-        copied: copy in place of links, for sessions that could write through them.
+        folder: as Kaggle would mount it, with or without a test set.
+        copied: copy files instead of linking them, for sessions that could write through links.
 
     Attributes:
-        labelled: rows that the folder has labels for.
-        tests: rows of the larger test set.
-        train, visible, hidden: which of these are trained on, and which are the two test sets,
-            sorted, int64. `visible` is empty where the folder has a test set.
-        test_ids: of the folder's own test set; empty where there is none.
+        labelled: number of rows with labels.
+        tests: number of rows of the larger test set.
+        train, visible, hidden: the rows to train on and those of the two test sets, sorted, int64.
+            `visible` is empty if the folder has a test set.
+        test_ids: ids of the folder's test set; empty if it has none.
         metric: of the config.
-        baseline: of the config; None where that is in another metric, which says nothing here.
+        baseline: of the config; None if it has a different metric.
         lower_is_better: whether a lower score is better.
-        scored: the last score, and its standard error; None before.
-        made_up: what the folder lacks and a rehearsal makes, in words.
+        scored: the last score and its standard error; None before.
+        made_up: sentences on what the folder lacks and the rehearsal makes up.
 
     Raises:
-        DataError: as `pipeline.data.dataset.read_training` says; if there are too few rows; or if
-            the config does not name the folder's sample submission or test set.
+        DataError: as in `pipeline.data.dataset.read_training`; if there are too few rows; or if the
+            config does not name the folder's sample submission or test set.
     """
 
     def __init__(self, config: Config, folder: Path, *, copied: bool = False) -> None:
@@ -80,7 +80,7 @@ class HiddenTest:
         table, path = _labelled(config, folder)
         self._table = table
         self.labelled = len(table)
-        if config.target == "custom":  # a split looks at no such label
+        if config.target == "custom":  # a split ignores such labels
             self._target, values = Target("custom", ()), np.zeros(len(table))
         else:
             self._target, values = labels.read(table, config, path)
@@ -88,7 +88,7 @@ class HiddenTest:
         if data.id_column in table.columns:
             ids = table_features.unique_ids(table[data.id_column], path)
         groups = _groups(config, folder, table, ids, path)
-        nothing = np.zeros((len(ids), 1))  # a split looks at no input
+        nothing = np.zeros((len(ids), 1))  # a split ignores inputs
         self._examples = Examples(ids, nothing, values, self._target, groups)
         self._files = self._files_of(ids)
         self._names = _names(config, ids)
@@ -97,8 +97,8 @@ class HiddenTest:
         self._test_files = self._files_of(self.test_ids, test=True) if self.test_ids else {}
         self.made_up: tuple[str, ...] = ()
         if not self.test_ids:
-            lacking = f"there is no {data.sample_submission} with rows: one is made"
-            stands_in = "there is no test set: labelled rows stand in for the visible one"
+            lacking = f"there is no {data.sample_submission} with rows, so one is made"
+            stands_in = "there is no test set, so labelled rows become the visible one"
             self.made_up = (*([lacking] if data.sample_submission else []), stands_in)
         self._hold_out = HoldOut(self._examples, config)
         self.train, self.hidden = self._split(np.arange(len(ids)))
@@ -115,8 +115,8 @@ class HiddenTest:
         """Keep fewer rows, stratified by label.
 
         Args:
-            train: most rows to train on, or more if the session's split needs them; None: all.
-            tests: most rows of each test set, or some of each label; None: all.
+            train: most rows to train on, unless the session's split needs more; None: all.
+            tests: most rows of each test set, unless labels would be missing; None: all.
         """
         self.train = self._fewer(self.train, train)
         self.hidden = self._fewer(self.hidden, tests)
@@ -124,18 +124,18 @@ class HiddenTest:
         self.test_ids = self.test_ids[:tests]
 
     def _split(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows without a test set, and the test set."""
+        """Return the rows outside a test set, and the test set."""
         held = self._hold_out.hide(rows)
         if not len(held):
             raise DataError(
-                f"{len(rows)} labelled rows are too few to hide any: a session needs each label in"
-                f" {max(self._config.folds or 0, 2)} groups or rows; expected more.\n"
+                f"{len(rows)} labelled rows are too few to hide any; a session needs each label in"
+                f" {max(self._config.folds or 0, 2)} groups or rows.\n"
                 "Lower folds in the config, or add rows."
             )
         return np.setdiff1d(rows, held), held
 
     def _fewer(self, rows: np.ndarray, most: int | None) -> np.ndarray:
-        """Return some rows, without broken images: one is too large a share of few rows."""
+        """Return fewer rows, without broken images: one is too large a share of a few rows."""
         kept = self._hold_out.fewer(rows, most)
         if len(kept) == len(rows) or self._config.data.kind != "images":
             return kept
@@ -143,29 +143,29 @@ class HiddenTest:
         whole = [str(self._folder / path) if path else path for path in paths]
         _, reasons = image_arrays.read(whole, self._config.data)
         broken = kept[sorted(reasons)]
-        if not len(broken) or len(broken) > len(kept) / 2:  # a session says that of half of them
+        if not len(broken) or len(broken) > len(kept) / 2:  # a session reports so many
             return kept
         names = ", ".join(self._examples.ids[row] for row in broken[:SHOWN])
-        reason = f"broken or missing, such as {names}: they are left out"
-        self.made_up += (f"{len(broken)} of {len(kept):,} chosen rows are {reason}",)
+        reason = f"broken or missing images, such as {names}, and are left out"
+        self.made_up += (f"{len(broken)} of {len(kept):,} chosen rows have {reason}",)
         return np.setdiff1d(kept, broken)
 
-    # What a submission is scored by
+    # How a submission is scored
 
     @property
     def solution(self) -> scoring.Columns:
-        """{column: {id: label}} of the hidden test set, with the sample's columns."""
+        """{column: {id: label}} of the hidden test set, with the sample submission's columns."""
         texts = self._table[list(self._config.data.labels)].agg(" ".join, axis=1)
         truth = dict(zip(self._called(self.hidden), texts.iloc[self.hidden], strict=True))
         return dict.fromkeys(map(str, self._sample(self.hidden).columns[1:]), truth)
 
     def sample(self) -> bytes:
-        """Return the sample submission to the hidden test set."""
+        """Return the sample submission for the hidden test set."""
         text: str = self._sample(self.hidden).to_csv(index=False, lineterminator="\n")
         return text.encode()
 
     def score(self, given: scoring.Columns) -> float:
-        """Return the config's metric of a submission to the hidden test set.
+        """Return the score of a submission for the hidden test set, by the config's metric.
 
         Args:
             given: {column: {id: text}}, with the ids of `solution`.
@@ -188,11 +188,11 @@ class HiddenTest:
         return self.scored.score
 
     def _read_as_labels(self, columns: scoring.Columns) -> np.ndarray:
-        """Return what the config's reader makes of the columns of a submission to the hidden test
-        set: the labels that it would read in a training table with these texts, in its order.
+        """Return the labels that the config's reader makes of a submission's columns, as if they
+        were those of a training table, in the order of the hidden test set.
 
         Raises:
-            ConfigError, DataError: as `pipeline.data.dataset.read_training` says.
+            ConfigError, DataError: as in `pipeline.data.dataset.read_training`.
         """
         data, ids = self._config.data, [self._names[row] for row in self.hidden]
         texts = zip(data.labels, columns.values(), strict=True)
@@ -207,8 +207,8 @@ class HiddenTest:
         return read.labels[[places[name] for name in ids if name in places]]
 
     def _sample(self, rows: np.ndarray) -> pd.DataFrame:
-        """Return the sample submission for labelled rows, with what the folder's own one predicts,
-        again and again.
+        """Return a sample submission for labelled rows, which repeats the values of the folder's
+        own one.
         """
         data, own = self._config.data, self._own
         if own is not None and len(own) and data.sample_submission is not None:
@@ -221,7 +221,7 @@ class HiddenTest:
         return sample
 
     def _called(self, rows: np.ndarray) -> list[str]:
-        """Return the ids of labelled rows in a test set of them."""
+        """Return the ids of labelled rows in a test set."""
         if samples.counts_rows(self._folder, self._config.data):
             return list(map(str, range(len(rows))))
         return [self._names[row] for row in rows]
@@ -229,8 +229,8 @@ class HiddenTest:
     # What sessions see
 
     def write(self, out: Path, *, hidden: bool = False) -> None:
-        """Write what a session sees: with the visible test set, or, in a scored rerun, the hidden.
-        What came in archives is in archives, as Kaggle mounts it.
+        """Write the folder that a session sees, with the visible or, for a scored rerun, the hidden
+        test set. What came in archives is packed again, as Kaggle mounts it.
 
         Raises:
             DiskError: if it cannot be written.
@@ -244,7 +244,7 @@ class HiddenTest:
         if data.train_csv is not None and data.kind != "tfrecords":
             table = csv_files.read(self._folder / data.train_csv, DataError, ADVICE)
             between = csv_files.separator(self._folder / data.train_csv)
-            if data.kind == "custom":  # several rows may make one example
+            if data.kind == "custom":  # an example may have several rows
                 ids = {self._examples.ids[row] for row in self.train}
                 table = table[table[data.id_column].isin(ids)]
             else:
@@ -260,28 +260,26 @@ class HiddenTest:
             sample = self._sample(rows)
         else:
             self._write_own_test(out)
-            assert self._own is not None  # noqa: S101 - else labelled rows are the test set
+            assert self._own is not None  # noqa: S101 - otherwise labelled rows are the test set
             sample = self._own.head(len(self.test_ids))
         if data.sample_submission is not None:
             _write(sample, out / data.sample_submission)
         archives.pack(out, archives.packed_in(self._folder))
 
     def _others(self) -> set[str]:
-        """Return the files that sessions get as they are, relative to the folder: all that hold no
-        rows, or none that the config names.
+        """Return the files that sessions get unchanged, relative to the folder: all without rows
+        that the config names.
         """
         data, folder = self._config.data, self._folder
         found = {f"{inside / name}" for inside, names in image_files.walk(folder) for name in names}
         named = {data.train_csv or "", data.sample_submission or ""}
-        if self._has_test_table():
+        if data.kind != "images" or self._has_test_table():
             named |= {data.test_csv}
-        if data.kind != "images":
-            named |= {data.test_csv, data.train_array, data.test_array}
+        if data.kind == "arrays":
+            named |= {data.train_array, data.test_array}
         if data.kind == "tfrecords":
-            patterns = (*as_tuple(data.train_records), *as_tuple(data.test_records))
-            named |= {
-                str(path.relative_to(folder)) for each in patterns for path in folder.glob(each)
-            }
+            for each in (*as_tuple(data.train_records), *as_tuple(data.test_records)):
+                named |= {str(path.relative_to(folder)) for path in folder.glob(each)}
         files = (*self._files.values(), *self._test_files.values())
         return found - named - {path for some in files for path in some}
 
@@ -292,7 +290,7 @@ class HiddenTest:
         for row, name in zip(rows, names, strict=True):
             for path in self._files.get(row, ()):
                 ending = Path(path).name.removeprefix(Path(self._examples.ids[row]).name)
-                if not ending and Path(name).suffix != Path(path).suffix:  # of a class folder
+                if not ending and Path(name).suffix != Path(path).suffix:  # in a class folder
                     ending = Path(path).suffix
                 self._place(path, out / place / f"{name}{ending}")
         if data.kind == "arrays":
@@ -303,16 +301,16 @@ class HiddenTest:
         own = self._folder / data.test_csv
         if data.kind in ("pixels", "table", "custom") or self._has_test_table():
             source = self._folder / str(data.train_csv)
-            table = self._table  # of folders that are named after labels
+            table = self._table  # made from class folders
             if data.train_csv is not None:
                 table = csv_files.read(source, DataError, ADVICE)
-            if self._target.kind == "custom":  # several rows may make one example
+            if self._target.kind == "custom":  # an example may have several rows
                 table = table.drop_duplicates(data.id_column)
             table = table.iloc[rows]
             keys, hidden = self._keys(), {*data.labels, *data.row_columns}
             if own.is_file():
                 columns = csv_files.header(own, DataError, ADVICE)
-            elif data.kind == "table":  # nothing but inputs: another column may tell the label
+            elif data.kind == "table":  # only inputs: other columns may reveal the label
                 columns = [keys[0], *data.input_columns]
             else:
                 columns = [keys[0], *(str(name) for name in table if name not in {*keys, *hidden})]
@@ -323,7 +321,7 @@ class HiddenTest:
             _write(test, out / data.test_csv, between)
 
     def _write_own_test(self, out: Path) -> None:
-        """Write the folder's own test set, cut to `test_ids`."""
+        """Write the folder's own test set, limited to `test_ids`."""
         data, every = self._config.data, len(self._own) if self._own is not None else 0
         for row in range(len(self.test_ids)):
             for path in self._test_files.get(row, ()):
@@ -333,7 +331,7 @@ class HiddenTest:
         if self._has_test_table():
             table = csv_files.read(own, DataError, ADVICE)
             key = next((name for name in self._keys() if name in table.columns), None)
-            if key is not None:  # else it is in the order of the sample
+            if key is not None:  # otherwise it is in the order of the sample
                 kept = np.flatnonzero(table[key].isin(self.test_ids))
             _write(table.iloc[kept], out / data.test_csv, csv_files.separator(own))
         if data.kind == "arrays":
@@ -345,7 +343,7 @@ class HiddenTest:
             records.copy(self._folder, data.test_records, out, kept)
 
     def _has_test_table(self) -> bool:
-        """Return whether the folder has a table of the test set that a session reads."""
+        """Return whether the folder has a test table that a session reads."""
         data = self._config.data
         read = data.kind not in ("images", "tfrecords") or (
             data.kind == "images" and data.sample_submission is None
@@ -353,68 +351,65 @@ class HiddenTest:
         return read and (self._folder / data.test_csv).is_file()
 
     def _keys(self) -> tuple[str, ...]:
-        """Return what the column of ids may be called (`pipeline.data.dataset.read_test`)."""
+        """Return the possible names of the id column (`pipeline.data.dataset.read_test`)."""
         return (self._config.data.id_column, *([] if self._own is None else self._own.columns[:1]))
 
     def _images(self, name: str, rows: int) -> np.ndarray:
         return table_features.array(self._folder / name, self._config.data, rows)
 
     def _files_of(self, ids: Sequence[str], *, test: bool = False) -> dict[int, list[str]]:
-        """Return the files of each row that has some, relative to the folder.
+        """Return the files of each row that has any, relative to the folder.
 
         Raises:
             DataError: if the test set is not where the config says, or too many images are missing.
         """
-        data, folder, found = self._config.data, self._folder, dict[int, list[str]]()
+        data, folder = self._config.data, self._folder
         if data.kind == "images" and data.train_csv is None and not test:  # ids are paths
             return {row: [name] for row, name in enumerate(ids)}
-        field = {"arrays": "test_array", "tfrecords": "test_records", "images": "test_images"}
-        where = getattr(data, field.get(data.kind, "test_csv"))
-        there = data.kind == "images" or any(any(folder.glob(each)) for each in as_tuple(where))
         if data.kind == "images":
-            paths = image_files.find(folder, ids, data, test=test)
-            for row, path in enumerate(paths):
-                if path != image_arrays.MISSING:
-                    found[row] = [os.path.relpath(str(path), folder)]
-        elif data.kind == "custom":
+            paths = enumerate(map(str, image_files.find(folder, ids, data, test=test)))
+            known = ((row, path) for row, path in paths if path != image_arrays.MISSING)
+            return {row: [os.path.relpath(path, folder)] for row, path in known}
+        found = dict[int, list[str]]()
+        if data.kind == "custom":
             found = _named_by(folder, ids, data.test_images if test else data.train_images)
-            there |= bool(found)
-        if test and not there:
+        field = {"arrays": "test_array", "tfrecords": "test_records"}.get(data.kind, "test_csv")
+        where = getattr(data, field)
+        if test and not found and not any(any(folder.glob(each)) for each in as_tuple(where)):
             raise DataError(
-                f"data.{field.get(data.kind, 'test_csv')}={where!r}: {folder} has no test set"
-                f" there; expected one for the {len(ids):,} ids of"
-                f" {data.sample_submission or 'the test set'}.\n"
+                f"data.{field}={where!r}: {folder} has no such test set; expected one with the"
+                f" {len(ids):,} ids of {data.sample_submission or 'the test set'}.\n"
                 "Correct it in the config, or rehearse the folder without its sample submission."
             )
         return found
 
     def _place(self, path: str, target: Path) -> None:
-        """Make the content of a file of the folder appear at `target`, by a link if possible.
+        """Link a file of the folder to `target`, or copy it.
 
         Raises:
-            DiskError: if it cannot be written, or there is something.
+            DiskError: if it cannot be written, or `target` exists.
         """
         source = os.path.realpath(self._folder / path)
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             if not self._copied:
-                try:  # a session sees the folder read-only, so the original cannot change
+                try:  # sessions see the folder read-only, so the original cannot change
                     return os.link(source, target)
                 except FileExistsError:
                     raise
-                except OSError:  # another file system, or one without links
+                except OSError:  # a different file system, or one without links
                     pass
-            target.touch(exist_ok=False)  # what is there may be a link to the user's own file
+            target.touch(exist_ok=False)  # an existing file may be a link to the user's own
             shutil.copyfile(source, target)
 
 
 def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
-    """Return ids, labels and groups of the labelled rows, as texts, and where they are from.
+    """Return ids, labels and groups of the labelled rows as texts, and the path they are from.
+
+    With target="custom" all rows of an id are one example, such as masks, with joined texts.
 
     Raises:
-        ConfigError: if only a custom reader knows the labels: they could not be hidden.
-
-    With target="custom" several rows of one id are one example, as masks are, with all their texts.
+        ConfigError: if only a custom reader finds the labels, so that they cannot be hidden.
     """
     data = config.data
     names = [*data.labels, *data.row_columns]
@@ -431,8 +426,8 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
     if data.kind == "custom" and lacking:
         raise ConfigError(
             f"The labels that {custom_code.described(config, 'read_training')} reads cannot be"
-            f" hidden: {lacking}. A rehearsal expects a table with {data.id_column!r} and the"
-            " labels, with target='custom' in the form of a submission.\nSet data.train_csv and"
+            f" hidden: {lacking}. A rehearsal needs a table with {data.id_column!r} and the labels;"
+            " with target='custom' in the form of a submission.\nSet data.train_csv and"
             " data.label_column, or train and infer here without a score"
             " (docs/custom-code.md):\n"
             f"python -m pipeline train --config {config.name} --input {folder} --output run"
@@ -449,11 +444,11 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
 
 
 def _own_sample(folder: Path, data: Data) -> pd.DataFrame | None:
-    """Return the folder's sample submission, or the ids of its test set where the competition has
-    none; None if there is neither.
+    """Return the folder's sample submission, or else the ids of its test set; None if there is
+    neither.
 
     Raises:
-        DataError: if a file with another name seems to be it.
+        DataError: if a file with a different name seems to be the sample submission.
     """
     if samples.is_there(folder, data):
         return samples.of(folder, data).table
@@ -464,27 +459,27 @@ def _own_sample(folder: Path, data: Data) -> pd.DataFrame | None:
     if other is None:
         return None
     raise DataError(
-        f"{folder / name} is missing; expected the sample submission, as {other} seems to be.\n"
-        f"Set data.sample_submission={other!r} in the config; None, if there is none."
+        f"{folder / name} is missing; {other} seems to be the sample submission.\n"
+        f"Set data.sample_submission={other!r} in the config, or None if there is none."
     )
 
 
 def _groups(
     config: Config, folder: Path, table: pd.DataFrame, ids: tuple[str, ...], path: Path
 ) -> np.ndarray | None:
-    """Return the group of each labelled row, as `Examples.groups`."""
+    """Return the group of each labelled row, as in `Examples.groups`."""
     column = config.data.group_column
     if not config.data.group_duplicates:
         return None if column is None else group_codes(table[column], path)
     read = read_training(folder, config)
-    assert read.groups is not None  # noqa: S101 - with group_duplicates there are some
+    assert read.groups is not None  # noqa: S101 - group_duplicates makes groups
     known = dict(zip(read.ids, read.groups.tolist(), strict=True))
-    # An image that cannot be decoded has none: it is alone.
+    # An image that cannot be decoded is in a group of its own.
     return np.array([known.get(name, len(ids) + row) for row, name in enumerate(ids)], np.int32)
 
 
 def _names(config: Config, ids: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the ids of the rows in a test set: "cats/1.jpg" would tell the label."""
+    """Return the rows' ids in a test set: "cats/1.jpg" would reveal the label."""
     if config.data.train_csv is not None or config.data.kind != "images":
         return ids
     whole = not config.data.suffix  # ids are whole file names
@@ -494,24 +489,24 @@ def _names(config: Config, ids: tuple[str, ...]) -> tuple[str, ...]:
 def _named_by(
     folder: Path, ids: Sequence[str], places: str | tuple[str, ...]
 ) -> dict[int, list[str]]:
-    """Return the files `<id>`, or `<id>` with any ending, of each row that has some."""
+    """Return the files of each row that are called `<id>`, with any suffix."""
     known, found = {name: row for row, name in enumerate(ids)}, dict[int, list[str]]()
     for place in as_tuple(places):
         for path in sorted((folder / place).rglob("*")):
             name = path.relative_to(folder / place).as_posix()
             while name not in known and "." in name.rpartition("/")[2]:
-                name = name.rpartition(".")[0]  # a.tar.gz may be of the id a
-            name = name if name in known else name.rpartition("/")[2]  # an id may name no folder
+                name = name.rpartition(".")[0]  # a.tar.gz may belong to id a
+            name = name if name in known else name.rpartition("/")[2]  # ids may lack the folder
             if name in known and path.is_file():
                 found.setdefault(known[name], []).append(path.relative_to(folder).as_posix())
     return found
 
 
 def _write(content: pd.DataFrame | np.ndarray, target: Path, between: str = ",") -> None:
-    """Write a table or an array to a new file, by the ending of its name.
+    """Write a table or an array to a new file, by its suffix.
 
     Args:
-        between: separates the fields of a CSV.
+        between: separator of a CSV file.
     """
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Which labelled rows a rehearsal hides, and which it takes where it takes fewer.
+"""Chooses the labelled rows that a rehearsal hides, and those that it keeps if it keeps fewer.
 
-Both follow from the config's seed, so that the scores of two rehearsals can be compared.
+Both follow from the config's seed, so scores of two rehearsals can be compared.
 """
 
 from dataclasses import replace
@@ -13,17 +13,17 @@ from pipeline.config import Config
 from pipeline.data import folds
 from pipeline.data.dataset import Examples
 
-SHARE = 0.2  # of the labelled rows that become the hidden test set
-MOST_HIDDEN = 2000  # rows: the standard error of an accuracy is then 1.1 % at most
+SHARE = 0.2  # of the labelled rows become the hidden test set
+MOST_HIDDEN = 2000  # rows: then an accuracy's standard error is at most 1.1 %
 
 
 class HoldOut:
-    """Chooses among labelled rows, stratified by label, and leaves a session enough to split.
+    """Chooses labelled rows, stratified by label, and leaves enough for a session to split.
 
     Args:
-        examples: the labelled rows. A row without a group is one of its own.
-        config: of the run. Each label stays in `folds` groups, or two; with `group_column` there
-            are as many groups as the session's split needs.
+        examples: the labelled rows. A row without a group is its own group.
+        config: of the run. Each label keeps `folds` groups, or two; with `group_column` there stay
+            as many groups as the session's split needs.
     """
 
     def __init__(self, examples: Examples, config: Config) -> None:
@@ -37,7 +37,7 @@ class HoldOut:
             self._of_all = max(round(1 / config.data.validation_fraction), self._of_a_label)
 
     def hide(self, rows: np.ndarray) -> np.ndarray:
-        """Return the rows of a test set, sorted: whole groups, and the same share of each label.
+        """Return sorted rows for a test set: whole groups, and the same share of each label.
 
         Args:
             rows: int64 (n,), sorted, to choose from.
@@ -46,7 +46,7 @@ class HoldOut:
             int64 (m,). Empty if the session needs every row.
 
         Raises:
-            DataError: as `pipeline.data.folds.splits` says.
+            DataError: as in `pipeline.data.folds.splits`.
         """
         examples, config = self._examples, self._config
         some = replace(
@@ -69,17 +69,17 @@ class HoldOut:
         return rows[hidden & ~chosen["group"].isin(given_back).to_numpy()]
 
     def fewer(self, rows: np.ndarray, most: int | None) -> np.ndarray:
-        """Return about that many of the rows, stratified and sorted.
+        """Return about that many rows, stratified and sorted.
 
         Args:
             rows: int64 (n,).
-            most: rows; None: all. What every label needs may be more.
+            most: number of rows, unless labels need more; None: all.
         """
         if most is None or most >= len(rows):
             return rows
         random = np.random.default_rng((self._config.seed, Stream.HIDDEN_ROWS))
         table = self._rows.loc[random.permutation(np.sort(rows))]
-        # A row's place among those of its label; the first rows of several groups come before all.
+        # A row's place within its label; the first rows of needed groups come before all others.
         place = table.groupby("label").cumcount() / table.groupby("label")["group"].transform(
             "size"
         )

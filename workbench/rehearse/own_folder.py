@@ -1,5 +1,5 @@
-"""What a rehearsal shows of a folder of one's own: which labelled rows are hidden, and how much of
-the others a session trains on.
+"""A rehearsal of the user's own folder: which labelled rows are hidden, and how many of the others
+a session trains on.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from workbench.rehearse import short_run
 from workbench.rehearse.hidden_test import HiddenTest
 from workbench.rehearse.short_run import Plan
 
-IN_SIGHT = "a session could read the folder, with the hidden labels; it gets copies of the files"
+IN_SIGHT = "sessions could read the folder with the hidden labels; they get copies of its files"
 SHORT = "; a short training shows that the chain works, not how good the model gets"
 
 
@@ -27,10 +27,10 @@ class RehearsedFolder:
 
     Attributes:
         test: the hidden test set.
-        plan: how much a session does of the rest.
-        lines: what is hidden, changed, left out and made up.
-        kept: file that says which rows are hidden; None: they are hidden once.
-        state: what that file says.
+        plan: how much of the rest a session uses.
+        lines: sentences on what is hidden, changed, left out and made up.
+        kept: file that makes a restart hide the same rows; None: there is no restart.
+        state: content of that file.
     """
 
     test: HiddenTest
@@ -41,7 +41,7 @@ class RehearsedFolder:
 
     @property
     def about(self) -> str:
-        """What the last score on it means: its standard error, and how it compares."""
+        """The last score with its standard error, compared with the baseline."""
         test, baseline = self.test, self.test.baseline
         better = "lower" if test.lower_is_better else "higher"
         shown, beside = test.metric.name, f"; baseline: {baseline}" if baseline else ""
@@ -56,11 +56,11 @@ class RehearsedFolder:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment variables of a session that does no more than the plan says."""
+        """The environment variables that limit a session to the plan."""
         return {rehearsal.VARIABLE: json.dumps(self.plan.changes)} if self.plan.changes else {}
 
     def write(self, folder: Path, *, hidden: bool = False) -> None:
-        """Write what a session sees; `hidden`: one that is scored."""
+        """Write the folder that a session sees; `hidden`: for a scored rerun."""
         self.test.write(folder, hidden=hidden)
         if self.kept:
             self.kept.write_text(json.dumps(self.state))
@@ -73,21 +73,21 @@ def hidden(
 
     Args:
         name: of the config, or its path.
-        budget: how long a rehearsal may take, as "2m"; "": nothing is left out.
-        internet: whether a session can fetch published weights.
-        copied: whether sessions get copies of all files, since links would be in sight.
-        kept: file that says what was hidden before, so that the same rows are again.
+        budget: how long a rehearsal may take, such as "2m"; "": nothing is left out.
+        internet: whether sessions can download published weights.
+        copied: whether sessions get copies of all files, as in `HiddenTest`.
+        kept: file that makes a restart hide the same rows; None: there is no restart.
 
     Raises:
-        ConfigError: if other rows or another budget were given then, or a config cannot work.
-        DataError: as `HiddenTest`.
+        ConfigError: if rows or budget changed since the first start, or the config is invalid.
+        DataError: as in `HiddenTest`.
     """
     config, seconds = configs.load(name), budgets.seconds(budget) if budget else 0.0
     before = json.loads(kept.read_text()) if kept and kept.is_file() else None
     if before and budget and budget != before["budget"]:
         raise ConfigError(
             f"--budget {budget}: {kept} was written with {before['budget'] or 'none'}; expected the"
-            " same.\nLeave it out, or give a new --folder."
+            " same.\nLeave it out, or use a new --folder."
         )
     test, plan = HiddenTest(config, folder, copied=copied), Plan()
     if before:
@@ -99,8 +99,8 @@ def hidden(
     labels = hashlib.sha256(json.dumps(test.solution).encode()).hexdigest()
     if before and before["solution_sha256"] != labels:
         raise ConfigError(
-            f"The labelled rows of {folder}, or what the config {name} says of them, are not those"
-            f" of {kept}; expected the same.\nRestore them, or give a new --folder."
+            f"The labelled rows of {folder}, or their fields in the config {name}, have changed"
+            f" since {kept} was written.\nRestore them, or use a new --folder."
         )
     other = held_out_rows.differing(config)
     lines = (

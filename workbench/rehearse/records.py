@@ -1,4 +1,4 @@
-"""TFRecord files with some of the records of a competition's."""
+"""Writes TFRecord files with some of a competition's records."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -14,7 +14,7 @@ from pipeline.data import tfrecords
 
 
 def copy(folder: Path, patterns: str | tuple[str, ...], out: Path, rows: np.ndarray) -> None:
-    """Copy the records with these numbers, from 0, to files of the same names in `out`."""
+    """Copy the records with these numbers, from 0, to files with the same names in `out`."""
     writers, kept = dict[Path, Any](), set(rows.tolist())
     with writing(out), ExitStack() as stack:
         for row, (path, record) in enumerate(_records(folder, patterns)):
@@ -26,7 +26,7 @@ def copy(folder: Path, patterns: str | tuple[str, ...], out: Path, rows: np.ndar
 
 
 def as_test(folder: Path, data: Data, out: Path, rows: np.ndarray, names: Sequence[str]) -> None:
-    """Write labelled records as a test set with these ids: of their features, the image."""
+    """Write labelled records as a test set with these ids; of their features only the image."""
     import tensorflow as tf
 
     called = dict(zip(rows.tolist(), names, strict=True))
@@ -49,7 +49,7 @@ def _records(folder: Path, patterns: str | tuple[str, ...]) -> Iterator[tuple[Pa
 
 
 def _writer(target: Path) -> Any:
-    """Return a writer of a new file."""
+    """Return a writer for a new file."""
     import tensorflow as tf
 
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Reads a submission of a rehearsal, as `pipeline.infer.submission` writes it, to be scored."""
+"""Reads a rehearsal's submission, as `pipeline.infer.submission` writes it, to score it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from pipeline.evaluate.metrics import Metric
 from pipeline.infer import submission
 
 Columns = Mapping[str, Mapping[str, str]]
-"""{column: {id: value}}: a table without its ids. Values are text, as in the file."""
+"""{column: {id: value}}: a table without its id column. Values are text, as in the file."""
 
 
 def predictions(
@@ -21,18 +21,18 @@ def predictions(
     texts: Mapping[str, Sequence[str]],
     positive: str | None = None,
 ) -> np.ndarray:
-    """Return what the columns of a submission predict: float64 (n, k), as metrics take it.
+    """Return the predictions in a submission's columns, float64 (n, k), as metrics take them.
 
-    A label counts as a probability of 1, and a place in a ranking as a falling score.
+    A label becomes a probability of 1, and a place in a ranking a decreasing score.
 
     Args:
-        target: of the config, with the separator that the submission has between several labels.
+        target: of the config, with the submission's separator between several labels.
         metric: of the config.
-        texts: of each column beside the ids.
+        texts: of each column other than the ids.
         positive: the config's `data.positive_label`.
 
     Raises:
-        SubmissionError: if a text is no number, or no label.
+        SubmissionError: if a text is not a number, or not a label.
 
     >>> from pipeline.evaluate import metrics
     >>> target = Target("classes", ("cat", "dog"))
@@ -44,7 +44,7 @@ def predictions(
     names, columns = target.names, list(texts)
     several = target.kind == "multilabel"
     if len(columns) > 1:
-        # By name, or in their order, as the submission is written.
+        # By name or in order, as the submission is written.
         order = names if set(columns) == set(names) else columns
         return np.array([_numbers(texts[name], name) for name in order]).T
     column, (name,) = texts[columns[0]], columns
@@ -58,12 +58,12 @@ def predictions(
     codes = {text: code for code, text in enumerate(names)}
     for row, text in enumerate(column):
         parts = labels.parts(text, target.separator) if several else [text]
-        if metric.takes == "ranking":  # with blanks between labels that have none
+        if metric.takes == "ranking":  # separated by blanks; no label contains one
             parts = text.split()
         unknown = [part for part in parts if part not in codes]
         if unknown:
             raise SubmissionError(
-                f"{name!r} holds {unknown[0][:80]!r}, which is no label; expected"
+                f"{name!r} contains {unknown[0][:80]!r}, which is not a label; expected"
                 f" {', '.join(names[:12])}.\nCorrect the prediction."
             )
         for place, part in enumerate(parts):
@@ -76,8 +76,8 @@ def _numbers(texts: Sequence[str], name: str) -> np.ndarray:
         numbers = [float(text) for text in texts]
     except ValueError as error:
         raise SubmissionError(
-            f"{name!r} holds a text that is no number: {error}.\nCorrect the prediction."
+            f"{name!r} contains a text that is not a number: {error}.\nCorrect the prediction."
         ) from error
     if not all(map(math.isfinite, numbers)):
-        raise SubmissionError(f"{name!r} holds numbers that are not finite.\nCorrect them.")
+        raise SubmissionError(f"{name!r} contains numbers that are not finite.\nCorrect them.")
     return np.array(numbers)

@@ -1,10 +1,9 @@
-"""How much a rehearsal does, so that it ends within a budget: rows, epochs, batch and image size.
+"""How much a rehearsal does to end within a budget: rows, epochs, batch and image size.
 
-A short run has fixed amounts: two folds, two views, images of 64 pixels a side, a batch of a
-million values. Its first steps are timed here: by them it gets rows and epochs, or is the whole
-run. Only amounts change (`pipeline.config.rehearsal`). Where the batch is smaller, so are the base
-batch and BatchNorm's groups, by the same factor: learning rates and the number of groups on a
-replica stay.
+A short run has two folds, two views, images of 64 pixels a side, and a batch of a million values.
+Its first steps are timed here; they decide on rows and epochs, or show that the whole run fits.
+Only amounts change (`pipeline.config.rehearsal`). A smaller batch divides the base batch and
+BatchNorm's groups by the same factor, so learning rates and the number of groups per replica stay.
 """
 
 import json
@@ -25,22 +24,22 @@ from pipeline.runtime import backend
 from workbench.budget import shown
 
 SIDE, VALUES = 64, 2**20  # pixels a side, and values of a batch, of a short run
-LEAST_SIDE = 32  # pixels: backbones take no smaller images
-REPLICAS = 8  # of a TPU, and of the session that stands for one
+LEAST_SIDE = 32  # pixels: the smallest images that backbones take
+REPLICAS = 8  # of a TPU, and of the session that imitates one
 LEAST_GROUP = 4  # images that BatchNorm normalizes together
 LEAST_STEPS, LEAST_EPOCHS, LEAST_ROWS, LEAST_TESTS = 20, 3, 64, 50
 MOST_TESTS = 500  # rows: a rehearsal shows that they are predicted, not how fast
 FILES = 20  # images per second of the budget: each is opened and decoded
-# The share of the budget that the first steps may take. Where it is not enough, the least is done.
+# The share of the budget for timing. If it is not enough, the rehearsal does the least.
 TIMING = 1 / 2
-# Seconds of a rehearsal beside compiling, training and inference: three sessions start, and the
-# results go from one to the next; and what it compiles, as parts of the training step's time: the
-# evaluation, two inferences, and a second fold. Measured on two cores (docs/dev/findings.md).
+# Seconds of a rehearsal other than compiling, training and inference: three sessions start and hand
+# over results. Compilation in units of the training step's: all programs, and each further fold.
+# Measured on two cores (docs/dev/findings.md).
 FIXED, PROGRAMS, FOLD = 45.0, 1.5, 0.5
 LEAST_SECONDS = 5.0  # for training and inference
 INFERENCE = 1 / 4  # of the time that is neither FIXED nor for compiling
-FORWARD = 1 / 3  # of the time of a training step's image, to validate or predict one
-ENVIRONMENT = {  # of a session that stands for a TPU
+FORWARD = 1 / 3  # time to validate or predict an image, over that of training on it
+ENVIRONMENT = {  # of a session that imitates a TPU
     "KERAS_BACKEND": "jax",
     "JAX_PLATFORMS": "cpu",
     "XLA_FLAGS": f"--xla_force_host_platform_device_count={REPLICAS}",
@@ -52,10 +51,10 @@ class Plan:
     """How much a rehearsal does.
 
     Attributes:
-        changes: of the config, as `pipeline.config.rehearsal.with_changes` takes them.
+        changes: to the config, as `pipeline.config.rehearsal.with_changes` takes them.
         train: most rows to train on; None: all.
         tests: most rows of each test set; None: all.
-        lines: what it does not do, in words.
+        lines: sentences on what it leaves out.
     """
 
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -64,24 +63,15 @@ class Plan:
     lines: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Pace:
-    """How fast a network trains here: seconds per `image` of a step, and to `compile` it."""
-
-    image: float
-    compile: float
-
-
 def in_a_process(config: str, rows: int, tests: int, budget: float, *, internet: bool) -> Plan:
-    """Return the last of the `plans` for a config of that name or path, which another Python makes.
+    """Return the last of the `plans` for a config, by name or path, from a new process.
 
-    JAX has threads there, which a process that forks should not have; and a step that takes too
-    long is ended there. The other arguments, and the errors, are those of `plans`.
+    JAX starts threads, which a process that forks should not have; and a process can be ended when
+    a step takes too long. Other arguments and errors as in `plans`.
     """
     name = str(Path(config).resolve()) if config.endswith(".py") else config
     given = json.dumps([name, rows, tests, budget, internet])
     command = [sys.executable, "-m", "workbench.rehearse.short_run", given]
-    said = ""
     try:
         done = subprocess.run(  # noqa: S603 - this module
             command,
@@ -90,14 +80,10 @@ def in_a_process(config: str, rows: int, tests: int, budget: float, *, internet:
             capture_output=True,
             timeout=TIMING * budget,
         )
-        output, said, code = (
-            done.stdout,
-            done.stderr.decode(errors="replace").strip(),
-            done.returncode,
-        )
     except subprocess.TimeoutExpired as error:
-        output, code = error.stdout or b"", 0
-    made = [json.loads(line) for line in output.splitlines() if line.startswith(b"{")]
+        done = subprocess.CompletedProcess(command, 0, error.stdout or b"", b"")
+    code, said = done.returncode, done.stderr.decode(errors="replace").strip()
+    made = [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")]
     _, refused, message = said.rpartition("ConfigError: ")
     if code and refused:
         raise ConfigError(message[-3000:])
@@ -116,14 +102,14 @@ def in_a_process(config: str, rows: int, tests: int, budget: float, *, internet:
 def plans(
     config: Config, rows: int, tests: int, budget: float, *, internet: bool = False
 ) -> Iterator[Plan]:
-    """Yield the least that a rehearsal can do, and then how much fits, by the first steps.
+    """Yield the least that a rehearsal can do, and then how much fits, by its first steps.
 
     Args:
         config: the run.
-        rows: to train on, in the folder.
-        tests: rows of the larger test set.
+        rows: number of rows to train on.
+        tests: number of rows of the larger test set.
         budget: seconds that the rehearsal may take on two cores.
-        internet: whether published weights can be fetched.
+        internet: whether published weights can be downloaded.
     """
     from pipeline.train import session
     from workbench.plan import probe  # imports JAX: seconds
@@ -134,21 +120,21 @@ def plans(
     weights, lines = _weights(config, internet=internet)
     whole = with_changes(config, weights)
     short = weights | _fixed(whole)
-    slow = f"a step of {config.model} is slow here: this does the least; raise --budget"
-    yield _scaled(whole, short, rows, tests, 0.0, Pace(1e9, 0.0), (*lines, slow))
+    slow = f"a step of {config.model} is slow here, so this does the least; raise --budget"
+    yield _scaled(whole, short, rows, tests, 0.0, 1e9, (*lines, slow))
     timed = with_changes(config, short)
     step = (probe.of_features if timed.fit else probe.of_step)(timed)
-    pace = Pace(step.step / timed.batch, step.setup)
-    compiling = pace.compile * (PROGRAMS + FOLD * ((timed.folds or 1) - 1))
+    compiling = step.setup * (PROGRAMS + FOLD * ((timed.folds or 1) - 1))
     left = budget - session.age() - FIXED - compiling
     if left < LEAST_SECONDS:
         needed = shown(budget - left + LEAST_SECONDS)
         lines += (f"takes about {needed}: three sessions start; to train more, raise --budget",)
-    yield _scaled(whole, short, rows, tests, max(left, LEAST_SECONDS), pace, lines, budget)
+    left, image = max(left, LEAST_SECONDS), step.step / timed.batch
+    yield _scaled(whole, short, rows, tests, left, image, lines, budget)
 
 
 def _weights(config: Config, *, internet: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the changes for a model whose published weights no session can fetch."""
+    """Return the changes for a model whose published weights sessions cannot download."""
     from pipeline.models.backbones import BACKBONES, IMAGENET, RANDOM  # imports Keras: seconds
 
     published = config.model in BACKBONES and not config.init_from
@@ -156,15 +142,15 @@ def _weights(config: Config, *, internet: bool) -> tuple[dict[str, Any], tuple[s
         return {}, ()
     changes: dict[str, Any] = {"pretrained": RANDOM}
     if config.model_options.get("batchnorm", "auto") == "auto":
-        changes["model_options.batchnorm"] = "frozen"  # as with the published ones
+        changes["model_options.batchnorm"] = "frozen"  # as with published weights
     return changes, (
-        f"{config.model} starts with random weights; invoke dry-run --internet fetches the"
+        f"{config.model} starts from random weights; invoke dry-run --internet downloads the"
         " published ones",
     )
 
 
 def _fixed(config: Config) -> dict[str, Any]:
-    """Return the changes of a short run: smaller images, a smaller batch, two folds and views."""
+    """Return the changes for a short run: smaller images, a smaller batch, two folds and views."""
     changes = {name: 2 for name in ("folds", "views") if (getattr(config, name) or 0) > 2}
     changes |= _smaller_images(config)
     short = with_changes(config, changes)
@@ -172,7 +158,7 @@ def _fixed(config: Config) -> dict[str, Any]:
 
 
 def _smaller_images(config: Config) -> dict[str, int]:
-    """Return images of `SIDE` pixels at most, as far as they can be resized and the model takes
+    """Return images of at most `SIDE` pixels a side, if they can be resized and the model takes
     them.
     """
     data, changes = config.data, dict[str, int]()
@@ -183,7 +169,7 @@ def _smaller_images(config: Config) -> dict[str, int]:
         smaller = {"data.height": height, "data.width": width}
         try:
             short = with_changes(config, smaller)
-            # These may take images of one size alone.
+            # These may only take images of one size.
             if custom_code.functions(config) or config.model == "published" or config.progressive:
                 from pipeline.models import architectures
                 from pipeline.train import phases
@@ -196,8 +182,8 @@ def _smaller_images(config: Config) -> dict[str, int]:
 
 
 def _smaller_batch(config: Config, most: float) -> dict[str, int]:
-    """Return a batch of `most` images, or the next that splits over the replicas as before, with
-    the base batch and the groups by the same factor.
+    """Return a batch of `most` images, or the next larger one that splits over the replicas as
+    before, with base batch and groups divided by the same factor.
     """
     from pipeline.train import learning_rate
 
@@ -209,7 +195,8 @@ def _smaller_batch(config: Config, most: float) -> dict[str, int]:
     if config.micro_batch is not None:
         sizes["micro_batch"] = config.micro_batch
     factor = 1
-    even = REPLICAS * (2 if config.data.mixup or config.data.cutmix else 1)  # mixed by neighbours
+    pairs = config.data.mixup or config.data.cutmix  # images are mixed in pairs
+    even = REPLICAS * (2 if pairs else 1)
     while (
         config.batch / factor > most
         and all(size % (2 * factor) == 0 for size in sizes.values())
@@ -226,42 +213,42 @@ def _scaled(
     rows: int,
     tests: int,
     seconds: float,
-    pace: Pace,
+    image: float,
     lines: tuple[str, ...],
     budget: float = 0.0,
 ) -> Plan:
-    """Return how much of a short run fits; all that the config says if even that does.
+    """Return how much of a short run fits, or the whole run if it fits.
 
     Args:
         whole: the config, with the weights that a session has.
-        changes: of a short run.
+        changes: for a short run.
         seconds: for training and inference.
-        pace: of a short run.
+        image: seconds per image of a step of the short run.
         budget: of the rehearsal, in seconds.
     """
     short = with_changes(whole, changes)
     training, predicting = (1 - INFERENCE) * seconds, INFERENCE * seconds
     larger = math.prod(whole.data.shape) / math.prod(short.data.shape)
-    epoch = larger * pace.image * _images_per_epoch(whole, rows)
+    epoch = larger * image * _images_per_epoch(whole, rows)
     readable = rows if whole.data.kind not in ("images", "tfrecords") else int(FILES * budget)
     if whole.epochs * epoch <= training and rows <= readable:
         prefixes = "model_options.", "pretrained"
         own = {name: value for name, value in changes.items() if name.startswith(prefixes)}
-        some = _tests_left(tests, predicting, larger * pace.image, whole)
+        some = _tests_left(tests, predicting, larger * image, whole)
         return Plan(
             own,
             None,
             some if some < tests else None,
             (*lines, *_less([("rows to predict", some, tests)])),
         )
-    most = training / pace.image / LEAST_STEPS / (short.folds or 1)
+    most = training / image / LEAST_STEPS / (short.folds or 1)
     changes = {**changes, **_smaller_batch(short, most)}
-    images = training / pace.image / _images_per_epoch(short, 1)
+    images = training / image / _images_per_epoch(short, 1)
     kept = min(rows, max(LEAST_ROWS, int(min(images / LEAST_EPOCHS, readable))))
     epochs = min(whole.epochs, max(int(images / kept), 1))
     if epochs < whole.epochs:
         changes |= whole.with_epochs(epochs)
-    some = _tests_left(tests, predicting, pace.image, short)
+    some = _tests_left(tests, predicting, image, short)
     short = with_changes(whole, changes)
     less = _less(
         [
@@ -276,12 +263,12 @@ def _scaled(
     )
     if budget:
         took = shown(whole.epochs * epoch)
-        less += (f"the whole training takes about {took} on this machine; to do all: --full",)
+        less += (f"the whole training takes about {took} on this machine; to run it: --full",)
     return Plan(changes, kept, some, (*lines, *less))
 
 
 def _images_per_epoch(config: Config, rows: int) -> float:
-    """Return how many images an epoch of all folds trains on; validating one counts a part."""
+    """Return how many images an epoch of all folds trains on; validated ones count in part."""
     if config.fit:
         return rows
     share, folds = config.data.validation_fraction, 1
@@ -291,13 +278,13 @@ def _images_per_epoch(config: Config, rows: int) -> float:
 
 
 def _tests_left(tests: int, seconds: float, image: float, config: Config) -> int:
-    """Return how many rows are predicted, of each of two test sets: all, or few."""
+    """Return how many rows of each of two test sets are predicted."""
     some = int(seconds / (FORWARD * image * (config.folds or 1) * config.views) / 2)
     return tests if some >= tests else min(tests, max(min(some, MOST_TESTS), LEAST_TESTS))
 
 
 def _less(amounts: list[tuple[str, int, int]]) -> tuple[str, ...]:
-    """Return a line that says what is less, in words; () if nothing is."""
+    """Return a line on what is less; () if nothing is."""
     words = [f"{some:,} of {every:,} {what}" for what, some, every in amounts if some != every]
     return (f"does {', '.join(words)}",) if words else ()
 

@@ -1,4 +1,4 @@
-"""Rows are hidden in whole groups, and what is left suffices for a session's own split."""
+"""Rows are hidden in whole groups, and enough remain for a session's own split."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def examples(kind: str, seed: int, rows: int, groups: int | None) -> Examples:
 
 
 def label_groups(given: Examples, rows: np.ndarray) -> list[int]:
-    """Return in how many groups each label is."""
+    """Return the number of groups of each label."""
     groups = np.arange(len(given)) if given.groups is None else given.groups
     has = given.labels[rows] > 0
     if given.target.single:
@@ -40,7 +40,7 @@ def label_groups(given: Examples, rows: np.ndarray) -> list[int]:
     folds=some.none() | some.integers(2, 6),
     most=some.integers(1, 100),
 )
-def test_each_label_stays_in_groups_for_every_fold_or_in_all_that_it_has(
+def test_each_label_keeps_a_group_per_fold_or_all_that_it_has(
     tiny, kind, seed, rows, groups, folds, most
 ):
     made = examples(kind, seed, rows, groups)
@@ -67,7 +67,7 @@ def test_a_config_with_groups_and_no_folds_keeps_the_groups_of_its_split(tiny):
     assert len(set(made.groups[choice.fewer(kept, 5)])) >= 10
 
 
-def test_of_many_small_labels_some_rows_are_hidden(tiny):
+def test_rows_of_many_small_labels_are_hidden_too(tiny):
     rows = 20_000
     labels = np.arange(rows, dtype=np.int32) % 5_000  # a tenth of four rows is less than half a row
     target = Target("classes", tuple(map(str, range(5_000))))
@@ -83,5 +83,5 @@ def test_fewer_rows_are_stratified(tiny, seed, most):
     kept = HoldOut(made, tiny).fewer(rows, most)
     assert len(kept) == len(set(kept)) == most and set(kept) <= set(rows)
     shares = np.bincount(made.labels, minlength=3) * most / 200
-    # A share is rounded up or down, and each label that there is keeps two rows.
+    # A share is rounded up or down, and each label keeps two rows.
     assert (np.abs(np.bincount(made.labels[kept], minlength=3) - shares) <= 2).all()

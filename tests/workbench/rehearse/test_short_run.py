@@ -1,4 +1,4 @@
-"""A short rehearsal changes how much is done, never what, and says so."""
+"""A short rehearsal changes amounts, never methods, and says so."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +16,7 @@ from tests.shipped import shipped
 from workbench.plan import probe
 from workbench.rehearse import short_run
 
-# How much of a run; and random weights in place of published ones that no session can fetch.
+# Amounts, and random weights instead of published ones that sessions cannot download.
 AMOUNTS = {
     *("batch", "batchnorm_batch", "micro_batch", "epochs", "warmup_epochs", "folds", "views"),
     *("data.height", "data.width", "optimizer.base_batch"),
@@ -25,7 +25,7 @@ AMOUNTS = {
 
 
 def large(config: Config) -> Config:
-    """Return a config of what is trained on a TPU."""
+    """Return a config as for a TPU."""
     data = replace(config.data, height=224, width=224, channels=3, resize="crop")
     config = replace(config, model="wide_resnet", model_options={"k": 2, "n": 1, "kernel_size": 3})
     optimizer = replace(config.optimizer, base_batch=128)
@@ -35,9 +35,7 @@ def large(config: Config) -> Config:
 
 @pytest.fixture
 def paced(monkeypatch) -> Callable[[float, float], None]:
-    """Return a function that sets what the first steps of any network take: seconds per image, and
-    to compile; nothing is built.
-    """
+    """Return a function that sets the time of first steps: seconds per image, and to compile."""
 
     def set_pace(image: float, compile_seconds: float) -> None:
         timed = lambda config: probe.Probed(image * config.batch, waits=0.0, setup=compile_seconds)  # noqa: E731
@@ -53,7 +51,7 @@ def planned(config: Config, rows: int, tests: int, budget: float) -> short_run.P
 
 
 def test_a_run_that_fits_the_budget_is_rehearsed_whole(paced) -> None:
-    """By what its first steps take; or what exceeds it is said."""
+    """Otherwise it says what it leaves out."""
     digits = shipped("digits")
     paced(2e-4, 5.0)
     assert planned(digits, 957, 500, 120.0) == short_run.Plan()
@@ -66,7 +64,7 @@ def test_a_run_that_fits_the_budget_is_rehearsed_whole(paced) -> None:
 
 @pytest.mark.parametrize("image", [1e-5, 1e-3, 0.05])
 def test_a_short_run_takes_the_time_that_is_left(paced, image) -> None:
-    """Twice as slow a network sees half as many images, whatever they are divided into."""
+    """A network that is twice as slow sees half as many images."""
     config = large(shipped("digits"))
     paced(image, 5.0)
     plan = planned(config, 10**6, 1000, 600.0)
@@ -76,8 +74,8 @@ def test_a_short_run_takes_the_time_that_is_left(paced, image) -> None:
     assert plan.train == short_run.FILES * 600 or 0.9 * left < 4 / 3 * images * image < 1.01 * left
 
 
-def test_where_the_first_steps_take_too_long_the_least_is_done() -> None:
-    """It is said before they are timed, and counts where their process is ended."""
+def test_if_the_first_steps_take_too_long_the_least_is_done() -> None:
+    """This comes before they are timed, and counts if their process is ended."""
     plan = next(short_run.plans(large(shipped("digits")), 48_000, 10_000, 120.0))
     assert (plan.train, plan.tests) == (short_run.LEAST_ROWS, short_run.LEAST_TESTS)
     assert plan.changes["epochs"] == 1 and plan.changes["batch"] == 32
@@ -86,7 +84,7 @@ def test_where_the_first_steps_take_too_long_the_least_is_done() -> None:
 
 @given(rows=some.integers(300, 10**6), seconds=some.floats(60, 3600), image=some.floats(1e-5, 1.0))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_learning_rate_and_groups_of_a_replica_stay(
+def test_learning_rate_and_groups_per_replica_stay(
     paced, rows: int, seconds: float, image: float
 ) -> None:
     config = large(shipped("digits"))
@@ -102,7 +100,7 @@ def test_learning_rate_and_groups_of_a_replica_stay(
 
 
 @pytest.mark.parametrize(("share", "height"), [(0.85, 192), (0.75, 48)])
-def test_images_that_grow_are_rehearsed_at_sizes_that_grow(paced, share, height) -> None:
+def test_growing_images_are_rehearsed_at_growing_sizes(paced, share, height) -> None:
     """0.85 of 96 pixels would be rounded to 96."""
     config = large(shipped("digits"))
     config = replace(config, data=replace(config.data, height=192, width=192), progressive=(share,))
@@ -120,7 +118,7 @@ def test_a_smaller_batch_splits_over_the_replicas(paced) -> None:
     assert changes["batch"] == changes["optimizer.base_batch"] == 200  # 100 would not split by 8
 
 
-def test_a_process_that_is_killed_says_so(tmp_path: Path) -> None:
+def test_a_killed_process_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     with pytest.raises(PipelineError, match=r"with -9 \(out of memory") as caught:
@@ -129,7 +127,7 @@ def test_a_process_that_is_killed_says_so(tmp_path: Path) -> None:
     assert str(caught.value).endswith(f"--config {path} --input DIR --full")
 
 
-def test_published_weights_that_no_session_can_fetch_are_random_and_it_says_so() -> None:
+def test_published_weights_that_sessions_cannot_download_are_random() -> None:
     config = shipped("digits_mobilenet")
     published = replace(config, pretrained="imagenet")
     plan, *_ = short_run.plans(published, 957, 500, 3600.0)
@@ -140,7 +138,7 @@ def test_published_weights_that_no_session_can_fetch_are_random_and_it_says_so()
 
 
 @pytest.mark.usefixtures("hub")
-def test_images_get_no_smaller_than_the_patches_of_a_network_cover(tmp_path: Path) -> None:
+def test_images_stay_multiples_of_a_network_s_patches(tmp_path: Path) -> None:
     numbers = {**SIZES["ViTBackbone"], "image_shape": [224, 224, 3], "patch_size": 16}
     source, digits = preset(tmp_path, "ViTBackbone", numbers), shipped("digits_mobilenet")
     large = replace(digits.data, height=224, width=224)
@@ -149,7 +147,7 @@ def test_images_get_no_smaller_than_the_patches_of_a_network_cover(tmp_path: Pat
     assert plan.changes["data.height"] == plan.changes["data.width"] == 112  # 56 is 3.5 patches
 
 
-def test_a_session_says_each_change_and_kaggle_changes_nothing(monkeypatch, capsys) -> None:
+def test_a_session_prints_each_change_and_kaggle_changes_nothing(monkeypatch, capsys) -> None:
     digits = shipped("digits")
     assert rehearsal.shortened(digits) is digits
     assert not capsys.readouterr().out
@@ -163,9 +161,7 @@ def test_a_session_says_each_change_and_kaggle_changes_nothing(monkeypatch, caps
     ("session", "infer", "expected"),
     [(9.0, 0.5, (2.0, 0.5)), (1.0, None, (1.0, 1.0)), (None, 9.0, (2.0, 2.0))],
 )
-def test_a_session_that_is_shorter_than_others_bounds_both_limits(
-    session, infer, expected, capsys
-) -> None:
+def test_a_shorter_session_lowers_both_limits(session, infer, expected, capsys) -> None:
     """Kaggle would end it, and may keep nothing of it."""
     whole = replace(shipped("digits"), session_hours=session, infer_hours=infer)
 
