@@ -36,7 +36,7 @@ def read_keras(network: Any, path: Path) -> None:
 
 
 def arrays(network: Any, path: Path, names: Names | None, *, torch: bool) -> list[np.ndarray]:
-    """Return the arrays of a file in the order of a network's weights.
+    """Return the arrays of a file in the order of a network's weights, which may change.
 
     Args:
         names, torch: as `pipeline.models.published.begin` takes them.
@@ -46,9 +46,8 @@ def arrays(network: Any, path: Path, names: Names | None, *, torch: bool) -> lis
     """
     try:
         if path.name.endswith(FILES[0]):
-            copy = keras.models.clone_model(network)
-            read_keras(copy, path)
-            return [np.asarray(one) for one in copy.get_weights()]
+            read_keras(network, path)
+            return [np.asarray(one) for one in network.get_weights()]
         return _of_safetensors(network, path, names, torch=torch)
     except Exception as error:
         raise ConfigError(
