@@ -1,4 +1,4 @@
-"""Processes that begin at once, since what they need is imported already, to be killed."""
+"""Processes that start fast, since a fork server has imported what they need; tests kill them."""
 
 import multiprocessing
 import os
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def begun(log: Path, work: Callable[..., object], *arguments: Any) -> multiprocessing.Process:
-    """Start some work with the environment of this process; what it prints goes to a file."""
+    """Start some work with the environment of this process; its output goes to a file."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([work.__module__])  # the first one's; others import it later
-    # Its socket has to be found still when the folder of the tests is gone.
+    # Its socket has to outlive the folder of the tests.
     before, tempfile.tempdir = tempfile.tempdir, str(Path(tempfile.gettempdir()).parent)
     try:
         process = context.Process(target=_begin, args=(log, dict(os.environ), work, arguments))

@@ -13,8 +13,8 @@ SIDES = ("formats", "pipeline", "workbench", "deploy", "localkaggle", "commands"
 
 
 @pytest.mark.parametrize("side", SIDES)
-def test_what_a_reader_copies_from_a_docstring_gives_what_is_written_below_it(side):
-    """A failing one is shown with its file and line."""
+def test_the_examples_of_docstrings_give_their_results(side):
+    """A failure shows its file and line."""
     texts = {path: path.read_text() for path in (ROOT / side).rglob("*.py")}
     gone = not (ROOT / "pipeline/configs/digits.py").exists()  # some examples load it
     paths = [

@@ -1,4 +1,4 @@
-"""What the documents tell a reader to type exists, and what they link to is there."""
+"""The commands in the documents exist, and their links lead to files."""
 
 import contextlib
 import io
@@ -24,7 +24,7 @@ OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]*")
 
 
 def code(page: Path) -> list[str]:
-    """Return the lines of a page's shell blocks, and what stands between backticks."""
+    """Return the lines of a page's shell blocks, and its inline code."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
     return "".join(blocks).splitlines() + re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
@@ -32,7 +32,7 @@ def code(page: Path) -> list[str]:
 
 @cache
 def options(program: str, command: str) -> set[str] | None:
-    """Return the options that a command takes; None: there is no such command."""
+    """Return the options of a command, or None if there is no such command."""
     if program == "invoke":
         return set(TASKS[command]) if command in TASKS else None
     said, main = io.StringIO(), MAINS[program.split()[-1]]

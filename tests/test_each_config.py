@@ -1,4 +1,4 @@
-"""Each config in pipeline/configs, a competitor's among them, can be trained and pushed."""
+"""Each config in pipeline/configs, with those of a competitor, can be trained and pushed."""
 
 import pytest
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.quick, pytest.mark.parametrize("name", NAMES)]
 
 
 def test_its_model_is_built_and_its_custom_functions_work(name):
-    """With JAX; `python -m pipeline check` and each training compare TensorFlow, too."""
+    """With JAX; `python -m pipeline check` and each training also compare TensorFlow."""
     config = configs.load(name)
 
     with architectures.without_numbers():
@@ -26,7 +26,7 @@ def test_its_model_is_built_and_its_custom_functions_work(name):
 
 
 def test_its_notebook_is_built(name, tmp_path):
-    """What it imports is found, nothing in it looks like a secret, and Kaggle takes its size."""
+    """Its imports are found, nothing looks like a secret, and Kaggle accepts its size."""
     config = configs.load(name)
 
     ours = Project(ROOT, name, config.competition, config.handoff, tmp_path / "runs", tmp_path)

@@ -1,4 +1,4 @@
-"""The guard that keeps the tests off the network does what it says."""
+"""The guard keeps the tests off the network."""
 
 import os
 import socket
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def own_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Let this test's own tries be noted elsewhere than in the file that fails the run."""
+    """Redirect the notes of this test, which would fail the run."""
     notes = tmp_path / "notes.txt"
     monkeypatch.setenv("RELAY_NETWORK_VIOLATIONS", str(notes))
     return notes
@@ -26,7 +26,7 @@ def test_this_process_cannot_reach_a_public_address(own_notes):
 
 
 def test_this_process_cannot_ask_for_a_name(own_notes):
-    """Looking up a public name is refused as well: it would tell a name server."""
+    """A lookup would contact a name server."""
     with pytest.raises(PermissionError):
         socket.getaddrinfo("kaggle.com", 443)
 
@@ -47,7 +47,7 @@ def test_a_child_process_is_watched_too(own_notes):
 
 
 def test_a_python_with_a_sitecustomize_of_its_own_is_guarded(tmp_path):
-    """Debian's and Ubuntu's have one, which is imported before the tests are."""
+    """Debian and Ubuntu have one, which is imported first."""
     (tmp_path / "sitecustomize.py").write_text("")
     name = "tests/test_guard.py::test_this_process_cannot_ask_for_a_name"
 

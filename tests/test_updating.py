@@ -1,4 +1,4 @@
-"""A competitor's copy takes the changes of the template, by the commands of docs/updating.md."""
+"""A competitor's copy takes changes of the template by the commands of docs/updating.md."""
 
 import os
 import re
@@ -18,17 +18,17 @@ MINE = {"pipeline/configs/leaves.py": "CONFIG = 1\n", "relay.toml": 'config = "l
 CHANGED = ["README.md", *MINE]
 IGNORED = ("data/train.csv", "runs/journal.sqlite", "build/leaves/x.ipynb", "out/submission.csv")
 CACHES = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", "leaves.py"}
-# Of a developer, at the root: they may be large.
+# Files of a developer at the root, which may be large.
 OWN = {".git", ".venv", *MINE, *(name.split("/")[0] for name in IGNORED)}
 
 
 def left_out(folder: str, names: list[str]) -> set[str]:
-    """Return which names of a folder are no part of the template."""
+    """Return the names in a folder that are not part of the template."""
     return {name for name in names if (Path(folder) == ROOT and name in OWN) or name in CACHES}
 
 
 def bash(folder: Path, script: str) -> str:
-    """Run a script like a person who has never configured git, and return what it prints."""
+    """Run a script like a person who has never configured git, and return its output."""
     for name in ("UPSTREAM", "MINE"):
         script = script.replace(name, str(folder.parent / name.lower()))
     environment = {**os.environ, **dict.fromkeys(NAMES, "ann@example.com")}
@@ -41,7 +41,7 @@ def bash(folder: Path, script: str) -> str:
 
 @pytest.fixture(scope="module")
 def upstream(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a repository with the template as it is here, without a competitor's own files."""
+    """Return a repository with the present template, without a competitor's files."""
     folder = tmp_path_factory.mktemp("git") / "upstream"
     shutil.copytree(ROOT, folder, ignore=left_out)
     bash(folder, "git init -qb main && git add . && git commit -qm Template")
@@ -49,7 +49,7 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("way", ["a clone", "GitHub's button"])
-def test_a_copy_with_its_own_config_takes_every_change_of_the_template(upstream, way):
+def test_a_copy_with_a_config_takes_all_changes_of_the_template(upstream, way):
     copy = upstream.parent / "leaves"
     shutil.rmtree(copy, ignore_errors=True)
     if way == "a clone":

@@ -1,5 +1,5 @@
-"""What a door test gives to a command, and the command itself: a config as a person writes it,
-beside the competition of `write_competition`.
+"""Helpers of door tests: a config as a person writes it, beside the competition of
+`write_competition`, and a way to run commands.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ DATA: Mapping[str, Any] = {
     "validation_fraction": 1 / 12,  # two rows of each label
 }
 OPTIMIZER: Mapping[str, Any] = {"name": "adam", "base_rate": 2e-2, "base_batch": 8}
-# A loss that has to be refused.
+# A loss that is refused.
 CUSTOM = """
 
 def mine(labels, outputs):
@@ -81,7 +81,7 @@ class Shown(io.StringIO):
 
 
 def pipeline(*words: object, terminal: bool = False) -> Ended:
-    """Return how `python -m pipeline` with these words ends, in this process."""
+    """Run `python -m pipeline` in this process, and return how it ends."""
     shown, said, code = Shown(terminal=terminal), io.StringIO(), 0
     with (
         mock.patch.object(sys, "argv", ["pipeline", *map(str, words)]),
@@ -96,7 +96,5 @@ def pipeline(*words: object, terminal: bool = False) -> Ended:
 
 
 def copy_project(folder: Path) -> Path:
-    """Copy what a push needs of this project, and return the copy's folder: the developer's own
-    records are left alone.
-    """
+    """Copy the parts of this project that a push needs, without the developer's records."""
     return copied(folder / "kaggle-relay", "benchmarks")

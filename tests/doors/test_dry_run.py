@@ -1,6 +1,6 @@
-"""One dry run of the whole chain: a folder of one's own, a part of whose labels is hidden.
+"""One dry run of the whole chain, with a folder of which some labels are hidden.
 
-Both notebooks really run, and many tests look at what it leaves.
+Both notebooks really run; the tests look at the output.
 """
 
 import csv
@@ -38,8 +38,8 @@ class Rehearsed:
 
     Attributes:
         project: the copy of the project in which it ran.
-        said: what it printed.
-        told: its last line.
+        said: its output.
+        told: the last line of it.
         folder: the folders of its runs.
     """
 
@@ -56,7 +56,7 @@ class Rehearsed:
 
 @pytest.fixture(scope="module")
 def dry_run(tmp_path_factory: pytest.TempPathFactory) -> Rehearsed:
-    """Return the dry run of a network that compiles soon, and would train for long."""
+    """Return the dry run of a network that compiles fast and would train for long."""
     project = copy_project(tmp_path_factory.mktemp("project"))
     folder = write_competition(project.parent / "four kinds", train=LABELLED)
     options = {"width": 1024, "depth": 2, "dropout": 0.0}
@@ -85,7 +85,7 @@ def dry_run(tmp_path_factory: pytest.TempPathFactory) -> Rehearsed:
     return Rehearsed(project, said, told, Path(told["submission"]).parent.parent)
 
 
-def test_it_ends_with_a_line_that_scripts_rely_on(dry_run):
+def test_its_last_line_has_what_scripts_rely_on(dry_run):
     told = dry_run.told
 
     assert set(told) >= PROMISED
@@ -93,7 +93,7 @@ def test_it_ends_with_a_line_that_scripts_rely_on(dry_run):
 
 
 def test_the_score_is_that_of_the_hidden_rows(dry_run):
-    """The bright quarter of an image tells its label."""
+    """The bright quarter of an image shows its label."""
     assert f"{HIDDEN} of {LABELLED} labelled rows are the hidden test set" in dry_run.said
     assert dry_run.told["score"] >= 0.9
     said = f"of {HIDDEN} hidden rows, higher is better; a short training shows that"
@@ -110,7 +110,7 @@ def test_the_submission_has_a_row_for_every_id_of_the_sample(dry_run):
     assert set(rows[0]) == {"id", "label"}
 
 
-def test_it_leaves_pictures_to_look_at(dry_run):
+def test_it_writes_pictures(dry_run):
     pictures = [Path(path) for path in dry_run.told["pictures"]]
 
     assert {path.name for path in pictures} == {
@@ -121,7 +121,7 @@ def test_it_leaves_pictures_to_look_at(dry_run):
 
 @pytest.mark.parametrize(("kernel", "pictures"), [("train-tpu", 4), ("infer-gpu", 1)])
 def test_the_notebooks_were_really_executed(dry_run, kernel, pictures):
-    """Every code cell, in order, and the pictures are in them."""
+    """Each code cell in order, with the pictures."""
     path = dry_run.folder / f"four-kinds-{kernel}-v1" / "__notebook__.ipynb"
     cells = [each for each in nbformat.read(path, as_version=4).cells if each.cell_type == "code"]
     outputs = [output for cell in cells for output in cell.outputs]
@@ -131,7 +131,7 @@ def test_the_notebooks_were_really_executed(dry_run, kernel, pictures):
     assert len(images) == pictures
 
 
-def test_each_run_lists_what_it_wrote(dry_run):
+def test_each_run_lists_its_output(dry_run):
     for kernel, name in (("train-tpu", "artifact/weights.npz"), ("infer-gpu", "submission.csv")):
         run = f"four-kinds-{kernel}-v1"
         files = dry_run.json(run, "outputs.json")["files"]
@@ -150,8 +150,8 @@ def test_a_complete_rehearsal_keeps_one_copy_of_its_weights_and_no_checkpoint(dr
     assert not [*dry_run.folder.rglob("state.npz")]
 
 
-def test_the_artifact_knows_the_bundle_that_made_it(dry_run):
-    """From the submission back to the commit, without a gap."""
+def test_the_artifact_names_the_bundle_that_made_it(dry_run):
+    """So a submission can be traced back to the commit."""
     trained, inferred = "four-kinds-train-tpu-v1", "four-kinds-infer-gpu-v1"
     artifact = dry_run.json(trained, "artifact", "manifest.json")
 
@@ -160,7 +160,7 @@ def test_the_artifact_knows_the_bundle_that_made_it(dry_run):
     assert dry_run.json(inferred, "bundle.json")["expect"] == expect
 
 
-def test_what_it_leaves_out_is_said(dry_run):
+def test_it_shows_what_it_leaves_out(dry_run):
     assert "of 1,000 epochs" in dry_run.said
 
 
@@ -189,7 +189,7 @@ def test_the_table_of_runs_has_its_scores_with_their_errors(dry_run):
     assert row["local"] > 0.5 and row["local_error"] < 0.2
 
 
-def test_a_push_knows_what_was_rehearsed(dry_run):
+def test_a_rehearsal_is_recorded_for_a_push(dry_run):
     known = json.loads((dry_run.project / "runs" / "rehearsed.json").read_bytes())
 
     assert len(known) == 2  # train-tpu and infer-gpu

@@ -11,7 +11,7 @@ from tests.doors.given import copy_project, write_config
 from tests.small_competition import write_competition
 
 MODEL = "keras/tiny/Keras/small/1"
-# A network whose width stands in the mounted file; inference has no such file.
+# A network whose width is in the mounted file, which inference does not have.
 CUSTOM = f"""
 
 def stored(images, num_classes, batchnorm_momentum):
@@ -37,8 +37,8 @@ print("Models:", sorted(path.name for path in mounts.root().glob("input/models/*
 
 
 @pytest.mark.slow
-def test_a_model_function_reads_the_files_of_a_model_in_the_training_alone(tmp_path):
-    """Its functions are checked at home before, with the same files."""
+def test_only_the_training_reads_the_files_of_a_model(tmp_path):
+    """The check before the rehearsal reads them, too."""
     project, model = copy_project(tmp_path), tmp_path / "downloaded"
     model.mkdir()
     (model / "numbers.txt").write_text("16")

@@ -1,4 +1,4 @@
-"""The notebooks that Kaggle runs, where no dry run goes."""
+"""Notebooks on Kaggle, where a dry run does not reach."""
 
 import pytest
 
@@ -8,8 +8,8 @@ from tests.shipped import DIGITS, there
 pytestmark = pytest.mark.slow
 
 
-def test_images_that_a_cpu_session_decoded_are_those_of_their_files(tmp_path):
-    """Where Kaggle mounts them, a training finds all of them; the same push again adopts it."""
+def test_a_training_finds_all_images_that_a_cpu_session_decoded(tmp_path):
+    """The same push again adopts the first one."""
     there("kernels/prepare-cpu/notebook.py")
     text = DIGITS.read_text()
     for before, after in (
@@ -32,9 +32,7 @@ def test_images_that_a_cpu_session_decoded_are_those_of_their_files(tmp_path):
 
 
 def test_a_tpu_that_turns_out_to_be_a_cpu_stops_the_run_in_its_first_cell(tmp_path):
-    """An account that is not verified gets a CPU in silence; the notebook notices before it spends
-    anything.
-    """
+    """An unverified account silently gets a CPU; the notebook notices before it spends anything."""
     with opened(tmp_path, competitions=["digits"], verified=False) as world:
         pushed, *_ = world("push-train", "--yes", config="digits")
         code, shown, _ = world("watch", config="digits")

@@ -1,4 +1,4 @@
-"""A copy of the project, and a local Kaggle that its commands talk to."""
+"""A copy of the project, and a local Kaggle for its commands."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -16,21 +16,21 @@ from tests.doors.given import copy_project
 
 @dataclass
 class World:
-    """A project on a local Kaggle; what one task does, the next one finds."""
+    """A project with a local Kaggle; each task finds what the last one did."""
 
     local: LocalKaggle
     prompt: Prompt
     project: Path
 
     def __call__(self, *words: str, config: str = "tiny") -> tuple[int, str, Counter[str]]:
-        """Return how a task ends: its exit code, all that it printed, and its calls."""
+        """Run a task, and return its exit code, its output and its calls."""
         before = len(self.local.journal)
         code, shown, said = self.prompt(*words, "--config", config)
         calls = Counter(name for name, *_ in self.local.journal[before:])
         return code, shown + said, calls
 
     def counts(self) -> tuple[int, int, int]:
-        """Return how many kernel versions, dataset versions and submissions the server has."""
+        """Return the numbers of kernel versions, dataset versions and submissions."""
         return (
             sum(len(kernel.versions) for kernel in self.local.kernels.kernels.values()),
             sum(len(dataset.versions) for dataset in self.local.datasets.datasets.values()),
@@ -45,7 +45,7 @@ class World:
 
 @contextmanager
 def opened(folder: Path, project: Path | None = None, **hosting: Any) -> Iterator[World]:
-    """Yield a new world; the environment of this process leads to its Kaggle meanwhile.
+    """Yield a new world, whose Kaggle the environment of this process names meanwhile.
 
     Args:
         folder: to keep it in.

@@ -1,4 +1,4 @@
-"""Competition folders that nothing in this project was written for: other names, other layouts."""
+"""Competition folders with unusual names and layouts."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -16,13 +16,13 @@ class Layout(NamedTuple):
     """The names of a folder of images.
 
     Attributes:
-        table: of labels; "": the images lie in a folder for each label.
+        table: of labels; "": each label has a folder of images.
         sample: the sample submission.
-        columns: the id's, and the label's.
+        columns: of ids and labels.
         train, test: folders of images.
-        ending: of their files.
-        whole: whether an id has its file's ending.
-        sides: the least and the greatest side of an image, in pixels.
+        ending: of image files.
+        whole: whether ids include the ending.
+        sides: minimum and maximum side of an image, in pixels.
     """
 
     table: str
@@ -46,7 +46,7 @@ LAYOUTS = {
 
 
 def picture(kind: int, random: np.random.Generator, height: int, width: int) -> Image.Image:
-    """Return noise with a square in its middle, whose size and colour tell the kind."""
+    """Return noise with a central square, whose size and colour show the kind."""
     pixels = random.integers(0, 90, (height, width, 3), dtype=np.uint8)
     top, left = (side * (3 - kind) // 8 for side in (height, width))
     pixels[top : height - top, left : width - left, COLOURS[kind]] += 150
@@ -54,7 +54,7 @@ def picture(kind: int, random: np.random.Generator, height: int, width: int) -> 
 
 
 def images(folder: Path, seed: int, layout: Layout) -> None:
-    """Write a folder of images, whose names tell neither label nor order."""
+    """Write a folder of images, whose names reveal neither label nor order."""
     random = np.random.default_rng(seed)
     numbers = random.choice(10**7, TRAIN + TEST, replace=False)
     kinds = random.integers(0, 4, TRAIN + TEST)
@@ -91,7 +91,7 @@ def pixels(folder: Path, seed: int) -> None:
 def tables(
     folder: Path, train: pd.DataFrame, test: pd.DataFrame, label: str, shown: object
 ) -> Path:
-    """Write the three tables of a competition, whose ids are in "id"."""
+    """Write the three tables of a competition with ids in "id"."""
     train.to_csv(folder / "train.csv", index=False)
     test.to_csv(folder / "test.csv", index=False)
     sample = test[["id"]].assign(**{label: shown})
@@ -100,7 +100,7 @@ def tables(
 
 
 def runs(mask: np.ndarray) -> str:
-    """Return the run lengths of a mask, (height, width), down its columns."""
+    """Return the run-length encoding of a mask, (height, width), down its columns."""
     places = np.flatnonzero(mask.T)
     return " ".join(f"{place + 1} 1" for place in places)
 
@@ -108,8 +108,8 @@ def runs(mask: np.ndarray) -> str:
 def masks(
     folder: Path, seed: int = 5, *, by_rows: bool = False, train: int = 40
 ) -> dict[str, np.ndarray]:
-    """Write pictures of several sizes with bright boxes, up to two in each, a row for each box; and
-    return the mask of each.
+    """Write pictures of several sizes with up to two bright boxes, one row per box, and return
+    {id: mask}.
     """
     random, rows, every = np.random.default_rng(seed), [], {}
     for number in range(train + 6):
@@ -138,7 +138,7 @@ PLAIN = ["a", "the", "room", "was", "very", "and", "with", "bed"]
 
 
 def sentences(labels: list[int], seed: int) -> list[str]:
-    """Return texts in which one word tells the label."""
+    """Return texts in which one word shows the label."""
     random = np.random.default_rng(seed)
     words = [
         [*random.choice(PLAIN, 7), *random.choice(GOOD if label else BAD, 1)] for label in labels
@@ -147,7 +147,7 @@ def sentences(labels: list[int], seed: int) -> list[str]:
 
 
 def reviews(folder: Path, seed: int = 5, *, rows: int = 120, **columns: object) -> Path:
-    """Write a competition of texts, a quarter of them for the test set."""
+    """Write a competition of texts, a quarter of them as the test set."""
     folder.mkdir()
     labels, first = [number * 7 % 2 for number in range(rows)], 3 * rows // 4
     ids = [f"r{number}" for number in range(rows)]
@@ -157,8 +157,8 @@ def reviews(folder: Path, seed: int = 5, *, rows: int = 120, **columns: object) 
 
 
 def goods(folder: Path, seed: int = 5, *, matters: bool = True, rows: int = 120) -> Path:
-    """Write pictures, dark or bright, with a price and a shop; the label is of both if the columns
-    matter, else of the picture alone.
+    """Write dark and bright pictures with a price and a shop. The label depends on both, or only on
+    the picture.
     """
     for part in ("train", "test"):
         (folder / part).mkdir(parents=True)

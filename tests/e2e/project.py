@@ -1,4 +1,4 @@
-"""A copy of the project, commands that are given in it, and configs that train in seconds."""
+"""A copy of the project, a way to run commands in it, and configs that train in seconds."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ from tests import shipped
 
 ROOT = Path(__file__).resolve().parents[2]
 PACE = Pace(first=0.05, most=0.4, patience=30)
-LEAST = 0.97  # what a first network reaches on the digits
+LEAST = 0.97  # the score of a first network on the digits
 
 
 def copied(folder: Path) -> Path:
-    """Copy the project, with fewer epochs of the digits, and leave the developer's own runs."""
+    """Copy the project without the developer's runs, and with fewer epochs of the digits."""
     project = shipped.copied(folder / "project")
     config = project / "pipeline/configs/digits.py"
     config.write_text(config.read_text().replace("epochs=40", "epochs=16"))
@@ -37,7 +38,7 @@ def by_jax(project: Path) -> Path:
 
 
 def variables(project: Path, **more: str) -> dict[str, str]:
-    """Return the environment of a command that is given in a copy of the project."""
+    """Return the environment of a command in a copy of the project."""
     kept = {name: text for name, text in os.environ.items() if "XLA" not in name}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     python = os.pathsep.join([str(project), os.environ["PYTHONPATH"]])
@@ -45,7 +46,7 @@ def variables(project: Path, **more: str) -> dict[str, str]:
 
 
 def given(project: Path, *words: object, **more: str) -> dict[str, Any]:
-    """Give a command of Python's -m with --json in a copy, and return its last line's object."""
+    """Run `python -m … --json` in a copy of the project, and return the object of the last line."""
     done = subprocess.run(
         [sys.executable, "-m", *map(str, words), "--json"],
         cwd=project,
@@ -60,16 +61,13 @@ def given(project: Path, *words: object, **more: str) -> dict[str, Any]:
 
 
 def written(folder: Path, name: str, **values: Any) -> Path:
-    """Write a config like that of the digits, with another name and other values."""
-    made = {**shipped.shipped("digits").to_json(), "name": name, **values}
-    path = folder / f"{name}.py"
-    path.write_text(f"from pipeline.config import from_json\nCONFIG = from_json({made!r})\n")
-    return path
+    """Write the config of the digits with another name and other values."""
+    return shipped.written(folder, replace(shipped.shipped("digits"), name=name, **values))
 
 
 @contextmanager
 def opened(folder: Path, **options: Any) -> Iterator[tuple[LocalKaggle, Kaggle]]:
-    """Give a local Kaggle in a folder, and a client of it that the environment leads there."""
+    """Yield a local Kaggle in a folder, and its client, which the environment leads there."""
     usual = {"competitions": ["digits"], "queue_seconds": 0.05, "ready_seconds": 0.05}
     with (
         LocalKaggle(folder, **{"offline": True, **usual, **options}) as local,
@@ -81,4 +79,4 @@ def opened(folder: Path, **options: Any) -> Iterator[tuple[LocalKaggle, Kaggle]]
 
 
 def quiet(line: str) -> None:
-    """Take a line that a user would see."""
+    """Drop a line that a user would see."""

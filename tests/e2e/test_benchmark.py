@@ -1,4 +1,4 @@
-"""The benchmark's notebook in sessions of the local Kaggle, on a TPU and on a pair of GPUs."""
+"""The benchmark's notebook on the local Kaggle, on a TPU and on two GPUs."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ GRID = ("--pattern", "1", "--batch", "64", "--epochs", "2")
 
 
 @pytest.mark.slow
-def test_cells_of_both_machines_come_on_one_page_and_none_is_measured_twice(tmp_path):
+def test_one_page_has_the_cells_of_both_machines_and_none_is_measured_twice(tmp_path):
     there("kernels/bench/notebook.py")
     project = copied(tmp_path)
     with LocalKaggle(tmp_path / "kaggle", competitions=["digits"], offline=True) as local:

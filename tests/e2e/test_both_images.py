@@ -1,5 +1,5 @@
-"""Published networks by the versions of both of Kaggle's images: trained on the one, inferred on
-the other, to a score, with their presets in the training alone and no network in any session.
+"""Published networks with the versions of both of Kaggle's images: trained with one, inferred with
+the other, to a score. Only the training has their presets, and no session has a network.
 """
 
 import json
@@ -15,7 +15,7 @@ from pipeline import config as configs
 from pipeline.config import Optimizer
 from pipeline.models.families import FAMILIES, KNOWN, ONE_IMAGE_HAS
 from tests.e2e.project import ROOT, copied, variables
-from tests.shipped import shipped
+from tests.shipped import shipped, written
 from workbench import image_check, image_environments
 from workbench.image_environments import GPU, TPU
 
@@ -32,7 +32,7 @@ EFFICIENT = KNOWN["keras/efficientnet/keras/efficientnet2_rw_s_ra2_imagenet"].nu
 TWO_STAGES = {
     name: each[:2] if isinstance(each, list) else each for name, each in EFFICIENT.items()
 }
-# By the model of Kaggle: its class, and numbers that make it small.
+# Model of Kaggle → its class, and arguments that make it small.
 SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "keras/vit/keras/vit_small/1": ("ViTBackbone", {**PATCHES, **IMAGES, "mlp_dim": 32}),
     "keras/dinov3/keras/dinov3_small/1": (
@@ -59,7 +59,7 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {
         | {"intermediate_dim": 32, "max_sequence_length": 128},
     ),
 }  # fmt: skip
-# Prints the sha256 of a preset's weights as the library itself reads them.
+# Prints the sha256 of a preset's weights as KerasHub reads them.
 DIGEST = """
 import hashlib, json, sys
 from pathlib import Path
@@ -90,7 +90,7 @@ print(json.dumps(kinds))
 
 
 def by(image: image_environments.Image, project: Path, *words: object) -> str:
-    """Return the last line that an image's interpreter prints, in a copy of the project."""
+    """Run an image's interpreter in a copy of the project, and return the last line."""
     done = subprocess.run(
         [str(image.python), *map(str, words)],
         cwd=project,
@@ -104,7 +104,7 @@ def by(image: image_environments.Image, project: Path, *words: object) -> str:
 
 
 def write_config(folder: Path, source: str) -> Path:
-    """Write the config of a network in one line, or of docs/text.md, and return its path."""
+    """Write a config with a one-line network, or that of docs/text.md, and return its path."""
     if "roberta" in source:
         page = (ROOT / "docs/text.md").read_text()
         code = next(
@@ -129,15 +129,11 @@ def write_config(folder: Path, source: str) -> Path:
         optimizer=Optimizer(name="adamw", base_rate=1e-3, base_batch=64),
         data=replace(digits.data, height=32, width=32, resize="stretch"),
     )
-    path = folder / "small.py"
-    path.write_text(
-        f"from pipeline.config import from_json\nCONFIG = from_json({value.to_json()!r})\n"
-    )
-    return path
+    return written(folder, value)
 
 
 def rehearsed(project: Path, config: Path, *words: object) -> dict[str, Any]:
-    """Return the manifest of a dry run that reached a score, by the versions of both images."""
+    """Return the manifest of a dry run with a score and the versions of both images."""
     pythons = ["--tpu-python", TPU.python, "--gpu-python", GPU.python]
     given = ["-m", "invoke", "dry-run", "--config", config, *pythons, *words, "--json"]
 
@@ -153,8 +149,8 @@ def rehearsed(project: Path, config: Path, *words: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("source", SMALL)
-def test_a_network_in_one_line_trains_on_one_image_and_infers_on_the_other(source, tmp_path):
-    """It starts with the preset's weights, to the bit. ViT is named differently there."""
+def test_a_one_line_network_trains_on_one_image_and_infers_on_the_other(source, tmp_path):
+    """It starts with exactly the preset's weights. The images name ViT differently."""
     project, (kind, numbers) = copied(tmp_path), SMALL[source]
     (tmp_path / "numbers").mkdir()
     value = {"class_name": kind, "registered_name": f"keras_hub>{kind}", "config": numbers}
@@ -181,7 +177,7 @@ def test_a_network_of_keras_applications_does_so_too(tmp_path):
     assert origin["arrays_sha256"] == digest
 
 
-def test_vit_is_built_alike_under_other_names(tmp_path, monkeypatch):
+def test_vit_is_the_same_under_different_names(tmp_path, monkeypatch):
     numbers = {"class_name": "ViTBackbone", "registered_name": "keras_hub>ViTBackbone"}
     _, sizes = SMALL["keras/vit/keras/vit_small/1"]
     (tmp_path / "config.json").write_text(json.dumps({**numbers, "config": sizes}))
@@ -192,7 +188,7 @@ def test_vit_is_built_alike_under_other_names(tmp_path, monkeypatch):
     assert seen and told.startswith("both build the same model") and "different names" in told
 
 
-def test_the_table_has_what_one_image_has_alone():
+def test_the_table_lists_the_networks_that_only_one_image_has():
     tpu, gpu = (set(json.loads(by(image, ROOT, "-c", NAMES))) for image in (TPU, GPU))
 
     found = dict.fromkeys(tpu - gpu, "tpu") | dict.fromkeys(gpu - tpu, "gpu")

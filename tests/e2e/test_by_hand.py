@@ -1,4 +1,4 @@
-"""The chain by Kaggle's own client alone, by the commands of docs/by-hand.md."""
+"""The chain with only Kaggle's client, by the commands of docs/by-hand.md."""
 
 import re
 import subprocess
@@ -9,14 +9,14 @@ import pytest
 from localkaggle.server import USER, LocalKaggle
 from tests.e2e.project import LEAST, ROOT, copied, variables
 
-WAITS_AT_MOST = 600.0  # seconds for a run, a dataset or a score; no measure of speed
+WAITS_AT_MOST = 600.0  # seconds for a run, a dataset or a score; not a measure of speed
 READY = re.compile("complete|ready", re.IGNORECASE)
 WAITING = re.compile("kaggle (kernels|datasets) status|competitions submissions")
 
 
 @pytest.mark.slow
 def test_the_commands_of_the_page_lead_to_a_score(tmp_path):
-    """One after the other, as they stand there; what asks for a state is repeated until its end."""
+    """In order; a command that asks for a status is repeated until the end."""
     project, said = copied(tmp_path), ""
     blocks = re.findall(r"```bash\n(.*?)```", (ROOT / "docs/by-hand.md").read_text(), re.DOTALL)
     lines = "".join(blocks).replace("OWNER", USER).splitlines()

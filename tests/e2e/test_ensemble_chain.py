@@ -1,4 +1,4 @@
-"""An ensemble of two members by the commands: trained, pulled, published, inferred, scored."""
+"""An ensemble of two members, from the training to the score."""
 
 from functools import partial
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from localkaggle.server import LocalKaggle
 from tests.e2e.project import by_jax, copied, given
 
-# The second one has larger images and a loss of its own.
+# The second one has larger images and a custom loss.
 MEMBER = """from dataclasses import replace
 
 import keras
@@ -33,7 +33,7 @@ MEMBERS = {
 
 
 @pytest.mark.slow
-def test_each_member_is_published_mounted_weighed_and_named_in_the_lineage(tmp_path):
+def test_an_ensemble_is_published_scored_and_traced_by_its_members(tmp_path):
     project = by_jax(copied(tmp_path))
     for name, more in MEMBERS.items():
         path = project / "pipeline/configs" / f"{name}.py"
@@ -42,7 +42,7 @@ def test_each_member_is_published_mounted_weighed_and_named_in_the_lineage(tmp_p
         run = partial(given, project, **local.environment)
 
         def ran(command, config, *more):
-            """Push, watch and pull a run; return its folder, and how to name it."""
+            """Push, watch and pull a run; return its folder, and the options that name it."""
             pushed = run("invoke", command, *config, *more, "--yes")["run"]
             which = (*config, "--run", pushed)
             run("invoke", "watch", *which)

@@ -1,6 +1,6 @@
-"""`doctor --live` reports what is so, keeps no secret, and leaves nothing behind.
+"""`doctor --live` reports the facts, keeps no secret, and leaves nothing behind.
 
-The real client asks a local Kaggle that behaves in unkind ways, and that runs the notebooks' code.
+The real client talks to a local Kaggle that behaves in awkward ways and runs the notebooks' code.
 """
 
 import itertools
@@ -34,14 +34,14 @@ from tests.faults.world import competition
 HURRIED = Pace(first=0.05, most=0.25, patience=5)
 PACE = Pace(first=0.1, most=1.0, patience=10)  # of real sessions
 QUICK = {"queue_seconds": 0.01, "ready_seconds": 0.05}
-LATE_SECONDS = 1.0  # by which a poll may miss the end of something
+LATE_SECONDS = 1.0  # the delay of a poll
 
 
 @contextmanager
 def kaggle(
     behaviour: Mapping[str, Any], session: Callable[..., Any] = Plain
 ) -> Iterator[LocalKaggle]:
-    """Start a local Kaggle of this behaviour, which the environment of this process names."""
+    """Start a local Kaggle with this behaviour, which the environment of this process names."""
     options = dict(behaviour)
     beside = {name: options.pop(name) for name in local_facts.OPTIONS if name in options}
     beside |= {"competitions": [competition()], "facts": Facts(**options), "session": session}
@@ -77,7 +77,7 @@ def there(local: LocalKaggle) -> list[str]:
 
 
 def test_a_probe_shows_the_facts_and_leaves_nothing_behind(tmp_path):
-    """Its one file is what a local Kaggle can be told to behave like."""
+    """Its one file configures a local Kaggle."""
     shown: list[str] = []
     with kaggle({**QUICK, "layout": "flat", "own_output": False}) as local:
         found = probe(tmp_path, show=shown.append)
@@ -98,8 +98,8 @@ def test_a_probe_shows_the_facts_and_leaves_nothing_behind(tmp_path):
     assert "again: Mount the notebook's own output in it." in shown
 
 
-def test_a_push_whose_answer_is_lost_or_of_somebody_else_ends_its_step_alone(tmp_path):
-    """Nothing of somebody else is looked at or deleted, and what was lost is deleted."""
+def test_a_lost_or_foreign_answer_to_a_push_ends_only_its_step(tmp_path):
+    """Nothing of another user is examined or deleted; the lost push is deleted."""
     with kaggle(QUICK) as local:
         other = edited(ref="/code/ben/other", url="")
         local.faults.say("SaveKernel", ["reset after", other])
@@ -112,7 +112,7 @@ def test_a_push_whose_answer_is_lost_or_of_somebody_else_ends_its_step_alone(tmp
     assert not [said for said in asked if "ben" in said]
 
 
-def test_what_cannot_be_deleted_is_left_with_the_command_that_deletes_it(tmp_path):
+def test_a_notebook_that_cannot_be_deleted_is_listed_with_its_command(tmp_path):
     shown: list[str] = []
     with kaggle(QUICK) as local:
         local.faults.say("DeleteKernel", itertools.repeat("403"))
@@ -125,7 +125,7 @@ def test_what_cannot_be_deleted_is_left_with_the_command_that_deletes_it(tmp_pat
 
 
 def test_without_kaggle_the_probe_ends_with_the_commands_that_delete_what_it_made(tmp_path):
-    """It never answers again, so nobody knows what is there."""
+    """It never answers again."""
     shown: list[str] = []
     with kaggle(QUICK) as local:
         for call in ("ListKernelSessionOutput", "DeleteKernel", "GetKernel"):
@@ -136,7 +136,7 @@ def test_without_kaggle_the_probe_ends_with_the_commands_that_delete_what_it_mad
 
 
 def interrupted(folder: Path, seconds: float) -> None:
-    """Probe as the command does, for at most so long."""
+    """Probe like the command, with a deadline."""
     try:
         with deadline.limit(seconds, "late"):
             probe(folder)
@@ -154,7 +154,7 @@ def interrupted(folder: Path, seconds: float) -> None:
     ],
 )
 def test_what_was_made_is_deleted_after_ctrl_c(operation, place, after, tmp_path):
-    """Wherever it comes, and before its half second is over in which a hanging process ends."""
+    """Within half a second, after which a hanging process ends."""
     begun, ended = Event(), Event()
     with kaggle(QUICK) as local:
 
@@ -177,7 +177,7 @@ def test_what_was_made_is_deleted_after_ctrl_c(operation, place, after, tmp_path
 
 
 def test_what_was_made_is_deleted_after_the_deadline(tmp_path):
-    """The timer that ends the command would ring again."""
+    """The timer of the deadline must not interrupt the clean-up."""
     with kaggle({**QUICK, "queue_seconds": 300.0}) as local:
         child = forked.begun(tmp_path / "log", interrupted, tmp_path / "live", 4.0)
         child.join()
@@ -197,10 +197,8 @@ def test_what_was_made_is_deleted_after_the_deadline(tmp_path):
         ({"layout": "flat", "markers": "notebook"}, set(), ["cpu ended as RunFailed"]),
     ],
 )
-def test_what_kaggle_says_comes_into_the_file_only_as_a_fact(tmp_path, found, seen, notes):
-    """Neither its words, which may name somebody, nor values of another type than a fact has. A log
-    that was cut shows nothing.
-    """
+def test_only_valid_facts_get_into_the_file(tmp_path, found, seen, notes):
+    """Neither texts of Kaggle, which may name somebody, nor values of a wrong type."""
     odd = json.dumps({"findings": found})
     log = json.dumps([{"data": f"[1]\n{odd}\n"}])
     with kaggle(QUICK) as local:
@@ -216,7 +214,7 @@ def test_what_kaggle_says_comes_into_the_file_only_as_a_fact(tmp_path, found, se
     assert "ann" not in Path(result["file"]).read_text()
 
 
-# What the local Kaggle does.
+# Behaviours of the local Kaggle.
 MODES = {
     "as assumed": {},
     "the old places of inputs, no own output, none after a kill": {
@@ -238,7 +236,7 @@ MODES = {
 
 
 def agrees(fact: str, seen: Any, truth: Any) -> bool:
-    """Return whether a fact is as it is: seconds as far as polls can tell."""
+    """Return whether a fact is right; for seconds, within the delay of a poll."""
     if not fact.endswith("_seconds"):
         return bool(seen == truth)
     return bool(abs(seen - truth) <= LATE_SECONDS and (seen or truth <= LATE_SECONDS))
@@ -246,8 +244,8 @@ def agrees(fact: str, seen: Any, truth: Any) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-def test_its_facts_are_what_is_so_and_nothing_is_left(mode, tmp_path):
-    """In sessions as Kaggle has them."""
+def test_its_facts_are_right_and_nothing_is_left(mode, tmp_path):
+    """In real sessions."""
     behaviour = {"queue_seconds": 0.3, "ready_seconds": 0.5, **MODES[mode]}
     truth = {**vars(local_facts.Options()), **vars(Facts()), **behaviour}
     with kaggle(behaviour, Session) as local:

@@ -1,4 +1,4 @@
-"""A folder that nobody has seen becomes a config and a rehearsal to a score, without an edit."""
+"""An unknown folder becomes a config and a rehearsal with a score, without an edit."""
 
 import math
 from functools import partial
@@ -34,7 +34,7 @@ def write(name, folder, seed):
 
 
 def baseline(config, folder):
-    """Return what the labels alone reach, and two standard errors of it in a fifth of the rows."""
+    """Return the score without features, and two of its standard errors on a fifth of the rows."""
     if config.target == "regression":
         table = pd.read_csv(folder / config.data.train_csv)
         return table[config.data.label_column].std(ddof=0), 0.0
@@ -59,7 +59,7 @@ def test_what_inspect_writes_is_rehearsed_to_a_score_above_the_baseline(name, se
     made = configs.load(str(config))
     known, error = baseline(made, folder)
     lower = made.target == "regression"
-    # On a busy machine a short one leaves a network few steps: then it gets more time, once.
+    # On a busy machine a network may get too few steps: then it gets more time, once.
     for short in ("2m", "8m"):
         words = ["--config", config, "--input", folder, "--budget", short]
         score = given(project, "invoke", "dry-run", *words)["score"]

@@ -1,4 +1,4 @@
-"""Sessions that end too soon, or that move to other machines."""
+"""Sessions that end early, or continue on other machines."""
 
 import re
 import threading
@@ -26,7 +26,7 @@ def project(folder, config="digits", handoff="dataset", **more):
 
 
 def killed_once_it_has_saved(local, number, until):
-    """Kill a version's session by SIGKILL as soon as it has saved a step of its own."""
+    """Kill a version's session with SIGKILL once it has saved a new step."""
     first = set()
     while not until.wait(0.05):
         version = TRAINING in local.kernels.kernels and local.kernels.version(TRAINING, number)
@@ -41,7 +41,7 @@ def killed_once_it_has_saved(local, number, until):
 
 @contextmanager
 def killing(local, *numbers):
-    """Kill the sessions of these versions, each once it has saved."""
+    """Kill the sessions of these versions, each once it has saved a step."""
     until = threading.Event()
     for number in numbers:
         given = (local, number, until)
@@ -52,8 +52,8 @@ def killing(local, *numbers):
         until.set()
 
 
-def test_a_training_that_loses_its_tpu_ends_on_two_gpus_and_is_scored(tmp_path):
-    """Its session is killed, and the quota spent; the pair resumes, infers from its output."""
+def test_a_training_without_tpu_quota_continues_on_two_gpus_to_a_score(tmp_path):
+    """Its session is killed, and the quota used up; two T4 resume it."""
     config = written(tmp_path, "moved", epochs=30, checkpoint_seconds=1)
     ours = project(tmp_path, config, handoff="kernel")
     pair = replace(ours, runtime=PAIR)
@@ -81,7 +81,7 @@ def test_a_training_that_loses_its_tpu_ends_on_two_gpus_and_is_scored(tmp_path):
 
 
 def chain(folder, config, *kills):
-    """Train to the end, and return the weights' sha256, how each version ended, and its steps."""
+    """Train to the end; return the sha256 of the weights, and status and steps of each version."""
     folder.mkdir()
     ours = project(folder, config)
     with opened(folder / "kaggle") as (local, kaggle):
@@ -93,7 +93,7 @@ def chain(folder, config, *kills):
     return output.manifest(done.folder / "artifact").weights_sha256, ended, left
 
 
-def test_a_chain_of_killed_sessions_ends_with_the_weights_of_one_long_session(tmp_path):
+def test_killed_sessions_lead_to_the_weights_of_one_long_session(tmp_path):
     config = written(tmp_path, "chained", epochs=60, checkpoint_seconds=1)
 
     whole, alone, _ = chain(tmp_path / "whole", config)

@@ -1,4 +1,4 @@
-"""Tasks in processes of their own, to be killed or interrupted."""
+"""Tasks in other processes, to be killed or interrupted."""
 
 import os
 import threading
@@ -14,7 +14,7 @@ from tests.faults.world import CHAIN, PATIENT_SECONDS, TASKS, User, World
 
 
 def run(name: str, folder: Path) -> None:
-    """Run a task as `tasks.py` does, and end with its exit code."""
+    """Run a task like `tasks.py`, and end with its exit code."""
 
     def task(options: dict[str, Any]) -> None:
         user = User(folder)
@@ -27,7 +27,7 @@ def run(name: str, folder: Path) -> None:
 def stopped(
     world: World, name: str, call: str, sent: int, *, after: bool, place: int = 0, later: float = 0
 ) -> tuple[int | None, str]:
-    """Run a task, which gets a signal at a call; return its exit code, and what it printed.
+    """Run a task, send it a signal at a call, and return its exit code and output.
 
     Args:
         world: of the task.

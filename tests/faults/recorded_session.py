@@ -1,6 +1,6 @@
-"""Recorded session: what a notebook would write, without running it.
+"""Recorded session: writes the output of a notebook without running it.
 
-Only that is recorded of a chain, so that a thousand faults can be tried in minutes.
+So a thousand faults can be tried in minutes.
 """
 
 import hashlib
@@ -21,10 +21,7 @@ SAMPLE = b"id,label\na,0\nb,0\n"
 
 
 class Recorded:
-    """A session that writes what the notebook would write, instead of running it.
-
-    It is made and used like `localkaggle.sessions.session.Session`.
-    """
+    """Replaces `localkaggle.sessions.session.Session`."""
 
     def __init__(
         self, folder: Path, notebook: str, *, inputs: Mapping[str, Path], log: Log, **rest: Any
@@ -54,11 +51,11 @@ class Recorded:
         return Outcome("", "", SESSION_SECONDS)
 
     def cancel(self) -> None:
-        """Do nothing: the session ends before anybody can cancel it."""
+        """Do nothing: the session is too short to be cancelled."""
 
 
 def listed(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return what a manifest says of the files in there."""
+    """Return the files of a folder as a manifest lists them."""
     return {
         path.relative_to(folder).as_posix(): {
             "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
@@ -77,9 +74,9 @@ def seal(folder: Path) -> None:
 def write_artifact(
     folder: Path, bundle_sha256: str, contents: Mapping[str, bytes] | None = None, run_id: str = ""
 ) -> None:
-    """Write an artifact as a training does, in place of what is there.
+    """Replace a folder by an artifact like that of a training.
 
-    Its weights follow from the bundle, where no contents are given.
+    Without contents its weights depend on the bundle.
     """
     shutil.rmtree(folder, ignore_errors=True)
     weights = hashlib.sha512(bundle_sha256.encode()).digest() * 100

@@ -1,4 +1,4 @@
-"""The chain as a state machine: hypothesis chooses the next task and what goes wrong in it."""
+"""The chain as a state machine: hypothesis chooses the next task and its faults."""
 
 from contextlib import ExitStack
 
@@ -21,9 +21,7 @@ MOST = [MADE["push-train"]] * 3 + [MADE["publish"]] + [MADE["push-infer"]] * 3 +
 
 
 class Chain(RuleBasedStateMachine):
-    """One world, from the first push on. A task can run again at any time, and a later one only
-    after those before it.
-    """
+    """One world from the first push on. Tasks may be repeated at any time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,9 +32,9 @@ class Chain(RuleBasedStateMachine):
 
     @rule(back=st.integers(0, 2), drawn=st.lists(st.integers(0, 2**16 - 1), max_size=3))
     def a_task_runs(self, back, drawn):
-        """Run the next task, or one of those before it, with up to three faults.
+        """Run the next task or an earlier one, with up to three faults.
 
-        Nothing is drawn by what came before: on a busy machine a task may end otherwise.
+        No draw depends on earlier results, which may differ on a busy machine.
         """
         place = min(max(self.done - back, 0), len(NAMES) - 1)
         faults: dict[str, list[str | None]] = {}
@@ -54,19 +52,19 @@ class Chain(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_made_twice_and_nothing_is_lost(self):
-        """By the server's own count, which never falls, and has no more than was asked for."""
+        """The server's counts never fall, and do not exceed what was asked for."""
         before, self.made = self.made, self.world.counts()
         most = MOST[max(self.tried, 0)]
         assert all(a <= b <= c for a, b, c in zip(before, self.made, most, strict=True)), self.made
 
     @invariant()
     def nothing_is_half_written_or_outside(self):
-        """In the project and around it. A publish that lost Kaggle resumes from what it left."""
+        """In the project and around it, except what an interrupted publish resumes from."""
         left = [path.name for path in litter(self.world)]
         assert all(name.startswith(".publish.") for name in left), left
 
     def teardown(self):
-        """What is left of the chain goes through, now that nothing fails."""
+        """The rest of the chain succeeds once nothing fails."""
         with self.stack:
             for name in NAMES[self.done :]:
                 self.world.ended()
@@ -77,13 +75,13 @@ class Chain(RuleBasedStateMachine):
 
 
 class TestSomeChains(Chain.TestCase):
-    """What everybody runs."""
+    """The quick ones."""
 
     settings = settings(max_examples=3, stateful_step_count=6)
 
 
 @pytest.mark.slow
 class TestManyChains(Chain.TestCase):
-    """What is drawn anew each time."""
+    """Fresh ones each time."""
 
     settings = settings(max_examples=60, stateful_step_count=10)

@@ -1,4 +1,4 @@
-"""A task that is killed or interrupted at any instant is reconciled by the same command."""
+"""The same command completes a task that was killed or interrupted at any instant."""
 
 import json
 import os
@@ -37,8 +37,8 @@ SAMPLE = {
     ("task", "call", "sent", "when"),
     [pytest.param(*stop, marks=[] if stop in SAMPLE else [pytest.mark.slow]) for stop in STOPS],
 )
-def test_a_stopped_task_is_reconciled_by_the_same_command(task, call, sent, when, seed):
-    """Before a call happens, after that, or up to a fiftieth of a second later."""
+def test_the_same_command_completes_a_stopped_task(task, call, sent, when, seed):
+    """It is stopped before a call, after it, or up to 20 ms later."""
     draw = random.Random(f"{seed} {task} {call}")  # noqa: S311 - guards nothing
     later = draw.random() / 50 if when == "later" else 0
     with temporary(task) as world:
@@ -50,7 +50,7 @@ def test_a_stopped_task_is_reconciled_by_the_same_command(task, call, sent, when
         assert world.counts() == MADE[task] and not litter(world)
 
 
-def test_ctrl_c_says_how_to_go_on():
+def test_ctrl_c_shows_how_to_resume():
     """K07."""
     with temporary("watch") as world:
         call = "GetKernelSessionStatus"
@@ -60,8 +60,8 @@ def test_ctrl_c_says_how_to_go_on():
 
 
 @pytest.mark.parametrize("examples", [2, pytest.param(40, marks=pytest.mark.slow)])
-def test_a_publish_after_a_killed_one_holds_no_byte_of_it(examples):
-    """K29: the files have the sizes and the times of those before them."""
+def test_a_publish_has_no_byte_of_a_killed_one(examples):
+    """K29: even if the files have the same sizes and times."""
     with temporary("publish") as world:
         ours = Records(world.project).last_artifact()
         bundle = json.loads((ours / "manifest.json").read_text())["bundle_sha256"]

@@ -1,4 +1,4 @@
-"""Secrets, planted where secrets get lost, are found, and nothing of ours writes them.
+"""Secrets in typical places are found, and none of our code writes them.
 
 A user's commands run in a copy of the project, with VERBOSE=1 set, against a local Kaggle.
 """
@@ -25,8 +25,8 @@ from tests.shipped import DIGITS, copied
 PULLED = "digits-train-tpu-v1"
 FRAGMENT = 12  # characters; a part of a secret of this length counts as the secret
 LETTERS, HEX = string.ascii_letters + string.digits, string.hexdigits[:16]
-# By place: the secret's form, its length and letters, the step that meets it, and how that step
-# refuses it. Without words it is not ours to refuse, and the step has to show its place without it.
+# Place → form of the secret, its length and letters, the step that meets it, and the text of the
+# refusal. Without a text the step does not refuse it, and shows it redacted.
 PLACES = {
     "environment": ("KAGGLE_KEY={}", 32, HEX, "", ""),
     "notebook cell": ("KGAT_{}", 32, HEX, "refused", r"a Kaggle token .* cell \d+ \(client"),
@@ -42,7 +42,7 @@ PLACES = {
     "failed run": ("cannot reach it with sk-proj-{}", 48, LETTERS, "watch", ""),
     "traceback": ("cannot clone https://ann:{}@example.com/x", 24, LETTERS, "fall", ""),
 }  # fmt: skip
-# A kernel with secrets in it, and one without any that prints some when it runs.
+# A notebook with secrets, and one that prints some when it runs.
 PLANTED = """# %%
 client.login("{cell}")
 """
@@ -87,7 +87,7 @@ console.reported(fall, {})
 
 
 def drawn(seed):
-    """Return by place a secret's text, and the part of it that nobody may see."""
+    """Return {place: (text, the secret part of it)}."""
     draw, found = random.Random(seed), {}  # noqa: S311 - they guard nothing
     for place, (form, size, letters, *_) in PLACES.items():
         # Always with letters and digits.
@@ -98,8 +98,8 @@ def drawn(seed):
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory, seed):
-    """Plant all, run the commands that meet them, and return what each printed or wrote, and which
-    refused steps sent something.
+    """Plant all secrets, run the commands that meet them, and return their output, and whether each
+    refused step sent something.
     """
     texts = {place: text for place, (text, _) in drawn(seed).items()}
     folder = tmp_path_factory.mktemp("planted")
@@ -143,9 +143,7 @@ def planted(tmp_path_factory, seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_a_planted_secret_is_found_and_no_part_of_it_is_written(planted, place, seed):
-    """Not to stdout, stderr, the journal, build/ or runs/. It is refused where that is ours to do;
-    elsewhere its place is shown without it.
-    """
+    """Neither to stdout, stderr and the journal nor to build/ and runs/."""
     printed, sent, own = planted
     *_, step, words = PLACES[place]
     text, value = drawn(seed)[place]
@@ -162,7 +160,7 @@ def test_a_planted_secret_is_found_and_no_part_of_it_is_written(planted, place, 
 
 
 def plant(project, texts):
-    """Put the secrets of two places into the project, whose push has to be refused."""
+    """Put two secrets into the project, so that its push is refused."""
     kernel = project / "kernels" / "train-tpu"
     (kernel / "notebook.py").write_text(PLANTED.format(cell=texts["notebook cell"]))
     with (project / "pipeline" / "configs" / "digits.py").open("a") as file:
@@ -170,7 +168,7 @@ def plant(project, texts):
 
 
 def clean(project, telling):
-    """Remove them, and write a notebook that prints these when it runs, and holds them encoded."""
+    """Remove them, and write a notebook that has others encoded and prints them."""
     shutil.copy(DIGITS, project / "pipeline/configs/digits.py")
     hidden = [text.encode().hex() for text in telling]
     (project / "kernels" / "train-tpu" / "notebook.py").write_text(TELLING.format(hidden=hidden))
@@ -181,7 +179,7 @@ def calls(local):
 
 
 def held(folder):
-    """Return all names and bytes in there, without what was pulled, which is the user's own."""
+    """Return all names and bytes in a folder, without pulled output."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
     found = (path for path in files if PULLED not in path.parts)
     return b"\n".join(str(path).encode() + b"\n" + path.read_bytes() for path in found)

@@ -192,11 +192,13 @@ def test_a_fault_changes_one_answer(kaggle, kind, call, effect):
     assert not effect(true.said, true.said)
 
 
-def test_an_answer_with_nothing_to_change_stays_correct(kaggle):
-    calls = ("GetDataset", "SaveKernel", "storage", "GetDataset")
+def test_an_answer_with_nothing_to_change_stays_correct(kaggle, monkeypatch):
+    """Neither of a call that the fault does not concern, nor of a submission without a score."""
+    monkeypatch.setattr(kaggle.submissions.submissions[1], "score", None)
+    calls = ("GetDataset", "storage", "GetSubmission")
     for call in calls:
-        kaggle.faults.say(call, ["a score hidden", "a file less"])
+        kaggle.faults.say(call, ["a score hidden"])
 
     heard = [hear(kaggle, call) for call in calls]
 
-    assert [one.code for one in heard] == [200] * 4 and kaggle.faults.struck == []
+    assert [one.code for one in heard] == [200] * 3 and kaggle.faults.struck == []

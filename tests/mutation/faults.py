@@ -1,11 +1,11 @@
-"""Puts each fault of docs/dev/faults.md into a copy of the code, and sees its test fail.
+"""Puts each fault of docs/dev/faults.md into a copy of the code, and checks that its test fails.
 
     python tests/mutation/faults.py check
     python tests/mutation/faults.py run --only 3,17
 
-`check` takes a second: each fault still fits the code, and each test exists; it lists their
-numbers. `run` copies the files that git knows or does not ignore into a temporary folder, runs the
-tests once as they are, and then each test with its fault.
+`check` takes a second: it checks that each fault fits the code and each test exists, and lists the
+numbers. `run` copies the files that git does not ignore into a temporary folder, runs the tests
+without a fault, and then each test with its fault.
 """
 
 import argparse
@@ -30,12 +30,12 @@ FAULT = re.compile(
     re.MULTILINE,
 )
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider")
-FAILED = 1  # pytest's exit code where tests failed; others mean that it ran none, or was stopped
+FAILED = 1  # pytest's exit code if tests failed; with others it ran none, or was stopped
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault: `old` stands once in `file`, and `new` in its place is the fault.
+    """A fault: `old` occurs once in `file`, and `new` in its place is the fault.
 
     Attributes:
         number: its place in the list, from 1.
@@ -62,7 +62,7 @@ def listed(root: Path = ROOT) -> list[Fault]:
 
 
 def problems(root: Path = ROOT) -> Iterator[str]:
-    """Yield each fault that does not fit the code any more, and each test that is not there."""
+    """Yield each fault that does not fit the code, and each missing test."""
     faults = listed(root)
     headings = (root / LIST).read_text("utf-8").count("\n### ")
     if headings != len(faults):
@@ -80,7 +80,7 @@ def problems(root: Path = ROOT) -> Iterator[str]:
 
 
 def copy(target: Path) -> None:
-    """Copy the files that git knows, or does not ignore, as they are now."""
+    """Copy the files that git does not ignore, as they are now."""
     command = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     names = subprocess.check_output(command, cwd=ROOT, text=True)
     for name in filter(None, names.split("\0")):
@@ -104,7 +104,7 @@ def tried(tree: Path, *tests: str) -> tuple[int, str]:
 
 
 def run(faults: list[Fault]) -> int:
-    """Try each fault, print what came of it, and return how many were not found."""
+    """Try each fault, print the result, and return the number of faults that were not found."""
     lost = 0
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         tree = Path(folder)
@@ -131,7 +131,7 @@ def run(faults: list[Fault]) -> int:
 
 
 def main() -> int:
-    """Return 0 if all is as the list says."""
+    """Return 0 if the list is right."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

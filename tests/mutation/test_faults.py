@@ -1,4 +1,4 @@
-"""The list of faults follows the code and the tests."""
+"""The list of faults agrees with the code and the tests."""
 
 from tests.mutation import faults
 
