@@ -213,11 +213,23 @@ def tabular(
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
 
 
-def columns(features: Any, num_classes: int, batchnorm_momentum: float) -> Any:
-    """Return logits of one layer on a table's columns as they are, for `Config.fit`: numbers, marks
-    of missing ones, and the place of each category among the most frequent ones.
+def columns(
+    features: Any, num_classes: int, batchnorm_momentum: float, *, differences: int = 0
+) -> Any:
+    """Return logits of one layer on a table's columns, for `Config.fit`: numbers, marks of missing
+    ones, and the place of each category among the most frequent ones.
+
+    Args:
+        differences: add the differences between each two of this many first columns. A tree splits
+            on one column at a time, so one split on a difference compares two of them.
     """
     del batchnorm_momentum
+    if not 0 <= differences <= features.shape[1]:
+        raise ValueError(f"differences={differences}; expected 0 to {features.shape[1]} columns")
+    if differences > 1:
+        pairs = np.triu_indices(differences, 1)
+        first, second = (keras.ops.take(features, each, axis=1) for each in pairs)
+        features = layers.Concatenate(name="with_differences")([features, first - second])
     return layers.Dense(num_classes, dtype="float32", name="logits")(features)
 
 

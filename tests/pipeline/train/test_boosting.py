@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 from sklearn import ensemble
@@ -13,7 +14,7 @@ from localkaggle import competitions
 from pipeline import artifact
 from pipeline.errors import ConfigError
 from pipeline.infer import inference
-from pipeline.models import trees
+from pipeline.models import architectures, trees
 from pipeline.train import boosting, training
 from tests.pipeline.models.test_published import asked, preset
 from tests.shipped import shipped
@@ -134,7 +135,8 @@ def table(tmp_path):
     """The embedded table, and a config that boosts its columns."""
     config = shipped("breast_cancer")
     competitions.EMBEDDED[config.competition]().write(tmp_path / "table")
-    fields = {"model": "columns", "model_options": {}, "fit": "boosting", "folds": 2}
+    options = {"differences": 3}
+    fields = {"model": "columns", "model_options": options, "fit": "boosting", "folds": 2}
     return tmp_path / "table", replace(config, keep="last", patience=None, **fields)
 
 
@@ -157,8 +159,8 @@ def test_tensorflow_gives_the_same_sums(table, tmp_path):
     path = tmp_path / "boosted.py"
     path.write_text(
         "from dataclasses import replace\nfrom pipeline.configs.breast_cancer import CONFIG\n"
-        "CONFIG = replace(CONFIG, name='boosted', model='columns', model_options={},"
-        " fit='boosting', keep='last', patience=None)\n"
+        "CONFIG = replace(CONFIG, name='boosted', model='columns', model_options="
+        "{'differences': 3}, fit='boosting', keep='last', patience=None)\n"
     )
     code = f"""
 import os
@@ -185,6 +187,27 @@ def test_the_features_of_a_published_network_can_be_boosted(asked, hub, tmp_path
 
     assert done.manifest["applied"]["trees"] > 0
     assert done.manifest["metrics"]["validation_accuracy"] >= 0.5
+
+
+def test_trees_get_the_differences_of_each_two_of_the_first_columns():
+    seen = rows(20)
+    inputs = keras.Input((5,))
+
+    logits = architectures.columns(inputs, 2, 0.9, differences=3)
+
+    below = keras.Model(inputs, trees.last_layer(logits, "boosting").input)
+    first, second, third = seen[:, :3].T
+    added = np.stack([first - second, first - third, second - third], axis=1)
+    assert np.array_equal(below(seen), np.concatenate([seen, added], axis=1))
+
+
+def test_differences_of_more_columns_than_there_are_are_refused(table, tmp_path):
+    folder, config = table
+
+    with pytest.raises(ConfigError, match="differences=99; expected 0 to 60 columns"):
+        training.train(
+            replace(config, model_options={"differences": 99}), folder, tmp_path, show=str
+        )
 
 
 def test_columns_are_for_a_table_that_is_fitted(tiny):

@@ -197,7 +197,7 @@ def test_inspect_writes_the_baseline_into_the_config_and_skips_broken_files(tmp_
     ("seconds", "verdict"),
     [
         (600.0, "Out of fold on 369 rows: HistGradientBoosting"),
-        (0.0, "the network was not tried: its 369 rows took over 0 s here"),
+        (0.0, "not compared: its 369 rows took over 0 s here"),
     ],
 )
 def test_inspect_proposes_boosting_or_a_network_for_a_table_by_their_scores(
@@ -219,3 +219,28 @@ def test_inspect_proposes_boosting_or_a_network_for_a_table_by_their_scores(
     assert ("Boosting is proposed" in said) == (seconds > 0) == (made.config.fit == "boosting")
     about = [line.about for line in found.findings if line.level == "chosen"]
     assert ("epochs" in about) == (seconds == 0) and about.count("model") == 1
+
+
+@pytest.mark.slow  # it trains
+def test_boosting_gets_the_differences_of_numbers_where_they_tell(tmp_path):
+    draw = np.random.default_rng(0)
+    inner = draw.normal(0, 10, 400).round(2)
+    outer = (inner + draw.normal(0, 1, 400)).round(2)
+    names = {"id": np.arange(400), "inner": inner, "outer": outer, "colour": ["red", "blue"] * 200}
+    table = pd.DataFrame(names)
+    table[:300].assign(fits=(inner < outer)[:300].astype(int)).to_csv(
+        tmp_path / "train.csv", index=False
+    )
+    table[300:].to_csv(tmp_path / "test.csv", index=False)
+    table[["id"]][300:].assign(fits=0).to_csv(tmp_path / "sample_submission.csv", index=False)
+    found = inspection.inspect(tmp_path)
+    made = proposal.propose(found, "rings", "rings", findings=found.findings)
+    examples = proposal.read_examples(made.config, found)
+    config = proposal.with_baseline(made.config, found, examples, found.findings)
+    short = replace(config, epochs=2, folds=2, warmup_epochs=1)
+
+    made = proposal.compared(replace(made, config=short), tmp_path, examples, found.findings)
+
+    (said,) = (line.text for line in found.findings if line.about == "boosting")
+    assert "the differences of each two of 2 numbers" in said and "with differences" in said
+    assert (made.config.fit, dict(made.config.model_options)) == ("boosting", {"differences": 2})
