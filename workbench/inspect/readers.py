@@ -23,7 +23,8 @@ READ = (NUMBER, CATEGORY)  # uses of columns that a template reads
 MOST_VALUES = 20  # of a category that are kept apart
 FEW_WORDS = 2  # of a median text, where there is nothing else to read
 LEAST_TERMS, MOST_TERMS = 32, 384  # of a text that a model gets
-KNOWN_TERMS = 30_000
+KNOWN_TERMS, KNOWN_PIECES = 30_000, 60_000  # without pieces of words, and with them
+PIECES = (3, 4, 5)  # letters
 MOST_WORDS = 128  # of a text that a model gets in their order
 DRAWN = 100  # masks to compare with their pictures
 CLEARER = 1.2  # by this factor, a picture's edges must be clearer under masks read along rows
@@ -255,10 +256,16 @@ def of_texts(contents: Contents, findings: Findings) -> Inputs | None:
     encoding = _encoding(contents, rest)
     joined = table[list(named)].agg(" ".join, axis=1)
     counts = joined.map(lambda text: len(text.split()))
-    terms = 2 * counts.quantile(0.95)
-    length = int(np.clip(-(-terms // 32) * 32, LEAST_TERMS, MOST_TERMS))
-    values = {**encoding, "key": key, "texts": named, "length": length, "known": KNOWN_TERMS}
-    first = min(length, MOST_WORDS)
+    few, pieces = 2 * counts.quantile(0.95), PIECES
+    terms = (3 * joined.str.len() - 4 * counts).quantile(0.95)  # with about three for each letter
+    if terms > MOST_TERMS:  # the words of long texts tell enough, and pieces would displace them
+        terms, pieces = few, ()
+    first, length = (
+        int(np.clip(-(-each // 32) * 32, LEAST_TERMS, most))
+        for each, most in ((few, MOST_WORDS), (terms, MOST_TERMS))
+    )
+    values = {**encoding, "key": key, "texts": named, "length": length, "pieces": pieces}
+    values["known"] = KNOWN_PIECES if pieces else KNOWN_TERMS
     values["first"] = first
     forms: dict[str, Any] = {"terms": ("int32", length), "weights": ("float32", length)}
     forms["words"] = ("int32", first)

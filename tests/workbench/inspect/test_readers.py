@@ -121,6 +121,36 @@ def test_texts_are_encoded_by_the_terms_of_the_training_set(tmp_path):
     assert read.inputs.shape == (90, *config.data.shape) and again.any(axis=1).all()
 
 
+def test_a_word_missing_from_the_training_set_is_read_by_its_pieces(tmp_path):
+    folder = reviews(tmp_path / "reviews")
+    texts = pd.read_csv(folder / "train.csv")["text"]
+    word = max(texts.str.findall(r"\w+").explode(), key=len)
+    table = pd.read_csv(folder / "test.csv")
+    table.loc[:1, "text"] = [f"over{word}s", "qqqqq"]
+    table.to_csv(folder / "test.csv", index=False)
+
+    config, _ = written(folder)
+    encoding = dataset.read_training(folder, config).encoding
+    pieces, nothing = dataset.read_test(folder, config, encoding).inputs(np.arange(2))
+
+    assert not texts.str.contains(f"over{word}").any() and pieces.any()
+    assert not nothing.any()
+
+
+def test_long_texts_are_read_by_words_alone(tmp_path):
+    folder = reviews(tmp_path / "reviews")
+    for name in ("train.csv", "test.csv"):
+        table = pd.read_csv(folder / name)
+        table.assign(text=[" ".join([text] * 20) for text in table["text"]]).to_csv(
+            folder / name, index=False
+        )
+
+    config, _ = written(folder)
+
+    assert "PIECES = ()" in (tmp_path / "mine.py").read_text()
+    assert config.data.custom_inputs["words"] == ("int32", 128)
+
+
 def test_a_number_can_be_predicted_from_texts_and_columns(tmp_path):
     sizes = [number % 13 + 0.5 for number in range(120)]
     folder = reviews(tmp_path / "rooms", size=sizes, floor=[n % 3 for n in range(120)])
