@@ -1,7 +1,7 @@
-"""The description of a run: one frozen `Config` with its `Data`, `Optimizer` and `Baseline`.
+"""Configuration of a run: a frozen `Config` that contains `Data`, `Optimizer` and `Baseline`.
 
-It is read from a Python file in `pipeline/configs/`, or from JSON. It imports only
-`pipeline.errors`, so that commands read a config in milliseconds.
+A config is loaded from a Python file in `pipeline/configs/` or from JSON. This package only imports
+`pipeline.errors`, so commands can load a config in milliseconds.
 """
 
 from pipeline.config.config import Baseline, Config, Optimizer

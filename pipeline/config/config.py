@@ -1,7 +1,7 @@
-"""The description of a run: one frozen `Config` that validates itself and round-trips through JSON.
+"""The `Config` class, a frozen dataclass that validates itself and can be converted to JSON.
 
-It uses the standard library alone, so that commands read a config without starting Keras.
-CONTRIBUTING.md explains how to add a field.
+This module uses only the standard library, so commands can load a config without importing Keras.
+See CONTRIBUTING.md for how to add a field.
 """
 
 import json
@@ -16,10 +16,10 @@ from pipeline.config.data_layout import Data
 from pipeline.config.rules import FREE, Checked, Need, Only, Rule, choice, number, text, whole
 
 SCHEDULES = ("cosine", "one_cycle", "constant")
-# The optimizers with fields and scaling rules of their own, and the rules for other optimizers.
+# Optimizers that have their own fields and scaling rules, and the scaling rules for all others.
 OPTIMIZERS = ("sgd", "adam", "adamw")
 SCALINGS = ("linear", "sqrt", "none")
-# More than anybody needs, and too few to run out of memory.
+# Larger than any practical batch, but small enough that we never run out of memory.
 MOST_BATCH = 2**20
 FINITE = number(-1e300, 1e300)
 MOMENTUM = number(0, 0.999999)
@@ -28,12 +28,12 @@ SHARES = Rule(
     lambda value: (
         isinstance(value, tuple) and all(map(SHARE.allows, value)) and [*value] == sorted({*value})
     ),
-    "increasing fractions between 0 and 1, as (0.5, 0.75)",
+    "increasing fractions between 0 and 1, such as (0.5, 0.75)",
 )
-NAME = text("[a-z][a-z0-9_]*", "the file's name: lower-case letters, digits and underscores")
+NAME = text("[a-z][a-z0-9_]*", "the file name: lowercase letters, digits and underscores")
 SLUG = text(
     "[A-Za-z0-9][A-Za-z0-9-]{2,99}",
-    "the slug of kaggle.com/competitions/<slug>: 3 to 100 letters, digits and hyphens",
+    "the slug in kaggle.com/competitions/<slug>: 3 to 100 letters, digits and hyphens",
 )
 PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
 MODEL = rules.identifier("a function in the config's file or in pipeline/models/architectures.py")
@@ -46,17 +46,17 @@ OPTIMIZER = rules.identifier(
 )
 OPTIONS = rules.mapping(
     lambda value: isinstance(value, int | str) or FINITE.allows(value),
-    "keyword arguments, as {'width': 32}: finite numbers, booleans or strings",
+    "keyword arguments such as {'width': 32}: finite numbers, booleans or strings",
 )
 ARGUMENTS = rules.mapping(
     lambda value: rules.TEXTS.allows(value) or OPTIONS.allows({"value": value}),
-    "keyword arguments, as {'beta_1': 0.9}: numbers, booleans, strings or lists of strings",
+    "keyword arguments such as {'beta_1': 0.9}: numbers, booleans, strings or lists of strings",
 )
-RATES = rules.mapping(number(0, 1000).allows, "layer names with factors from 0 to 1000")
-LABELS = rules.mapping(number(0, 1e6).allows, "labels with weights from 0 to 1,000,000")
+RATES = rules.mapping(number(0, 1000).allows, "a factor from 0 to 1000 for each layer name")
+LABELS = rules.mapping(number(0, 1e6).allows, "a weight from 0 to 1,000,000 for each label")
 WEIGHTS = Rule(
     lambda value: value in ("", "balanced") or (value and LABELS.allows(value)),
-    f"'balanced', or {LABELS.expected}, as {{'cat': 2.0}}",
+    f"'balanced' or {LABELS.expected}, such as {{'cat': 2.0}}",
 )
 TARGETS = ("classes", "ordinal", "multilabel", "regression", "custom")
 CLASSES = Only("target", ("classes", "multilabel"))
@@ -71,39 +71,39 @@ Images = Annotated[int | None, whole(1, MOST_BATCH)]
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer(Checked):
-    """An optimizer and the batch for which its numbers were tuned.
+    """An optimizer, its hyperparameters, and the batch size for which they were tuned.
 
-    `pipeline.train.learning_rate` scales them to another batch.
+    `pipeline.train.learning_rate` scales the hyperparameters to other batch sizes.
 
     Attributes:
-        name: "sgd" (with Nesterov momentum), "adam" or "adamw"; a class of keras.optimizers, as
-            "Lion"; or a custom function that returns an optimizer.
-        base_rate: the learning rate that worked at `base_batch`.
-        base_batch: images per step, over all replicas, for which `base_rate` was tuned.
-        arguments: keyword arguments for an optimizer other than the first three.
-        scaling: how the rate of such an optimizer scales from `base_batch` to `batch`: "linear"
-            (times batch / base_batch), "sqrt" (times its square root) or "none". "" requires equal
-            batches.
-        layer_rates: {layer: factor} of the learning rate, for layers with these names and all that
-            they contain; * and ? are wildcards. The first name that matches counts.
-        momentum: for "sgd".
-        beta_1, beta_2, epsilon: for "adam" and "adamw".
-        weight_decay: for "sgd" and "adamw", decoupled as in Keras: each step subtracts learning
-            rate x decay x weight. Biases, and normalization's scale and offset, are exempt (Goyal
-            et al. 2017, 1706.02677; He et al. 2018, 1812.01187).
-        clip_norm: the largest global norm of a batch's mean gradient; larger gradients are scaled
-            down to it. 1 is usual; None: no clipping.
-        layer_decay: factor of the learning rate from one block of the network to the next, away
-            from the head; a network that is no stack of blocks is divided into twelfths
-            (`pipeline.train.layer_rates.factors`). 0.65 to 0.9 is usual for a published network; 1:
-            no decay.
-        schedule: the learning rate after the warm-up: "cosine" falls along a half cosine;
-            "one_cycle" also rises along one; "constant" stays, and falls at the end
-            (`pipeline.train.learning_rate.schedule`); or a custom function.
-        decay_share: for "constant": the share of all steps in which the rate falls to 0; None: 0.2.
-        ema_momentum: of the moving average of weights and BatchNorm statistics that evaluation and
-            the artifact use; None: no average. At step t it is at most (1 + t) / (10 + t), so that
-            the random initial weights soon disappear.
+        name: "sgd" (with Nesterov momentum), "adam", "adamw", a class of keras.optimizers such as
+            "Lion", or a custom function that returns an optimizer.
+        base_rate: learning rate that was tuned for `base_batch`.
+        base_batch: images per step, summed over all replicas, for which `base_rate` was tuned.
+        arguments: keyword arguments for any optimizer other than "sgd", "adam" and "adamw".
+        scaling: how to scale the learning rate of such an optimizer from `base_batch` to `batch`:
+            "linear" multiplies it by batch / base_batch, "sqrt" by the square root of that, and
+            "none" keeps it. With "", both batch sizes must be the same.
+        layer_rates: {layer: factor} to multiply the learning rate of layers with these names and
+            of their sublayers; * and ? are wildcards. The first matching name applies.
+        momentum: momentum of "sgd".
+        beta_1, beta_2, epsilon: hyperparameters of "adam" and "adamw".
+        weight_decay: decoupled weight decay for "sgd" and "adamw". As in Keras, each step subtracts
+            learning rate x decay x weight. Biases and normalization parameters are exempt (Goyal et
+            al. 2017, 1706.02677; He et al. 2018, 1812.01187).
+        clip_norm: maximum global norm of a batch's mean gradient. Larger gradients are scaled down
+            to this norm. A typical value is 1; None disables clipping.
+        layer_decay: factor by which the learning rate decreases from each block to the one before
+            it, starting at the head. If the network is not a stack of blocks, it is divided into
+            twelfths (`pipeline.train.layer_rates.factors`). Typical values for pretrained networks
+            are 0.65 to 0.9; 1 disables the decay.
+        schedule: learning rate schedule after the warm-up. "cosine" follows a half cosine down;
+            "one_cycle" also warms up along one; "constant" stays flat and decays at the end
+            (`pipeline.train.learning_rate.schedule`). Can also be a custom function.
+        decay_share: fraction of all steps in which a "constant" schedule decays to 0; None: 0.2.
+        ema_momentum: momentum of a moving average of the weights and BatchNorm statistics, which
+            evaluation and the artifact then use; None disables it. At step t the momentum is at
+            most (1 + t) / (10 + t), so that the random initial weights are soon forgotten.
     """
 
     prefix = "optimizer."
@@ -128,28 +128,28 @@ class Optimizer(Checked):
     def _needs(self) -> Iterator[Need]:
         ours, expected = self.name in OPTIMIZERS, f"no value with name={self.name!r}"
         for name in ("arguments", "scaling"):
-            has = f"{expected}, which has its own fields and scaling rule"
+            has = f"{expected}, because it has its own fields and scaling rule"
             yield name, not (ours and getattr(self, name)), has
         for name in ("momentum", "beta_1", "beta_2", "epsilon"):
             unset = getattr(self, name) == DEFAULTS[self.prefix + name]
-            yield name, ours or unset, f"{expected}: put it into arguments"
+            yield name, ours or unset, f"{expected}; pass it in `arguments` instead"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline(Checked):
-    """The out-of-fold score of a simple model, as measured by `invoke inspect`.
+    """The out-of-fold score of a simple model, measured by `invoke inspect`.
 
-    It is part of the config because only the config reaches the notebook, the checkpoint and the
-    manifest. If you change the config's `metric`, the two are not compared until `invoke inspect
-    --metric NAME --write CONFIG` has renewed the baseline.
+    It is stored in the config because only the config is copied to the notebook, the checkpoint and
+    the manifest. After you change the config's `metric`, scores are not compared with the baseline
+    until you update it with `invoke inspect --metric NAME --write CONFIG`.
 
     Attributes:
-        model: a description of the model.
-        metric: a name in pipeline.evaluate.metrics.
-        score: by that metric.
-        error: standard error of the score, over other rows of the same kind.
-        rows: labelled rows that were predicted, each by a model that had not seen it: all, or a
-            large sample.
+        model: description of the model.
+        metric: name of a metric in pipeline.evaluate.metrics.
+        score: value of that metric.
+        error: standard error of the score, estimated for other rows of the same kind.
+        rows: number of labelled rows that were predicted: all of them, or a large sample. Each row
+            was predicted by a model that was not trained on it.
     """
 
     prefix = "baseline."
@@ -167,100 +167,107 @@ class Baseline(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Checked):
-    """One competition's run.
+    """Configuration of a run in one competition.
 
     Attributes:
-        name: the same as the name of its file in pipeline/configs/.
-        competition: the competition's slug on Kaggle.
-        num_classes: number of labels; checked against the data. Leave it out for a regression, and
-            for several label columns.
-        target: what is predicted (`pipeline.data.labels`): "classes", "ordinal", "multilabel",
-            "regression" or "custom" (labels of any shape, see `data.custom_labels`).
-        metric: the competition's metric: a name in pipeline.evaluate.metrics or a custom function
-            (`pipeline.config.custom_code`); "": the usual one for the target.
-        model, model_options: a function of `pipeline.models.architectures` or a custom one, and its
-            keyword arguments.
-        pretrained: the published weights to start from, or a tuple for a model of several networks:
-            "imagenet" (from keras.applications), a Kaggle model as
+        name: name of the config's file in pipeline/configs/.
+        competition: slug of the competition on Kaggle.
+        num_classes: number of labels, which is checked against the data. Omit it for regression and
+            when there are several label columns.
+        target: type of the prediction target (`pipeline.data.labels`): "classes", "ordinal",
+            "multilabel", "regression" or "custom" (labels of any shape, see `data.custom_labels`).
+        metric: the competition's metric, either a name in pipeline.evaluate.metrics or a custom
+            function (`pipeline.config.custom_code`). "" selects the default for the target.
+        model, model_options: a function in `pipeline.models.architectures` or a custom function,
+            and its keyword arguments.
+        pretrained: pretrained weights to start from, or a tuple if the model has several networks.
+            Can be "imagenet" (keras.applications), a Kaggle model in the form
             owner/model/framework/variation/version, hf://owner/name, a folder with a preset, or a
             .weights.h5 or .safetensors file (a path, or owner/slug/file in a dataset that the train
-            notebook mounts); "none": random weights. "": "imagenet" for a network of
-            keras.applications, else random weights (docs/published-networks.md).
-        fit: how weights are found: "" by gradient descent; "linear" computes the features of the
-            frozen published network once and fits a linear model to them
-            (`pipeline.train.frozen_features`); "boosting" grows trees on these features
-            (`pipeline.train.boosting`), or on a table's columns with model="columns". Both ignore
-            epochs, optimizer and augmentation.
+            notebook mounts). "none" uses random weights. "" uses "imagenet" for networks from
+            keras.applications and random weights otherwise (docs/published-networks.md).
+        fit: how to find the weights. "" uses gradient descent. "linear" computes the features of
+            the frozen pretrained network once and fits a linear model to them
+            (`pipeline.train.frozen_features`). "boosting" grows trees on these features
+            (`pipeline.train.boosting`), or on a table's columns with model="columns". "linear" and
+            "boosting" ignore epochs, optimizer and augmentation.
         loss: a custom function, or "focal" for classes and multilabel
-            (`pipeline.evaluate.losses`); "": the usual one for the target.
-        label_smoothing: for classes and multilabel: the share of each training label that is spread
-            evenly over all labels; 0.1 is usual.
-        class_weights: for classes and ordinal: the weight of each label's rows in the loss.
-            "balanced": 1 / the label's number of training rows; or {label: weight}, 1 for labels
-            that are not listed. They are scaled to a mean of 1 over the training rows. "": equal.
-        augment: a custom function that changes an image at random, after the changes in `data`.
-        augment_batch: a custom function that mixes a group of `batchnorm_batch` images, in place of
+            (`pipeline.evaluate.losses`). "" selects the default for the target.
+        label_smoothing: for classes and multilabel, the fraction of each training label that is
+            spread evenly over all labels. A typical value is 0.1.
+        class_weights: for classes and ordinal, the weight of each label's rows in the loss:
+            "balanced" (1 / the label's number of training rows) or {label: weight}, where labels
+            that are not listed get 1. Weights are scaled to a mean of 1 over the training rows. ""
+            weights all labels equally.
+        augment: custom function that augments an image after the augmentations in `data`.
+        augment_batch: custom function that mixes a group of `batchnorm_batch` images and replaces
             data.mixup and data.cutmix.
-        sampler: "balanced" draws each label equally often in an epoch; or a custom function that
-            returns an epoch's rows, or a weight for each row. "": each row once.
-        train_step: a custom function in place of `pipeline.train.step.TrainStep.train_step`.
-        log: a custom function that receives each record of progress, and the pictures at the end.
-        read_training, read_test: custom functions that read the inputs for data.kind="custom".
-        write_submission: a custom function that returns the submission's columns; "": see
+        sampler: "balanced" to draw each label equally often in an epoch, or a custom function that
+            returns an epoch's rows or a weight per row. "" uses each row once.
+        train_step: custom function that replaces `pipeline.train.step.TrainStep.train_step`.
+        log: custom function that receives every progress record, and the plots at the end.
+        read_training, read_test: custom functions that read the inputs if data.kind="custom".
+        write_submission: custom function that returns the columns of the submission. For "", see
             `pipeline.infer.submission`.
-        init_from: an earlier artifact to start from: its folder, or owner/slug of a dataset that
+        init_from: earlier artifact to start from: its folder, or the owner/slug of a dataset that
             contains it (pipeline.train.warm_start).
-        drop_path: for residual networks: the share of training images that skip the branch of the
-            last block; it rises linearly from 0 over the blocks. 0.1 is usual, 0.2 and more for a
-            deep network. It is passed to the model's function by this name.
-        batch: images per optimizer step, over all replicas. It alone determines the optimization.
-        epochs: passes over the training images.
-        frozen_epochs: epochs at the start in which only new layers train, such as the head; then
-            the published network trains, too. A model without one freezes all but its last layer
-            with weights. Only weights are frozen: dropout is active, and a BatchNormalization that
-            trains later uses the batch's statistics and updates its moving ones (unlike
-            `trainable = False` in Keras).
-        progressive: fractions of height and width for the first images, as (0.5, 0.75): the epochs
-            are split into equal parts, one for each fraction and a last one with full-size images.
-            Sides are rounded (`pipeline.train.phases.sizes`). Validation and inference always use
-            full-size images.
-        warmup_epochs: epochs in which the learning rate rises from 0 to its peak.
-        batchnorm_momentum: at the optimizer's `base_batch`; scaled like an average.
-        batchnorm_batch: images that BatchNorm normalizes together, and that a custom loss may
-            compare; None: the optimizer's `base_batch`, or the next smaller divisor of `batch`. It
-            changes the result; the number of replicas and the size of memory do not.
-        micro_batch: images per forward and backward pass on one replica; None: as many as fit,
-            at first a replica's whole share.
-        keep: "last" saves the weights of the last step in the artifact, "best" those of the epoch
-            with the best validation score by the competition's metric (of equal ones, the one with
-            the smallest validation loss).
-        patience: number of epochs without a better one, by the same order, after which the run
-            ends; None: all epochs run.
-        folds: number of parts of the labelled images, stratified by label; for each part a model
-            trains on all the others. None: one model, with `data.validation_fraction` held out.
-        limit_predictions: for a regression: clip predictions to the range of the training labels.
-            Set it to False if labels may lie outside, as with a trend.
-        views: number of test-time augmentations whose predictions are averaged: unchanged, mirrored
-            if data.flip is set, upside down if data.flip_vertical is, moved by a pixel if
-            data.crop_padding is. They are the first to be dropped when time is short.
-        precision: for training. "auto": bfloat16 where the hardware has it, float16 on older GPUs
-            such as the T4 if its outputs agree at the start, and float32 for tables and other
-            float32 inputs. "float32" uses full precision on every device. "mixed_float16" scales
-            the loss (`pipeline.train.loss_scale`).
-        feed: "device" keeps all images in device memory, "host" sends each batch, "files" decodes
-            each batch anew; "auto": the first that fits (pipeline.train.feed). The batches are the
-            same.
-        infer_precision: "auto": "mixed_float16" on a GPU if its golden outputs agree, else
-            "float32" (pipeline.infer.check).
+        drop_path: stochastic depth for residual networks: the fraction of training images that skip
+            the branch of the last block. It increases linearly from 0 over the blocks. Typical
+            values are 0.1, or 0.2 and more for deep networks. The model's function receives it as
+            an argument of this name.
+        batch: images per optimizer step, summed over all replicas. Optimization depends on this
+            size alone.
+        epochs: number of passes over the training images.
+        frozen_epochs: number of initial epochs in which only new layers, such as the head, are
+            trained. Then the pretrained network is trained as well. If the model has no pretrained
+            network, all layers except the last one with weights are frozen. Only weights are
+            frozen: dropout stays active, and a BatchNormalization that is trained later uses batch
+            statistics and updates its moving ones (unlike `trainable = False` in Keras).
+        progressive: fractions of height and width for the first images, such as (0.5, 0.75). The
+            epochs are split into equal parts, one per fraction and a final one with full-size
+            images. Sides are rounded (`pipeline.train.phases.sizes`). Validation and inference
+            always use full-size images.
+        warmup_epochs: number of epochs in which the learning rate increases from 0 to its peak.
+        batchnorm_momentum: momentum at the optimizer's `base_batch`; scaled like a moving average.
+        batchnorm_batch: number of images that BatchNorm normalizes together, and that a custom loss
+            can compare. None selects the optimizer's `base_batch`, or the next smaller divisor of
+            `batch`. It affects the result, whereas the number of replicas and the memory size do
+            not.
+        micro_batch: images per forward and backward pass on one replica. None tries all of a
+            replica's images at first, then as many as fit in memory.
+        keep: "last" saves the final weights in the artifact. "best" saves the weights of the epoch
+            with the best validation score, measured with the competition's metric. Ties are broken
+            by the smallest validation loss.
+        patience: number of epochs without improvement, compared as for `keep`, after which training
+            stops. None runs all epochs.
+        folds: number of parts into which the labelled images are split, stratified by label. For
+            each part, a model is trained on all the others. None trains a single model and holds
+            out `data.validation_fraction`.
+        limit_predictions: for regression, whether to clip predictions to the range of the training
+            labels. Set it to False if labels can lie outside this range, for example in a trend.
+        views: number of test-time augmentations whose predictions are averaged: the original image,
+            mirrored if data.flip is set, upside down if data.flip_vertical is set, and shifted by a
+            pixel if data.crop_padding is set. Views are the first thing to be dropped when time
+            runs short.
+        precision: precision for training. "auto" uses bfloat16 on hardware that supports it,
+            float16 on older GPUs such as the T4 if its outputs agree at the start, and float32 for
+            tables and other float32 inputs. "float32" uses full precision on every device.
+            "mixed_float16" scales the loss (`pipeline.train.loss_scale`).
+        feed: "device" keeps all images in device memory, "host" transfers each batch, "files"
+            decodes each batch again, and "auto" selects the first of these that fits
+            (pipeline.train.feed). All produce the same batches.
+        infer_precision: "auto" selects "mixed_float16" on a GPU if its golden outputs agree, and
+            "float32" otherwise (pipeline.infer.check).
         handoff: "dataset" publishes the artifact as a dataset; "kernel" mounts the train kernel's
             output.
-        session_hours: wall-clock hours from the start of the process; the run saves itself before
-            they are over and ends as "partial". None: no limit. Kaggle ends a TPU session after 9.
-        infer_hours: time limit of the competition for inference; None: as session_hours.
-        progress_seconds: least time between two progress lines.
-        checkpoint_seconds: least time between two checkpoints; None: chosen by their cost.
-        baseline: the score of a simple model, to compare the run with at its end. `invoke inspect`
-            measures it.
+        session_hours: time limit in hours, measured from the start of the process. The run saves
+            its state before the limit and finishes as "partial". None disables the limit. Kaggle
+            stops a TPU session after 9 hours.
+        infer_hours: the competition's time limit for inference; None uses session_hours.
+        progress_seconds: minimum time between two progress lines.
+        checkpoint_seconds: minimum time between two checkpoints; None derives it from their cost.
+        baseline: score of a simple model, measured by `invoke inspect`. The run is compared with it
+            at the end.
     """
 
     name: Annotated[str, NAME]
@@ -273,7 +280,7 @@ class Config(Checked):
     pretrained: Annotated[str | tuple[str, ...], rules.one_or_more(rules.ANY_TEXT)] = ""
     num_classes: Annotated[int, whole(0, 10**6)] = 0
     target: Annotated[str, choice(*TARGETS)] = "classes"
-    # FREE, since the data's fingerprint has its effect on the labels (their logarithm).
+    # FREE, because its effect on the labels (their logarithm) is part of the data's fingerprint.
     metric: Annotated[str, rules.ANY_TEXT, FREE] = ""
     fit: Annotated[str, choice("", "linear", "boosting")] = ""
     loss: Function = ""
@@ -316,7 +323,7 @@ class Config(Checked):
         yield from self._target_needs()
         data, epochs, given = self.data, self.epochs, self.optimizer
         rises = self.warmup_epochs > 0 or given.schedule != "one_cycle"
-        expected = f"at most epochs={epochs}, and with schedule='one_cycle' above 0 (0.3 of them)"
+        expected = f"at most epochs={epochs}, and above 0 with schedule='one_cycle' (0.3 of them)"
         yield "warmup_epochs", rises and self.warmup_epochs <= epochs, expected
         steps = ("loss", "train_step", "sampler", "init_from", "label_smoothing", "progressive")
         too = [name for name in steps if getattr(self, name)]
@@ -324,27 +331,27 @@ class Config(Checked):
         fitted = self.model != "columns" or (self.fit and data.kind == "table")
         expected = "another model, or a table with fit='boosting' or fit='linear'"
         yield "model", fitted, expected
-        yield "fit", not (self.fit and too), f"'' with {', '.join(too)}: it takes no steps"
+        yield "fit", not (self.fit and too), f"'' with {', '.join(too)}, because it runs no steps"
         yield "frozen_epochs", self.frozen_epochs < epochs, f"fewer than epochs={epochs}"
         of_images = not self.progressive or data.images
         yield "progressive", of_images, f"() with kind={data.kind!r}, which has no images"
         fewer = len(self.progressive) < epochs
         yield "progressive", fewer, f"fewer fractions than epochs={epochs}"
         known = given.name in OPTIMIZERS or given.scaling or self.batch == given.base_batch
-        expected = f"{' or '.join(map(repr, SCALINGS))}: there is no rule for {given.name} to scale"
+        expected = f"{' or '.join(map(repr, SCALINGS))}: no built-in rule scales {given.name}"
         expected += f" from base_batch={given.base_batch} to batch={self.batch}"
         yield "optimizer.scaling", known, expected
         divides = self.batch % (self.batchnorm_batch or self.batch) == 0
         yield "batchnorm_batch", divides, f"a divisor of batch={self.batch}, or None"
         in_files = self.feed != "files" or data.kind in ("images", "tfrecords")
         yield "feed", in_files, f"another value with kind={data.kind!r}, which has no image files"
-        # A view that training never saw makes the prediction worse.
+        # Views that were never used in training would make predictions worse.
         most = 2**data.flip * 2**data.flip_vertical * (5 if data.crop_padding else 1)
-        expected = f"at most {most}, by data.flip, data.flip_vertical and data.crop_padding"
+        expected = f"at most {most}, given data.flip, data.flip_vertical and data.crop_padding"
         yield "views", self.views <= most, expected
 
     def _target_needs(self) -> Iterator[Need]:
-        """Yield what the target demands of other fields."""
+        """Yield the requirements of the target for other fields."""
         target, columns, free = self.target, len(self.data.labels), self.target == "custom"
         several, data = columns > 1 and not free, self.data
         numbers, single = target in ("regression", "multilabel"), target in ("classes", "ordinal")
@@ -352,32 +359,32 @@ class Config(Checked):
         yield "target", numbers or not several, expected
         follows = several or target == "regression"
         counted = self.num_classes in (0, columns) if follows else self.num_classes >= 2 or free
-        expected = "the number of labels, 2 or more; no value for a regression or several columns"
+        expected = "the number of labels, 2 or more; omit it for regression or several columns"
         yield "num_classes", counted, expected
         expected = f"another value with target={target!r}, which has no classes"
         yield "sampler", self.sampler != "balanced" or single, expected
         mixed = self.augment_batch and (data.mixup or data.cutmix)
-        yield "augment_batch", not mixed, "'' with data.mixup or data.cutmix, which already mix"
+        yield "augment_batch", not mixed, "'' with data.mixup or data.cutmix, which also mix images"
         mixes = target in CLASSES.values or not data.cutmix
-        expected = f"0 with target={target!r}: a part of a picture has no part of its number"
-        yield "data.cutmix", mixes, f"{expected}; mixup works"
+        expected = f"0 with target={target!r}: cutting an image does not cut its number"
+        yield "data.cutmix", mixes, f"{expected}; use mixup instead"
         for name in ("loss", "metric", "write_submission"):
             custom = getattr(self, name).isidentifier() or not free
-            yield name, custom, f"{FUNCTION.expected}, with target='custom'"
+            yield name, custom, f"{FUNCTION.expected}, because target='custom'"
         together = bool(data.custom_labels) == free and (data.kind == "custom") >= free
-        expected = 'a type and a shape with data.kind="custom" and target="custom", else no value'
+        expected = 'a type and shape with data.kind="custom" and target="custom", else no value'
         yield "data.custom_labels", together, expected
 
     @property
     def kaggle_models(self) -> tuple[str, ...]:
-        """The Kaggle models in `pretrained`, which the train notebook mounts."""
+        """Kaggle models in `pretrained`, which the train notebook mounts."""
         return tuple(
             name for name in rules.as_tuple(self.pretrained) if KAGGLE_MODEL.fullmatch(name)
         )
 
     @property
     def presets(self) -> tuple[str, ...]:
-        """The presets in `pretrained`, without weight files, "imagenet" and "none"."""
+        """Presets in `pretrained`, excluding weight files, "imagenet" and "none"."""
         return tuple(
             name
             for name in rules.as_tuple(self.pretrained)
@@ -386,29 +393,29 @@ class Config(Checked):
 
     @property
     def passes(self) -> int:
-        """Passes over the training images, over all folds."""
+        """Number of passes over the training images, summed over all folds."""
         return 1 if self.fit else self.epochs * (self.folds or 1)
 
     @property
     def exact(self) -> bool:
-        """Whether inputs must not be rounded: through trees a row would take another path."""
+        """Whether inputs must not be rounded, because rounding changes a row's path in a tree."""
         return self.data.numbers or self.fit == "boosting"
 
     @property
     def growing_epochs(self) -> tuple[int, ...]:
-        """The epochs after which `progressive` images become larger."""
+        """Epochs after which the size of `progressive` images increases."""
         parts = len(self.progressive) + 1
         return tuple(self.epochs * part // parts for part in range(1, parts))
 
     @property
     def compares_epochs(self) -> bool:
-        """Whether each epoch is scored by the competition's metric."""
+        """Whether every epoch is scored with the competition's metric."""
         return self.keep == "best" or self.patience is not None
 
     @property
     def outputs(self) -> int:
-        """The number of a model's outputs for one example; with target="custom" the shape is up to
-        the custom functions, which get `num_classes`.
+        """Number of model outputs per example. With target="custom" this is just `num_classes`,
+        because the custom functions determine the shape.
         """
         if self.target == "custom":
             return self.num_classes
@@ -417,9 +424,8 @@ class Config(Checked):
         return self.num_classes - (self.target == "ordinal")
 
     def with_epochs(self, epochs: int) -> dict[str, Any]:
-        """Return the fields of a run with fewer epochs: warm-up and frozen epochs in proportion,
-        and no more image sizes than epochs.
-
+        """Return the changed fields for a run with this number of epochs. Warm-up and frozen epochs
+        are reduced in proportion, and there are at most as many image sizes as epochs.
         >>> from dataclasses import replace
         >>> from pipeline import config
         >>> digits = replace(config.load("digits"), epochs=20, warmup_epochs=1, frozen_epochs=6)
@@ -437,7 +443,7 @@ class Config(Checked):
         return changes
 
     def to_json(self) -> dict[str, Any]:
-        """Return the config for `json.dumps`; `from_json` restores an equal one."""
+        """Return the config as JSON-serializable values, which `from_json` converts back."""
 
         def part(value: Any) -> dict[str, Any]:
             return dict(value if isinstance(value, Mapping) else vars(value))
@@ -445,7 +451,7 @@ class Config(Checked):
         return dict(json.loads(json.dumps(part(self), default=part)))
 
 
-# Fields that no weight depends on.
+# Fields that do not affect the weights.
 MAY_CHANGE = {kind.prefix + name for kind in (Config, Data) for name in rules.marked(kind, FREE)}
 DEFAULTS: dict[str, Any] = {
     kind.prefix + field.name: json.loads(json.dumps(field.default))
@@ -456,9 +462,8 @@ DEFAULTS: dict[str, Any] = {
 
 
 def changes(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
-    """Return how two configs differ in what training depends on, a text per field. A field that is
-    missing in one has its default, so that a new field stops no run.
-
+    """Return the differences between two configs that affect training, one string per field. A
+    missing field is assumed to have its default, so that adding a new field does not break runs.
     >>> changes({"batch": 8, "data": {"flip": True}}, {"batch": 6, "data": {"flip": True}})
     ['batch: 8 then, 6 now']
     >>> changes({"batch": 8}, {"batch": 8, "optimizer": {"momentum": 0.9}, "data": {"mixup": 0.2}})
@@ -475,7 +480,7 @@ def changes(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
 
 
 def _by_full_name(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that training depends on, by full name, as "data.height"."""
+    """Return the fields that affect training by full name, such as "data.height"."""
     values = DEFAULTS | dict(config)
     for part in ("data", "optimizer"):
         values |= {f"{part}.{name}": value for name, value in values.pop(part, {}).items()}

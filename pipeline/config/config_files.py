@@ -1,4 +1,4 @@
-"""Reading a config from its Python file or from JSON, and writing it as JSON."""
+"""Utilities to load a config from a Python file or from JSON, and to write it as JSON."""
 
 import difflib
 import importlib
@@ -24,39 +24,40 @@ PARTS = {"data": Data, "optimizer": Optimizer, "baseline": Baseline}
 
 
 def load(config: str) -> Config:
-    """Return the config of that name in pipeline/configs/, or the `CONFIG` of a file.
+    """Load a config by its name in pipeline/configs/, or from the `CONFIG` of a file.
 
     Args:
-        config: a name, or a path that ends in .py.
+        config: name of a config, or a path that ends in .py.
 
     Raises:
-        ConfigError: if there is no such config, or the file fails or has no `CONFIG` of that name.
+        ConfigError: if the config does not exist, its file fails, or `CONFIG` is missing or has
+            another name.
 
     >>> load("digits").num_classes
     10
     """
     files, named = named_files(), not config.endswith(".py")
     path = files.get(config) if named else Path(config)
-    # Not Path.is_file, which raises for a long name.
+    # Path.is_file would raise an error for a long name.
     if path is None or not os.path.isfile(path):  # noqa: PTH113
         meant = _did_you_mean(Path(config).stem, files)
         raise ConfigError(
-            f"--config {config!r}: there is no such config.{meant} Expected one of"
-            f" {', '.join(files)}, or the path of such a .py file.\n"
-            "Correct the name, or create a config for a folder: invoke inspect --input DIR --write"
-            " NAME"
+            f"--config {config!r}: config not found.{meant} Expected one of"
+            f" {', '.join(files)}, or a path to a .py file.\n"
+            "Correct the name, or create a config for a folder with invoke inspect --input DIR"
+            " --write NAME"
         )
     drawn = random.getstate()
-    random.seed(0)  # Keras takes the seed of a layer outside any function from it
+    random.seed(0)  # Keras uses it to seed any layer created outside a function
     try:
         module = importlib.import_module(f"pipeline.configs.{config}") if named else _run(path)
     except ConfigError as error:
         raise ConfigError(f"In {path}{place(error, path)}: {error}") from error
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"{path}{place(error, path)} could not be read: {type(error).__name__}: {error}."
+            f"{path}{place(error, path)} could not be loaded: {type(error).__name__}: {error}."
             f"{_suggested_field(str(error))}\n"
-            "Expected a Python file like pipeline/configs/digits.py. Correct that line."
+            "Expected a Python file such as pipeline/configs/digits.py. Fix that line."
         ) from error
     finally:
         random.setstate(drawn)
@@ -64,31 +65,31 @@ def load(config: str) -> Config:
     if not isinstance(value, Config) or value.name != name:
         found = f"has name={value.name!r}" if isinstance(value, Config) else f"is {value!r}"
         raise ConfigError(
-            f"{path}: CONFIG {found}; expected a pipeline.config.Config with name={name!r}, by"
-            " which notebooks and manifests find the file.\n"
-            f"Write CONFIG = Config(name={name!r}, …), or rename the file."
+            f"{path}: CONFIG {found}; expected a pipeline.config.Config with name={name!r},"
+            " because notebooks and manifests use this name to find the file.\n"
+            f"Change it to CONFIG = Config(name={name!r}, …), or rename the file."
         )
     custom_code.register(value, module, path)
     return value
 
 
 def named_files() -> dict[str, Path]:
-    """Return the files of the configs in pipeline/configs/ by name; __init__.py for a package."""
+    """Return the paths of all configs in pipeline/configs/ by name (__init__.py for a package)."""
     files = {path.stem: path for path in CONFIGS.glob("[!_.]*.py")}
     packages = {path.parent.name: path for path in CONFIGS.glob("[!_.]*/__init__.py")}
-    return dict(sorted((files | packages).items()))  # Python, too, prefers a package
+    return dict(sorted((files | packages).items()))  # like Python, prefer a package
 
 
 def to_text(config: Config) -> str:
-    """Return the config as indented JSON with sorted keys."""
+    """Return the config as JSON with indentation and sorted keys."""
     return json.dumps(config.to_json(), indent=2, sort_keys=True)
 
 
 def from_json(value: Mapping[str, Any]) -> Config:
-    """Return the `Config` that `Config.to_json` wrote.
+    """Create a `Config` from the output of `Config.to_json`.
 
     Raises:
-        ConfigError: if a key is unknown or missing, or a value is invalid.
+        ConfigError: if a field is unknown, missing or invalid.
 
     >>> from pipeline import config
     >>> config.from_json(config.load("digits").to_json()) == config.load("digits")
@@ -97,15 +98,15 @@ def from_json(value: Mapping[str, Any]) -> Config:
     try:
         parts = {name: kind(**value[name]) for name, kind in PARTS.items() if value.get(name)}
         return Config(**{**value, **parts})
-    except (TypeError, AttributeError) as error:  # a field is missing or unknown, or no object
+    except (TypeError, AttributeError) as error:  # an unknown or missing field, or not an object
         raise ConfigError(
-            f"The JSON of a config is invalid: {error}.{_suggested_field(str(error))}\n"
-            "Correct the spelling, or add the missing field."
+            f"The config's JSON is invalid: {error}.{_suggested_field(str(error))}\n"
+            "Correct the field's name, or add the missing field."
         ) from error
 
 
 def _suggested_field(message: str) -> str:
-    """Return " Did you mean …?" if Python reports an unknown argument like one of our fields."""
+    """Return " Did you mean …?" if an error reports an unknown argument that resembles a field."""
     unknown = re.search(r"__init__\(\) got an unexpected keyword argument '(\w+)'", message)
     names = [field.name for kind in (Config, *PARTS.values()) for field in fields(kind)]
     return _did_you_mean(unknown[1], names) if unknown else ""
@@ -118,8 +119,8 @@ def _did_you_mean(name: str, names: Iterable[str]) -> str:
 
 def _run(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"relay_config_{path.stem}", path)
-    assert spec is not None  # noqa: S101 - true of every .py file
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses need it
-    # Not by the loader, whose cache misses an edit within a second that keeps the file's size.
-    exec(compile(path.read_bytes(), path, "exec"), vars(module))  # noqa: S102 - as an import does
+    assert spec is not None  # noqa: S101 - always true for a .py file
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # for dataclasses
+    # The loader's cache misses an edit within the same second if the file size does not change.
+    exec(compile(path.read_bytes(), path, "exec"), vars(module))  # noqa: S102 - same as an import
     return module

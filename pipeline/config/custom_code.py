@@ -1,13 +1,13 @@
-"""Custom code: a competitor's functions, in the file of the config that names them.
+"""Custom code: functions that a config refers to and that are defined in the config's file.
 
-`CONFIG` may name a function of its file in place of one of ours: `model="se_resnet"`,
-`loss="focal"`, `metric="weighted_dice"`. Its file is searched first. A config of several files is a
-package, pipeline/configs/<name>/.
+`CONFIG` can use the name of a function in its file where it would use a built-in name, for example
+`model="se_resnet"`, `loss="focal"` or `metric="weighted_dice"`. Your own functions have precedence.
+If a config consists of several files, make it a package: pipeline/configs/<name>/.
 
-Checkpoints and artifacts contain a digest of the code that the weights depend on. It ignores
-`CONFIG`, comments, docstrings, and functions that only the metric, the reader of the test set or
-the writer of the submission use, so that these can be fixed after a training. Code always runs from
-the file, never from an artifact.
+Checkpoints and artifacts contain a digest of all code that the weights depend on. The digest does
+not include `CONFIG`, comments, docstrings, or functions that are only used by the metric, by the
+test set reader or to write the submission, so you can still fix these after training. Code is
+always run from the file, never from an artifact.
 """
 
 import ast
@@ -24,54 +24,54 @@ from typing import Any, NamedTuple
 from pipeline.config.config import OPTIMIZERS, SCHEDULES, Config
 from pipeline.errors import ConfigError, PipelineError, place
 
-# The fields that may name a custom function: those that weights depend on, and the others.
+# Fields that can contain the name of a custom function: those that affect weights, and the others.
 TRAINING = (
     *("model", "loss", "augment", "augment_batch", "sampler", "train_step", "read_training"),
     *("optimizer.name", "optimizer.schedule"),
 )
 AFTER_TRAINING = ("metric", "read_test", "write_submission", "log")
-# What some of them may name beside a custom function.
+# Built-in values that some of these fields accept as well.
 OURS = {
     "loss": "'focal', for classes and multilabel",
-    "optimizer.name": f"{', '.join(OPTIMIZERS)} and the classes of keras.optimizers, as 'Lion'",
+    "optimizer.name": f"{', '.join(OPTIMIZERS)} and classes of keras.optimizers, such as 'Lion'",
     "optimizer.schedule": ", ".join(map(repr, SCHEDULES)),
     "sampler": "'balanced'",
 }
 
 
 class CustomFile(NamedTuple):
-    """A config's file when it was loaded: its path, module and digest."""
+    """The file of a loaded config: its path, module and digest."""
 
     path: Path
     module: ModuleType
     digest: str
 
 
-_loaded: dict[str, CustomFile] = {}  # by the config's name
+_loaded: dict[str, CustomFile] = {}  # keyed by config name
 
 
 def register(config: Config, module: ModuleType, path: Path) -> None:
-    """Remember the file of a config, whose functions it may name.
+    """Register the file with a config's custom functions.
 
     Raises:
-        ConfigError: if it names a function that does not exist.
+        ConfigError: if the config refers to a function that does not exist.
     """
     named = _named(config, module)
     for field in TRAINING + AFTER_TRAINING:
         name = attrgetter(field)(config)
         if name and field not in named and not _is_ours(config, field, name):
-            others = f" Ours are {OURS[field]}." if field in OURS else ""
+            others = f" Built-in values: {OURS[field]}." if field in OURS else ""
             raise ConfigError(
-                f"{field}={name!r} cannot work: {path} has no such function; it has"
-                f" {', '.join(written(config, path)) or 'none'}.\nWrite it there, correct the name,"
-                f" or leave {field} out.{others}"
+                f"{field}={name!r} is invalid: {path} has no function with that name. Available"
+                f" functions: {', '.join(written(config, path)) or 'none'}.\nAdd it there, correct"
+                f" the name, or omit {field}.{others}"
             )
     training = {attrgetter(field)(config) for field in named if field in TRAINING}
     _loaded[config.name] = CustomFile(path, module, fingerprint(path, training) if training else "")
 
 
 def _is_ours(config: Config, field: str, name: str) -> bool:
-    """Return whether a name may be one of ours or of Keras, which alone knows all of its own."""
+    """Return whether a name can be built-in. Keras' own names are not checked any further."""
     return {
         "model": True,
         "metric": config.target != "custom",
@@ -89,40 +89,40 @@ def _named(config: Config, module: ModuleType) -> dict[str, Callable[..., Any]]:
 
 
 def functions(config: Config) -> dict[str, Callable[..., Any]]:
-    """Return the custom functions that a loaded config names, by field."""
+    """Return the custom functions of a loaded config, keyed by field."""
     return _named(config, _loaded[config.name].module) if config.name in _loaded else {}
 
 
 def function(config: Config, field: str) -> Callable[..., Any] | None:
-    """Return the custom function that a field of the config names; None if there is none."""
+    """Return the custom function for a field of the config, or None if there is none."""
     return functions(config).get(field)
 
 
 def digest(config: Config) -> str:
-    """Return the digest of a config's custom functions; "" if it names none."""
+    """Return the digest of a config's custom functions, or "" if there are none."""
     return _loaded[config.name].digest if functions(config) else ""
 
 
 def written(config: Config, path: Path | None = None) -> list[str]:
-    """Return the names of the functions in a config's file; [] if it was not loaded."""
+    """Return the names of all functions in a config's file, or [] if it has not been loaded."""
     path = path or (file(config) if config.name in _loaded else None)
     body = _parsed(path).body if path else []
     return [each.name for each in body if isinstance(each, ast.FunctionDef)]
 
 
 def file(config: Config) -> Path:
-    """Return the file of a loaded config."""
+    """Return the path of a loaded config's file."""
     return _loaded[config.name].path
 
 
 def require(config: Config, trained: str) -> None:
-    """Load the custom functions of a config that was read from an artifact or a checkpoint.
+    """Load the custom functions for a config that was stored in an artifact or a checkpoint.
 
     Args:
-        trained: their digest in training; "" if there were none.
+        trained: digest of the functions used in training; "" if there were none.
 
     Raises:
-        ConfigError: if they are missing or differ from those in training.
+        ConfigError: if functions are missing, or differ from those used in training.
     """
     from pipeline.config import config_files
 
@@ -131,25 +131,25 @@ def require(config: Config, trained: str) -> None:
     if digest(config) != trained:
         here = file(config) if config.name in _loaded else "pipeline/configs/"
         raise ConfigError(
-            f"The custom functions of the config {config.name!r} are not those of the training:"
-            f" their sha256 starts with {digest(config)[:12] or '(there are none)'}; expected"
-            f" {trained[:12] or 'no functions'}. They were looked for in {here}.\nRestore"
-            f" pipeline/configs/{config.name}.py as it was in training, or pass its path: --config."
+            f"The custom functions of the config {config.name!r} are not those used in training:"
+            f" their sha256 starts with {digest(config)[:12] or '(no functions)'}, but expected"
+            f" {trained[:12] or 'no functions'}. We looked for them in {here}.\nRestore"
+            f" pipeline/configs/{config.name}.py as used in training, or pass its path as --config."
         )
 
 
 def described(config: Config, field: str) -> str:
-    """Return a custom function in words: "loss='focal' (leaves.py, line 12)"."""
+    """Return a description of a custom function, e.g. "loss='focal' (leaves.py, line 12)"."""
     custom: Any = function(config, field)
     where = ""
-    with suppress(OSError, TypeError):  # one of ours, or not made by "def"
+    with suppress(OSError, TypeError):  # a built-in function, or one not created by "def"
         where = f" ({Path(inspect.getfile(custom)).name}, line {inspect.getsourcelines(custom)[1]})"
     return f"{field}={attrgetter(field)(config)!r}{where}"
 
 
 @contextmanager
 def telling(config: Config, field: str) -> Iterator[None]:
-    """Turn an exception in a custom function into a `ConfigError` with file and line."""
+    """Convert an exception in a custom function to a `ConfigError` with the file and line."""
     try:
         yield
     except PipelineError:
@@ -157,24 +157,24 @@ def telling(config: Config, field: str) -> Iterator[None]:
     except Exception as error:
         first, path = (str(error).splitlines() or [""])[0][:300], file(config)
         kind, more = type(error).__name__, ""
-        # A layer got its weights in the first call, when the model had been built.
+        # A layer created its weights in the first call, after the model had been built.
         late = kind == "UnexpectedTracerError" or "corresponding 1:1" in first
         if field == "model" and late:
             more = (
-                " If one of its layers contains layers, build these in its build(), or leave"
-                " compute_output_shape out."
+                " If one of its layers contains other layers, build those in its build() method, or"
+                " remove compute_output_shape."
             )
         raise ConfigError(
-            f"{described(config, field)} ended with {kind}{place(error, path)}: {first}\n"
-            f"Correct that line of {path}.{more}"
+            f"{described(config, field)} raised {kind}{place(error, path)}: {first}\n"
+            f"Fix that line of {path}.{more}"
         ) from error
 
 
 def fingerprint(path: Path, training: Collection[str]) -> str:
-    """Return the sha256 of the code that training depends on, in `files(path)`.
+    """Return the sha256 of the code in `files(path)` that training depends on.
 
-    A function counts if it is one of `training`, is decorated, or is named by code that counts. So
-    do all other statements but `CONFIG` and docstrings.
+    This includes functions that are listed in `training`, decorated, or used by other included
+    code. It also includes all other statements except `CONFIG` and docstrings.
     """
     statements = [
         (file.relative_to(path.parent).as_posix(), statement)
@@ -192,17 +192,17 @@ def fingerprint(path: Path, training: Collection[str]) -> str:
         ]
         names = names.union(*(_names_read(each) for _, each in counted))
     text = "\n".join(f"{file}: {ast.dump(each)}" for file, each in counted)
-    text = re.sub(r"\w+=\[\]|, ", "", text)  # some versions of Python leave empty lists out
+    text = re.sub(r"\w+=\[\]|, ", "", text)  # some Python versions omit empty lists
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def files(path: Path) -> list[Path]:
-    """Return the files of a config: all of its package, or its own and those beside it that it
-    imports.
+    """Return the files of a config: all files in its package, or its own file and the files next to
+    it that it imports.
     """
     folder, files, waiting = path.parent, set(), {path}
     if path.name == "__init__.py":
-        # Editors keep copies in hidden folders.
+        # Editors store copies in hidden folders.
         inner = {file.relative_to(folder) for file in folder.rglob("*.py")}
         return sorted(folder / file for file in inner if "/." not in f"/{file}")
     while waiting:
@@ -218,7 +218,7 @@ def files(path: Path) -> list[Path]:
 
 
 def _parsed(file: Path) -> ast.Module:
-    """Return a file's code without its docstrings."""
+    """Parse a file and remove its docstrings."""
     parsed = ast.parse(file.read_text(encoding="utf-8"))
     for node in ast.walk(parsed):
         if isinstance(body := getattr(node, "body", None), list):
@@ -237,7 +237,7 @@ def _is_config(statement: ast.stmt) -> bool:
 
 
 def _names_read(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement reads, without imports under the same name."""
+    """Return the names that a statement reads, excluding imports that are not renamed."""
     if isinstance(statement, ast.Import | ast.ImportFrom):
         return {alias.name for alias in statement.names if alias.asname}
     nodes = list(ast.walk(statement))

@@ -1,4 +1,4 @@
-"""Where a competition keeps its data, in which format, and how training augments it."""
+"""Location, format and augmentation of a competition's data."""
 
 import json
 import math
@@ -10,22 +10,22 @@ from typing import Annotated, Any
 from pipeline.config import rules
 from pipeline.config.rules import AUGMENTS, FREE, Checked, Need, Only, Rule, choice, number, whole
 
-IMAGES = ("images", "pixels", "arrays", "tfrecords")  # kinds of data whose examples are images
-# The numbers that a date becomes (`pipeline.data.dates`).
+IMAGES = ("images", "pixels", "arrays", "tfrecords")  # kinds of data that contain images
+# The numbers derived from a date (`pipeline.data.dates`).
 DATE_PARTS = ("days", "month", "day", "weekday", "hour")
-# Number types that a custom reader may return, with their sizes in bytes.
+# Data types that a custom reader can return, and their sizes in bytes.
 TYPES = {"uint8": 1, "int32": 4, "float32": 4}
 Form = tuple[str | int, ...]
 RESIZES = ("exact", "stretch", "crop", "pad")
 ALPHAS = ("drop", "white", "black")
 _SMALL = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff")
-ENDINGS = (*_SMALL, *map(str.upper, _SMALL))  # of image files
-# Pixels per side. Decoding smaller images again is faster than checking a cache.
+ENDINGS = (*_SMALL, *map(str.upper, _SMALL))  # file extensions of images
+# Pixels per side. Smaller images can be decoded faster than the cache can be checked.
 CACHED_ABOVE = 64
-# The fields that the pixels of an image file depend on (`pipeline.data.image_decoding`). Inference
-# takes them from the artifact.
+# Fields that affect the pixels of an image file (`pipeline.data.image_decoding`). Inference reads
+# them from the artifact.
 PIXELS = ("height", "width", "channels", "resize", "decode", "alpha", "white")
-# The fields that determine which images are decoded, and how.
+# Fields that determine which images are decoded, and how.
 DECODING = (
     *(*PIXELS, "kind", "suffix"),
     *("train_csv", "train_images", "train_records", "image_feature", "id_column"),
@@ -37,16 +37,16 @@ def _is_form(form: Any) -> bool:
     return kind in tuple(TYPES) and len(sizes) > 0 and all(map(whole(1, 10**7).allows, sizes))
 
 
-FORM = Rule(_is_form, "a type (uint8, int32 or float32) and a shape, as ('uint8', 28, 28, 1)")
+FORM = Rule(_is_form, "a type (uint8, int32 or float32) and a shape, e.g. ('uint8', 28, 28, 1)")
 NAME = rules.identifier("a name")
-FORMS = rules.mapping(_is_form, f"for each input, a name as in Python and {FORM.expected}", NAME)
+FORMS = rules.mapping(_is_form, f"a Python name for each input, with {FORM.expected}", NAME)
 MAYBE_FORM = FORM._replace(allows=lambda value: value == () or _is_form(value))
 CHANNELS = Rule(lambda value: whole(0, 3).allows(value) and value != 2, "1 (grey) or 3 (colour)")
 Flag = Annotated[bool, rules.TRUTH]
-# Files may move before a run resumes: their contents are compared.
+# Files can be moved before a run is resumed, because only their contents are compared.
 Path = Annotated[str, rules.FILE, FREE]
 Paths = Annotated[str | tuple[str, ...], rules.one_or_more(rules.FILE), FREE]
-# More than anybody needs, and too few to run out of memory.
+# Larger than any practical image, but small enough that we never run out of memory.
 SIDE = whole(0, 10_000)
 Side = Annotated[int, SIDE, Only("kind", IMAGES, needed=True)]
 Share = Annotated[float, number(0, 1)]
@@ -57,92 +57,94 @@ Columns = Annotated[tuple[str, ...], rules.TEXTS, Only("kind", ("table",))]
 
 @dataclass(frozen=True, kw_only=True)
 class Data(Checked):
-    """Where the inputs and labels of a competition are, and how they are augmented.
+    """Location of a competition's inputs and labels, and their augmentation.
 
     Attributes:
-        kind: "images" (one file per example), "pixels" (images as rows of a table, one column per
-            pixel, as in Digit Recognizer), "arrays" (images in one .npy or .npz file, in the order
-            of the tables), "table" (numbers and categories), "tfrecords" (image files within
-            TFRecord files, each a tf.train.Example) or "custom" (see `Config.read_training`).
-        custom_inputs: for kind="custom", the type (uint8, int32 or float32) and shape of each input
-            of one example, by name: {"image": ("uint8", 28, 28, 1), "ages": ("float32", 3)}.
+        kind: "images" (one file per example), "pixels" (images stored as table rows with one column
+            per pixel, as in Digit Recognizer), "arrays" (all images in one .npy or .npz file, in
+            table order), "table" (numbers and categories), "tfrecords" (image files stored in
+            TFRecord files as tf.train.Example) or "custom" (see `Config.read_training`).
+        custom_inputs: for kind="custom", the type (uint8, int32 or float32) and shape of an
+            example's inputs by name: {"image": ("uint8", 28, 28, 1), "ages": ("float32", 3)}.
         custom_labels: for target="custom", type and shape of one example's labels: ("uint8", 28).
-        height, width: size in pixels of every image as the model sees it; not for tables.
+        height, width: size in pixels of the model's input images; not for tables.
         channels: 1 (grey) or 3 (colour); not for tables.
-        resize: how image files are resized: "exact" refuses other sizes, "stretch" ignores the
-            proportions, "crop" keeps them and takes the middle, "pad" keeps them and fills with
-            zeros.
-        decode: how large JPEGs are decoded: "full" at a size that loses no quality in the resize;
-            "reduced" at half, a quarter or an eighth of the size, if that is at least 0.8 times the
-            new size: faster, with a mean error of 2 levels.
-        alpha: for image files with an alpha channel: "drop" ignores it, "white" or "black" puts the
-            image on that background. Some pictures are drawn in the alpha channel alone.
-        white: for grey image files with more than 8 bits: the value that becomes 255; larger ones
-            become 255 too, and negative ones 0. 4095 for 12 bits in 16-bit files (X-rays,
-            microscopes); 1.0 for floats from 0 to 1. None: 65535, and floats are refused. `invoke
-            inspect` measures it.
-        train_csv: a table (.csv or .parquet) with one row per example: `id_column`, the label
-            columns, and for "pixels" and "table" the inputs. None, for "images": there is no table,
-            each folder below train_images is a label (train/cats/1.jpg), and ids are file paths.
-        test_csv: the table of the test set, for "pixels" and "table"; without `id_column` its rows
-            are in the order of sample_submission. With sample_submission=None, its ids are read for
-            any kind.
-        train_images, test_images: a folder of `<id><suffix>`, or a tuple of folders, tried in turn.
-            A folder that directly contains no images is searched with all its subfolders.
-        train_array, test_array: .npy files (or .npz with one array): uint8 (n, height, width), or
-            with channels as a fourth axis.
-        train_records, test_records: TFRecord files, with * and ?, such as
-            "tfrecords/train*.tfrec", or a tuple of patterns. They replace train_csv: `id_column`,
-            `label_column` and `group_column` name features.
-        image_feature: in TFRecords, the feature with the bytes of an image file.
-        sample_submission: the CSV with the ids, order, columns and types of a submission. None: the
-            competition has none. Ids are then those of test_csv in `id_column`, its row numbers
-            if there is no column "id", or the file names in test_images. Columns are named
-            after `label_column`, or, if a metric takes probabilities of more than two labels, after
-            each label (`pipeline.data.samples`).
-        id_column: in the tables; optional in train_csv, except for "images", where an id may be a
-            path below the folder ("cats/1").
-        label_column: in train_csv; a tuple of names for several labels or targets. The submission
-            may use different names.
-        label_separator: between several labels in one column, as "|" in "cat|dog"; spaces around it
-            are ignored.
-        positive_label: of two labels, the one whose probability a submission with one column
-            holds; None: the label that the column is named after, else the second one in
-            alphabetical order.
-        numeric_columns, categorical_columns: the inputs for kind="table"; `invoke inspect` proposes
-            them.
-        date_columns: for kind="table": dates or times in a usual format, the same in the whole
-            column. The model gets days since 1970, month, day, weekday and hour of each, and the
-            days between each pair.
-        day_first: where day and month are ambiguous, as in 03/04/2026, the day comes first.
-        most_categories: number of categories per column; rarer ones count as unknown.
-        suffix: of the image files: "" if ids are whole file names, "*" for any of .png, .jpg,
-            .jpeg, .jfif, .webp, .bmp, .gif, .tif and .tiff, in lower or upper case.
-        crop_padding: pixels of zeros around an image before a random crop to the original size; 0:
-            no crop.
-        flip: mirror half of the images left to right.
-        flip_vertical: turn half of the images upside down.
-        rotate: rotate square images by 0, 90, 180 or 270 degrees, equally often.
-        crop_scale: least share of an image's area in a random crop that is resized to the whole
-            size (`pipeline.augment.geometry`); 0.08 for much data and many epochs, 0.5 for less; 0:
-            no crop.
+        resize: how to resize image files. "exact" raises an error for any other size, "stretch"
+            ignores the aspect ratio, "crop" keeps it and crops to the centre, and "pad" keeps it
+            and pads with zeros.
+        decode: size at which JPEGs are decoded. "full" uses a size that does not reduce the
+            quality of the resized image. "reduced" uses half, a quarter or an eighth of the size if
+            that is at least 0.8 times the new size, which is faster but has a mean error of 2
+            levels.
+        alpha: for image files with an alpha channel. "drop" ignores it; "white" and "black" put the
+            image on a background of that colour. Some drawings exist only in the alpha channel.
+        white: for grey image files with more than 8 bits, the value that is mapped to 255. Larger
+            values are clipped to 255, negative values to 0. Use 4095 for 12 bits in 16-bit files
+            (X-rays, microscopy) and 1.0 for floats from 0 to 1. None means 65535, and an error for
+            floats. `invoke inspect` measures this value.
+        train_csv: table (.csv or .parquet) with one row per example. It contains `id_column`, the
+            label columns and, for "pixels" and "table", the inputs. For "images", None means that
+            there is no table: each subfolder of train_images is a label (train/cats/1.jpg), and ids
+            are file paths.
+        test_csv: table of the test set, for "pixels" and "table". Without `id_column`, its rows
+            must be in sample_submission's order. With sample_submission=None, ids are read from
+            this table for any kind.
+        train_images, test_images: folder with files named `<id><suffix>`, or a tuple of folders
+            that are tried in order. If a folder itself contains no images, all its subfolders are
+            searched.
+        train_array, test_array: .npy files (or .npz files with one array) of type uint8 and shape
+            (n, height, width), or with channels as a fourth axis.
+        train_records, test_records: TFRecord files, where * and ? are wildcards, such as
+            "tfrecords/train*.tfrec", or a tuple of such patterns. They replace train_csv:
+            `id_column`, `label_column` and `group_column` are then names of features.
+        image_feature: TFRecord feature that contains an encoded image file.
+        sample_submission: CSV with the ids, order, columns and types of a submission, or None if
+            the competition does not provide one. Ids are then read from `id_column` in test_csv,
+            or are its row numbers if there is no column "id", or the file names in test_images.
+            Columns are named after `label_column`, or after each label if the metric needs
+            probabilities of more than two labels (`pipeline.data.samples`).
+        id_column: column with ids. It is optional in train_csv, except for "images", where an id
+            can be a path inside the folder ("cats/1").
+        label_column: label column in train_csv, or a tuple for several labels or targets. The
+            submission can use different names.
+        label_separator: separator between labels in a single column, such as "|" in "cat|dog".
+            Spaces around it are ignored.
+        positive_label: for two labels, the one whose probability is written to a submission with a
+            single column. None selects the label that the column is named after, or else the second
+            label in alphabetical order.
+        numeric_columns, categorical_columns: inputs for kind="table", proposed by `invoke inspect`.
+        date_columns: dates or times for kind="table", in a common format that must be the same in
+            the whole column. The model's inputs are days since 1970, month, day, weekday and hour
+            of each date, and the days between each pair of dates.
+        day_first: whether the day comes first in ambiguous dates such as 03/04/2026.
+        most_categories: number of categories per column; rarer ones are treated as unknown.
+        suffix: file extension of the images. Use "" if ids are complete file names, and "*" for any
+            of .png, .jpg, .jpeg, .jfif, .webp, .bmp, .gif, .tif and .tiff in lower or upper case.
+        crop_padding: pixels of zero padding before a random crop to the original size; 0 disables
+            it.
+        flip: flip half of the images horizontally.
+        flip_vertical: flip half of the images vertically.
+        rotate: rotate square images by 0, 90, 180 or 270 degrees with equal probability.
+        crop_scale: minimum fraction of the image area in a random crop, which is resized to full
+            size (`pipeline.augment.geometry`). Use 0.08 for large datasets and many epochs, 0.5 for
+            smaller ones, and 0 to disable it.
         rand_augment: number of RandAugment operations per image, out of 14
-            (pipeline.augment.rand_augment); 2 is usual; 0: none.
-        rand_magnitude: strength of these operations, 0 to 1.
-        mixup, cutmix: alpha of the Beta distribution of the mixing shares
-            (pipeline.augment.mixup); 0.2 and 1 are usual; 0: none.
-        validation_fraction: share of the labelled examples in the held-out set, stratified by
-            label; a label with few rows may have none in it. Not used with `Config.folds`.
-        group_column: a column of train_csv; examples with the same value (one patient, one scene)
-            stay on one side of each split. The held-out share is then the nearest 1/n, as far as
-            whole groups allow.
-        weight_column: a column of train_csv with the weight of each row in the loss, 0 or more. The
-            loss is still divided by the number of rows.
-        group_duplicates: keep near-duplicate images on one side of each split. Training finds them
-            in the pixels (`pipeline.data.duplicates`). A label whose images are all one group has
-            none in the held-out set.
-        labelled: number of labelled examples, as `invoke inspect` counted them, for the plan before
-            a push, which has no data; None: unknown.
+            (pipeline.augment.rand_augment). A typical value is 2; 0 disables it.
+        rand_magnitude: strength of these operations, from 0 to 1.
+        mixup, cutmix: alpha of the Beta distribution from which the mixing ratio is drawn
+            (pipeline.augment.mixup). Typical values are 0.2 and 1; 0 disables them.
+        validation_fraction: fraction of the labelled examples to hold out, stratified by label.
+            Rare labels may be missing from the held-out set. Not used with `Config.folds`.
+        group_column: column of train_csv whose values identify groups (one patient, one scene).
+            Examples of a group are never split between training and validation. The held-out
+            fraction is then the nearest 1/n, as far as whole groups allow.
+        weight_column: column of train_csv with each row's weight in the loss, 0 or more. The loss
+            is still divided by the number of rows.
+        group_duplicates: whether to never split near-duplicate images between training and
+            validation. Training detects them by their pixels (`pipeline.data.duplicates`). A label
+            whose images all form a single group is missing from the held-out set.
+        labelled: number of labelled examples counted by `invoke inspect`. The plan before a push
+            uses it, because no data is available there. None means unknown.
     """
 
     prefix = "data."
@@ -197,26 +199,26 @@ class Data(Checked):
     def _needs(self) -> Iterator[Need]:
         for name in AUGMENTATIONS:
             changes = not getattr(self, name) or (self.images and not self.custom_labels)
-            expected = f"no value with kind={self.kind!r} or custom_labels: it changes images"
+            expected = f"no value with kind={self.kind!r} or custom_labels, because it needs images"
             yield name, changes, expected
         square = not self.rotate or self.shape[0] == self.shape[1]
-        yield "rotate", square, f"False with the shape {self.shape}, which is not square"
+        yield "rotate", square, f"False, because the shape {self.shape} is not square"
         a_csv = not (self.sample_submission or "").lower().endswith(".parquet")
-        yield "sample_submission", a_csv, "a CSV, which Kaggle wants; write the ids to one"
+        yield "sample_submission", a_csv, "a CSV file, as required by Kaggle; write the ids to one"
         foldered = len(self.labels) == 1 and not self.row_columns
         foldered &= self.kind in ("images", "custom")
-        expected = "a table; None is for images in a folder per label, without other columns"
+        expected = "a table; None is only for images in one folder per label, without other columns"
         yield "train_csv", self.train_csv or foldered, expected
         inputs = self.kind != "table" or self.input_columns
-        expected = "the inputs of the model, or some categorical_columns or date_columns"
+        expected = "the model's inputs, unless there are categorical_columns or date_columns"
         yield "numeric_columns", inputs, expected
         in_parts = self.group_column is None or self.validation_fraction <= 0.5
-        expected = "0.5 or less with group_column, which holds out one of two or more parts"
+        expected = "0.5 or less with group_column, which holds out one of at least two parts"
         yield "validation_fraction", in_parts, expected
         yield from self._different_columns()
 
     def _different_columns(self) -> Iterator[Need]:
-        """Yield whether each column has one use: a label among the inputs would be a leak."""
+        """Yield whether each column has a single use, because labels must not leak into inputs."""
         names = ["label_column", "numeric_columns", "categorical_columns", "date_columns"]
         names += ["group_column", "weight_column"]
         seen = {self.id_column: "id_column"}
@@ -226,8 +228,8 @@ class Data(Checked):
                 seen[column] = name
 
     def files(self, part: str) -> tuple[str, ...] | None:
-        """The paths or patterns of the competition's files for `part`, "train" or "test"; None: a
-        custom reader may read any.
+        """Return the paths or patterns of the competition's files for `part` ("train" or "test").
+        Return None for a custom reader, which can read any file.
         """
         if self.kind == "custom":
             return None
@@ -239,17 +241,17 @@ class Data(Checked):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The label columns, one or several."""
+        """Names of the label columns."""
         return rules.as_tuple(self.label_column)
 
     @property
     def input_columns(self) -> tuple[str, ...]:
-        """The columns of a table that the model reads."""
+        """Names of the table columns that are model inputs."""
         return (*self.numeric_columns, *self.categorical_columns, *self.date_columns)
 
     @property
     def number_names(self) -> tuple[str, ...]:
-        """The names of the numbers in a row: its numeric columns, and those made of dates."""
+        """Names of a row's numbers: its numeric columns and the numbers derived from dates."""
         dates = self.date_columns
         parts = [f"{name}: {part}" for name in dates for part in DATE_PARTS]
         between = [f"days from {one} to {other}" for one, other in combinations(dates, 2)]
@@ -257,12 +259,12 @@ class Data(Checked):
 
     @property
     def row_columns(self) -> tuple[str, ...]:
-        """The columns of groups and weights."""
+        """Names of the group and weight columns that are set."""
         return tuple(filter(None, (self.group_column, self.weight_column)))
 
     @property
     def forms(self) -> Mapping[str, Form]:
-        """The type and shape of each input of an example, by name, in the order of packing."""
+        """Type and shape of each input of an example, keyed by name, in packing order."""
         if self.kind == "table":
             features = 2 * len(self.number_names) + len(self.categorical_columns)
             return {"features": ("float32", features)}
@@ -271,37 +273,37 @@ class Data(Checked):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of an example's input: (height, width, channels), or (features,) for a table;
-        several custom inputs are packed as bytes.
+        """Shape of an example's input: (height, width, channels), or (features,) for a table.
+        Several custom inputs are packed as bytes.
         """
         forms = [*self.forms.values()]
         return sizes(forms[0]) if len(forms) == 1 else (sum(map(bytes_of, forms)),)
 
     @property
     def dtype(self) -> str:
-        """The number type of an input: "uint8", "int32" or "float32"."""
+        """Data type of the input: "uint8", "int32" or "float32"."""
         forms = [*self.forms.values()]
         return str(forms[0][0]) if len(forms) == 1 else "uint8"
 
     @property
     def images(self) -> bool:
-        """Whether the input is an image: uint8 (height, width, 1 or 3)."""
+        """Whether the input is a uint8 image of shape (height, width, 1 or 3)."""
         return self.dtype == "uint8" and len(self.shape) == 3 and self.shape[-1] in (1, 3)
 
     @property
     def numbers(self) -> bool:
-        """Whether there are float32 inputs, for which bfloat16 is too coarse."""
+        """Whether there are float32 inputs, for which bfloat16 is not precise enough."""
         return any(form[0] == "float32" for form in self.forms.values())
 
     @property
     def noun(self) -> str:
-        """The word for examples in messages, see `called`."""
+        """The noun for examples in messages, see `called`."""
         return called(self.kind)
 
     @property
     def decoding(self) -> str:
-        """A key of the decoded pixels: the same files and rules give the same text; "" if no pixels
-        are cached: there are no image files, or only small ones.
+        """Key of the decoded pixels, which is the same for the same files and rules. It is "" if
+        pixels are not cached because there are no image files, or only small ones.
         """
         kept = self.kind in ("images", "tfrecords") and max(self.height, self.width) > CACHED_ABOVE
         return json.dumps([getattr(self, name) for name in DECODING]) if kept else ""
@@ -311,7 +313,7 @@ AUGMENTATIONS = rules.marked(Data, AUGMENTS)
 
 
 def called(kind: str) -> str:
-    """Return the word for examples of a kind of data in messages.
+    """Return the noun for a kind of examples in messages.
 
     >>> called("table"), called("custom"), called("pixels")
     ('rows', 'examples', 'images')
@@ -320,7 +322,7 @@ def called(kind: str) -> str:
 
 
 def sizes(form: Form) -> tuple[int, ...]:
-    """Return the shape of a form.
+    """Return the shape of a form, without its type.
 
     >>> sizes(("uint8", 28, 28)), bytes_of(("float32", 3))
     ((28, 28), 12)
@@ -329,5 +331,5 @@ def sizes(form: Form) -> tuple[int, ...]:
 
 
 def bytes_of(form: Form) -> int:
-    """Return the number of bytes of a form."""
+    """Return the size of a form in bytes."""
     return TYPES[str(form[0])] * math.prod(sizes(form))

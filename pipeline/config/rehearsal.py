@@ -1,7 +1,7 @@
-"""The amounts in a config that a rehearsal on the local Kaggle reduces, such as epochs.
+"""Reduced settings, such as fewer epochs, for a rehearsal on the local Kaggle.
 
-The local Kaggle passes them to its sessions in a variable, so that the notebook is the one that is
-pushed to kaggle.com, where the variable does not exist.
+The local Kaggle passes the settings in an environment variable that does not exist on kaggle.com.
+This way, a rehearsal runs exactly the notebook that will be pushed.
 """
 
 import dataclasses
@@ -17,35 +17,35 @@ VARIABLE = "LOCALKAGGLE_REHEARSAL"
 
 
 def shortened(config: Config, seconds: float | None = None) -> Config:
-    """Return the config for this session, and print each change.
+    """Return the config with the changes for this session, and print each change.
 
     Args:
-        config: from its file.
-        seconds: length of this session, if little of the quota is left.
+        config: config loaded from its file.
+        seconds: duration of this session if it is limited by the remaining quota.
 
     Raises:
         ConfigError: if a change is invalid.
     """
     if seconds is not None:
         hours = seconds / 3600
-        print(f"This session has {hours:.1f} hours, the rest of the week's quota.")
+        print(f"This session is limited to {hours:.1f} hours, the remainder of the weekly quota.")
         train = min(config.session_hours or hours, hours)
         infer = min(config.infer_hours or train, hours)
         config = dataclasses.replace(config, session_hours=train, infer_hours=infer)
     changes = json.loads(os.environ.get(VARIABLE) or "{}")
     for name, value in changes.items():
-        print(f"Rehearsal: {name} is {value!r}, in place of the config's value")
+        print(f"Rehearsal: {name} is {value!r} instead of the config's value")
     return with_changes(config, changes) if changes else config
 
 
 def with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
-    """Return the config with changed fields.
+    """Return a copy of the config with changed fields.
 
     Args:
-        changes: {name: value}; a name may be "data.name" or "optimizer.name".
+        changes: {name: value}, where a name can also be "data.name" or "optimizer.name".
 
     Raises:
-        ConfigError: if a name is unknown, or a value is invalid.
+        ConfigError: if a name is unknown or a value is invalid.
 
     >>> from pipeline import config
     >>> with_changes(config.load("digits"), {"epochs": 2, "warmup_epochs": 1}).epochs

@@ -1,4 +1,4 @@
-"""Validation of config fields: a rule beside each field's type.
+"""Validation of config fields, using a rule that is declared next to each field's type.
 
 >>> from typing import Annotated
 >>> @dataclass(frozen=True, kw_only=True)
@@ -9,7 +9,7 @@
 3
 >>> Race(laps=300)
 Traceback (most recent call last):
-pipeline.errors.ConfigError: laps=300 cannot work: expected a whole number from 1 to 100.
+pipeline.errors.ConfigError: laps=300 is invalid: expected a whole number from 1 to 100.
 Correct laps in the config.
 """
 
@@ -22,21 +22,21 @@ from typing import Any, ClassVar, NamedTuple, get_args
 
 from pipeline.errors import ConfigError
 
-# Marks beside a rule. FREE: the field may change when a run resumes, since no weight depends on it.
-# AUGMENTS: the field changes images at random.
+# Marks that can follow a rule. FREE: the field does not affect weights, so it can change when a run
+# is resumed. AUGMENTS: the field enables random changes to images.
 FREE, AUGMENTS = "free", "augments"
-SHOWN = 150  # characters of a value in a message
+SHOWN = 150  # maximum length of a value in a message
 IDENTIFIER = r"[^\W\d]\w*"
-# What a field needs of others: its name, whether that holds, and what was expected in words.
+# A requirement of a field: the field's name, whether it is met, and a description for the message.
 Need = tuple[str, object, str]
 
 
 class Rule(NamedTuple):
-    """The values that a field may have.
+    """The values that are valid for a field.
 
     Attributes:
-        allows: returns whether a value is allowed.
-        expected: completes "expected …" in the message.
+        allows: function that returns whether a value is valid.
+        expected: description that follows "expected" in the message.
     """
 
     allows: Callable[[Any], bool]
@@ -44,13 +44,14 @@ class Rule(NamedTuple):
 
 
 class Only(NamedTuple):
-    """Beside a rule: the field has an effect only if another field has one of some values. Unset,
-    it is None, 0 or empty.
+    """A mark for a field that only has an effect if another field has one of some values.
+    Otherwise, it must be None, 0 or empty.
 
     Attributes:
-        field: the other field, which is declared earlier; "part.field" for a field of a part.
-        values: those of the other field; with any other value this field must be unset.
-        needed: whether it must be set with these values.
+        field: name of the other field, which must be declared before this one. Use "part.field" for
+            a field of a part.
+        values: values of the other field for which this field has an effect.
+        needed: whether this field is required for these values.
     """
 
     field: str
@@ -58,7 +59,7 @@ class Only(NamedTuple):
     needed: bool = False
 
     def check(self, config: "Checked", name: str, expected: str) -> None:
-        """Raise `ConfigError` if the named field is set without effect, or missing."""
+        """Raise `ConfigError` if the field is set but has no effect, or is required but missing."""
         value, other = getattr(config, name), attrgetter(self.field)(config)
         effective = other in self.values
         if (value and not effective) or (effective and self.needed and not value):
@@ -68,19 +69,19 @@ class Only(NamedTuple):
 
 
 def refusal(name: str, value: object, expected: str) -> ConfigError:
-    """Return the error for a field with an invalid value."""
+    """Return an error for a field with an invalid value."""
     shown = repr(dict(value) if isinstance(value, Mapping) else value)
     shown = shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…{shown[-1]}"
     return ConfigError(
-        f"{name}={shown} cannot work: expected {expected}.\nCorrect {name} in the config."
+        f"{name}={shown} is invalid: expected {expected}.\nCorrect {name} in the config."
     )
 
 
 def number(low: float, high: float, *, open_ends: bool = False) -> Rule:
-    """Return the rule for an int or a float from `low` to `high`, no bool.
+    """Return a rule for an int or float, but not a bool, from `low` to `high`.
 
     Args:
-        open_ends: exclude `low` and `high` themselves.
+        open_ends: whether to exclude `low` and `high` themselves.
     """
 
     def allows(value: Any) -> bool:
@@ -88,12 +89,12 @@ def number(low: float, high: float, *, open_ends: bool = False) -> Rule:
             return False
         return low < value < high if open_ends else low <= value <= high
 
-    ends = ", ends excluded" if open_ends else ""
+    ends = " (exclusive)" if open_ends else ""
     return Rule(allows, f"a number between {low} and {high}{ends}")
 
 
 def whole(low: int, high: int) -> Rule:
-    """Return the rule for an int from `low` to `high`."""
+    """Return a rule for an int from `low` to `high`."""
     inside = number(low, high).allows
     return Rule(
         lambda value: isinstance(value, int) and inside(value),
@@ -102,37 +103,37 @@ def whole(low: int, high: int) -> Rule:
 
 
 def choice(*values: str) -> Rule:
-    """Return the rule for one of these strings."""
+    """Return a rule for any of the given strings."""
     return Rule(lambda value: value in values, f"one of {', '.join(map(repr, values))}")
 
 
 def text(pattern: str, expected: str) -> Rule:
-    """Return the rule for a string that matches a pattern as a whole."""
+    """Return a rule for a string that fully matches a regular expression."""
     whole_text = re.compile(pattern, re.DOTALL).fullmatch
     return Rule(lambda value: isinstance(value, str) and whole_text(value) is not None, expected)
 
 
 def identifier(expected: str) -> Rule:
-    """Return the rule for a name that Python allows."""
+    """Return a rule for a valid Python name."""
     return text(IDENTIFIER, expected)
 
 
 def instance(kind: type) -> Rule:
-    """Return the rule for a part of the config, such as `Data`."""
-    expected = f"a pipeline.config.{kind.__name__}(…), as in pipeline/configs/diabetes.py"
+    """Return a rule for a part of the config, such as `Data`."""
+    expected = f"a pipeline.config.{kind.__name__}(…), see pipeline/configs/diabetes.py"
     return Rule(lambda value: isinstance(value, kind), expected)
 
 
 def one_or_more(rule: Rule) -> Rule:
-    """Return the rule for a value that `rule` allows, or a non-empty tuple of such values."""
+    """Return a rule for a value that `rule` allows, or for a non-empty tuple of such values."""
     return Rule(
         lambda value: value != () and all(map(rule.allows, as_tuple(value))),
-        f"{rule.expected}, or a tuple of several",
+        f"{rule.expected}, or a tuple of these",
     )
 
 
 def mapping(allows: Callable[[Any], bool], expected: str, names: Rule | None = None) -> Rule:
-    """Return the rule for a mapping from strings (that `names` allows) to allowed values."""
+    """Return a rule for a mapping from strings, optionally checked by `names`, to valid values."""
 
     def takes(value: Any) -> bool:
         return isinstance(value, Mapping) and all(
@@ -147,21 +148,21 @@ TEXT = text(".+", "a non-empty string")
 TEXTS = Rule(
     lambda value: isinstance(value, tuple) and all(map(TEXT.allows, value)), "a tuple of names"
 )
-# It stays inside its folder, and its parts are short enough for a file system.
+# The path must not leave its folder, and its parts must be short enough for the file system.
 FILE = text(
     r"(?=.)(?![/~])((?!\.\.(/|$))[^/\0]{0,255}(/|$))+",
-    "a path inside the competition folder, as 'train.csv'",
+    "a path inside the competition folder, such as 'train.csv'",
 )
 TRUTH = Rule(lambda value: isinstance(value, bool), "True or False, without quotes")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """A dataclass that validates itself.
+    """Base class for a dataclass that validates its fields.
 
-    Each field is `Annotated` with its type, its `Rule` and any marks. `None` passes where the type
-    allows it. Each `Only` is checked, and then `_needs`, which compares fields. Lists become
-    tuples, and dicts read-only.
+    Each field has an `Annotated` type with a `Rule` and optional marks. `None` is valid if the type
+    includes it. After all rules and `Only` marks, `_needs` compares fields with each other. Lists
+    are converted to tuples, and dicts to read-only mappings.
 
     Raises:
         ConfigError: if a value is invalid.
@@ -189,17 +190,17 @@ class Checked:
 
 
 def marked(kind: type[Checked], mark: str) -> tuple[str, ...]:
-    """Return the names of the fields with a mark."""
+    """Return the names of all fields that have a mark."""
     return tuple(field.name for field in fields(kind) if mark in get_args(field.type))
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
-    """Return a tuple unchanged, and any other value as a tuple of one."""
+    """Return a tuple unchanged, or wrap any other value in a tuple."""
     return value if isinstance(value, tuple) else (value,)
 
 
 def frozen(value: Any) -> Any:
-    """Return lists as tuples and dicts as read-only mappings, recursively."""
+    """Recursively convert lists to tuples and dicts to read-only mappings."""
     if isinstance(value, Mapping):
         return MappingProxyType({key: frozen(part) for key, part in value.items()})
     return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value

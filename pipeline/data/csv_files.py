@@ -1,9 +1,9 @@
-"""Tables: CSV, and parquet by pyarrow. Texts stay as they are: "001" stays "001", and "NA" stays
-"NA". Fields are separated by commas, semicolons, tabs or bars, as the header shows. Numbers have a
-decimal point, since "3,5" may be two labels.
+"""Reading tables from CSV and, with pyarrow, parquet files.
 
-Python's csv module checks each row before pandas reads the table: pandas would pad short rows and
-truncate long ones. A parquet table is converted to CSV first.
+Text is not changed: "001" stays "001" and "NA" stays "NA". Fields can be separated by commas,
+semicolons, tabs or bars, as determined from the header. Numbers use a decimal point, because "3,5"
+could be two labels. Python's csv module checks every row before pandas reads the table, because
+pandas would pad short rows and truncate long ones. Parquet tables are first converted to CSV.
 """
 
 import csv
@@ -21,26 +21,26 @@ import pandas as pd
 from pipeline.errors import ConfigError, DataError, PipelineError
 from pipeline.runtime import mounts
 
-# Texts that stand for a missing number, without surrounding spaces.
+# Texts that represent a missing number, after stripping spaces.
 MISSING = {"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "?", "-"}
 PARQUET = ".parquet"
-SEPARATORS = ",;\t|"  # of fields; of two that are equally frequent in the header, the first
+SEPARATORS = ",;\t|"  # the most frequent one in the header is used, or the first of several
 
 
 def as_numbers(column: pd.Series) -> pd.Series:
-    """Return the numbers of a column, NaN for other texts.
+    """Convert a column to numbers, with NaN for any other text.
 
     >>> as_numbers(pd.Series(["2", "two"])).tolist(), as_numbers(pd.Series([10**400])).tolist()
     ([2.0, nan], [inf])
     """
     try:
         return pd.to_numeric(column, errors="coerce")
-    except OverflowError:  # an integer beyond float64, despite `errors`
+    except OverflowError:  # raised for an integer beyond float64, despite `errors`
         return pd.to_numeric(column.map(str), errors="coerce")
 
 
 def is_parquet(path: Path) -> bool:
-    """Return whether a file name is that of a parquet table."""
+    """Return whether a path has the file extension of a parquet table."""
     return path.suffix.lower() == PARQUET
 
 
@@ -53,31 +53,31 @@ def read(
     required: Collection[str] = (),
     numbers: Collection[str] = (),
 ) -> pd.DataFrame:
-    """Return a table with a column of texts (object) for each name in the header.
+    """Read a table, with a column of strings (object) for each name in the header.
 
-    In a parquet table a missing value becomes "", and an integer has no decimal point.
+    Missing values of a parquet table become "", and its integers have no decimal point.
 
     Args:
-        path: a .parquet file, or a CSV in UTF-8, with or without a byte order mark, with one of
-            `SEPARATORS`; blank lines are skipped.
-        kind: class of the error to raise.
-        advice: the edit that fixes it; ends the message.
-        keep: the columns to return if they exist; None: all.
-        required: columns that must exist, in a table with rows; they are also returned.
-        numbers: columns in which pandas looks for numbers: float or int, NaN for texts in
-            `MISSING`; still texts if one of them is not a number.
+        path: .parquet file, or CSV in UTF-8 with or without a byte order mark that uses one of
+            `SEPARATORS`. Blank lines are skipped.
+        kind: class of the exception to raise.
+        advice: instructions to fix the problem, appended to the message.
+        keep: columns to return if they exist; None returns all.
+        required: columns that must exist, in a table with rows. They are also returned.
+        numbers: columns that pandas parses as float or int, with NaN for texts in `MISSING`. If any
+            other text is not a number, the column contains strings.
 
     Raises:
-        ConfigError: if the table lacks one of `required`, or then has no rows.
-        kind: if the file cannot be read, is empty, contains a NUL, has two columns of one name, or
-            a row with more or fewer fields than the header.
+        ConfigError: if one of the `required` columns, or then all rows, are missing.
+        kind: if the file cannot be read, is empty, contains a NUL, has duplicate column names, or a
+            row with more or fewer fields than the header.
     """
     keep = None if keep is None else {*keep, *required}
     with _reading(path, kind, advice), _opened(path, keep) as file:
         between = _separator(file)
         rows = _rows(file)
         names = next(rows)
-        for _ in rows:  # checks each
+        for _ in rows:  # checks every row
             pass
         file.seek(0)
         kept = [name for name in names if keep is None or name in keep]
@@ -87,7 +87,7 @@ def read(
             header=0,
             names=names,
             index_col=False,
-            usecols=kept or names[:1],  # without any column pandas would count no rows
+            usecols=kept or names[:1],  # pandas would not count rows without any column
             dtype={name: object for name in kept if name not in numbers},
             keep_default_na=False,
             na_values={name: list(MISSING) for name in kept if name in numbers},
@@ -104,7 +104,7 @@ def read(
 
 
 def header(path: Path, kind: type[PipelineError], advice: str) -> list[str]:
-    """Return the names of the table's columns; arguments and errors as for `read`."""
+    """Return the names of a table's columns. Arguments and errors are as for `read`."""
     with _reading(path, kind, advice):
         if is_parquet(path):
             from pyarrow import parquet
@@ -115,26 +115,26 @@ def header(path: Path, kind: type[PipelineError], advice: str) -> list[str]:
 
 
 def separator(path: Path) -> str:
-    """Return the one of `SEPARATORS` that a CSV uses."""
+    """Return the separator that a CSV uses, which is one of `SEPARATORS`."""
     with _opened(path) as file:
         return _separator(file)
 
 
 def rows(path: Path, kind: type[PipelineError], advice: str) -> Iterator[list[str]]:
-    """Yield the header and then each row, without blank ones, as texts."""
+    """Yield the header and then each row as strings, skipping blank rows."""
     with _reading(path, kind, advice), _opened(path) as file:
         yield from _rows(file)
 
 
 def check_column(path: Path, column: pd.Series, wrong: Any, expected: str, edit: str) -> None:
-    """Raise `DataError` with examples if some rows of a column are wrong.
+    """Raise `DataError` with examples if a column has invalid rows.
 
     Args:
-        path: source of the column.
-        column: its index counts the rows of the table from 0.
-        wrong: bool (n,).
-        expected: the values that were expected, in words.
-        edit: the edit that fixes it; ends the message.
+        path: where the column comes from.
+        column: column whose index contains row numbers of the table, starting at 0.
+        wrong: bool (n,), which rows are invalid.
+        expected: description of the expected values.
+        edit: instructions to fix the problem, appended to the message.
     """
     found = column[wrong]
     if len(found):
@@ -146,7 +146,7 @@ def check_column(path: Path, column: pd.Series, wrong: Any, expected: str, edit:
 
 
 def _opened(path: Path, keep: Collection[str] | None = None) -> TextIO:
-    """Open a table as a CSV; of a parquet table only the columns in `keep`."""
+    """Open a table as CSV, reading only the columns in `keep` from a parquet table."""
     if not is_parquet(path):
         return path.open(newline="", encoding="utf-8-sig")
     from pyarrow import parquet
@@ -154,55 +154,55 @@ def _opened(path: Path, keep: Collection[str] | None = None) -> TextIO:
     names = parquet.read_schema(path).names
     kept = [name for name in names if keep is None or name in keep] or names[:1]
     table = parquet.read_table(path, columns=kept)
-    # With numpy's types an integer in a column with gaps would get a decimal point.
+    # numpy's types would add a decimal point to integers in a column with missing values.
     columns = table.to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
     return io.StringIO(columns.to_csv(index=False), newline="")
 
 
 @contextmanager
 def _reading(path: Path, kind: type[PipelineError], advice: str) -> Iterator[None]:
-    """Turn errors in a table into `kind`."""
+    """Convert errors while reading a table to `kind`."""
     try:
         yield
     except FileNotFoundError as error:
         raise kind(
             f"{path} is missing; {mounts.listing(path.parent)}.\nExpected a table. {advice}"
         ) from error
-    except (OSError, ImportError, ValueError, csv.Error) as error:  # of pandas and pyarrow, too
+    except (OSError, ImportError, ValueError, csv.Error) as error:  # includes pandas and pyarrow
         raise kind(
             f"{path} could not be read as a table: {str(error)[:300]}.\nExpected a CSV in UTF-8 "
             f"(from Latin-1: iconv -f latin1 -t utf8 {shlex.quote(str(path))} > utf8.csv)"
-            f", or parquet, which needs pyarrow (pip install -e '.[parquet]'). {advice}"
+            f", or parquet, which requires pyarrow (pip install -e '.[parquet]'). {advice}"
         ) from error
 
 
 def _separator(file: TextIO) -> str:
-    """Return the separator of an open CSV, by its header, and go back to its start."""
-    if isinstance(file, io.StringIO):  # made from a parquet table
+    """Detect the separator of an open CSV from its header, and rewind the file."""
+    if isinstance(file, io.StringIO):  # converted from a parquet table
         return ","
     file.seek(0)
     header = next(filter(str.strip, file), "")
     file.seek(0)
-    # Only outside quotes: a column may be called "length, in mm".
+    # Ignore quoted text, because a column may be called "length, in mm".
     plain = re.sub(r'"[^"]*"', "", header)
     return max(SEPARATORS, key=plain.count)
 
 
 def _rows(file: TextIO) -> Iterator[list[str]]:
-    """Yield the header of a CSV and then each row with that many fields, without blank ones.
+    """Yield the header of a CSV and then its rows, skipping blank ones.
 
     Raises:
-        ValueError, csv.Error: with the line.
+        ValueError, csv.Error: if a row does not match the header. The message includes the line.
     """
-    # A mask as run lengths may be longer than Python's default limit.
+    # A run-length encoded mask can be longer than Python's default limit.
     csv.field_size_limit(sys.maxsize)
     reader = csv.reader(file, strict=True, delimiter=_separator(file))
     names = next(filter(None, reader), None)
     if not names:
         raise ValueError("it is empty")
-    yield names  # before the check: for an error message, the first row of data will do
+    yield names  # before the check, because an error message can show any first row
     if len(set(names)) < len(names):
-        raise ValueError(f"its header names a column twice: {', '.join(names)}")
+        raise ValueError(f"its header contains a column twice: {', '.join(names)}")
     for row in filter(None, reader):
         if len(row) != len(names) or any("\0" in field for field in row):
             raise ValueError(

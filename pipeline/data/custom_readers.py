@@ -1,10 +1,10 @@
-"""Custom readers: what they return is checked and packed into arrays.
+"""Custom readers, whose return values are checked and packed into arrays.
 
 `read_training(folder, config)` returns `Rows`. `read_test(folder, config, ids, state)` returns the
-inputs of these ids, in order; it is called with one block of the sample submission at a time.
+inputs of the given ids in order. It is called for one block of the sample submission at a time.
 
-Several inputs of an example are packed as bytes into one array, so that batches, devices and
-inference handle a single array. The model unpacks them.
+If an example has several inputs, their bytes are packed into one array. Batches, devices and
+inference therefore all use a single array, which the model unpacks.
 """
 
 import json
@@ -22,29 +22,30 @@ from pipeline.config.data_layout import Form, bytes_of, sizes
 from pipeline.data import csv_files, samples
 from pipeline.errors import DataError, PipelineError, place
 
-CHECKED = 8  # ids whose inputs are read in two orders before a training
+CHECKED = 8  # number of ids whose inputs are read twice, in different orders, before training
 
 Inputs = np.ndarray | Mapping[str, np.ndarray]
 
 
 class NotFinite(DataError):
-    """An input is infinite or NaN; in a test set, only that row gets the mean prediction."""
+    """An input is infinite or NaN. In a test set, only this row gets the mean prediction."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The return value of a custom `read_training`.
+    """Return value of a custom `read_training` function.
 
     Attributes:
-        ids: n unique texts, as in the sample submission.
-        inputs: an array (n, …), or several by name, as described by `data.custom_inputs`.
-        labels: for target="custom", an array as described by `data.custom_labels`; otherwise a text
-            or number each, or (n, k) for several label columns.
-        groups: n texts, if `data.group_column` is set: rows of one group stay on one side of each
-            split.
-        weights: n numbers, if `data.weight_column` is set: the weight of each row in the loss.
-        state: what `read_test` needs from the training set, such as a vocabulary or means: numbers,
-            texts, lists and dicts, which the artifact stores as JSON.
+        ids: n unique strings, as in the sample submission.
+        inputs: an array (n, …), or several arrays by name, as declared in `data.custom_inputs`.
+        labels: for target="custom", an array as declared in `data.custom_labels`. Otherwise, a
+            string or number per example, or (n, k) for several label columns.
+        groups: n strings if `data.group_column` is set. Rows of a group are never split between
+            training and validation.
+        weights: n numbers if `data.weight_column` is set, each row's weight in the loss.
+        state: anything from the training set that `read_test` requires, such as a vocabulary or
+            means. Must consist of numbers, strings, lists and dicts; stored in the artifact as
+            JSON.
     """
 
     ids: Sequence[str]
@@ -56,13 +57,13 @@ class Rows:
 
 
 class Checked(NamedTuple):
-    """The checked rows of a custom reader.
+    """Rows of a custom reader after checking.
 
     Attributes:
-        table: texts: ids, groups, weights, and labels unless target="custom".
-        inputs: packed.
-        labels: for target="custom", else None.
-        state: of the reader, as JSON text: manifests sort the keys of dicts.
+        table: strings with ids, groups, weights and, unless target="custom", labels.
+        inputs: packed inputs.
+        labels: array for target="custom", otherwise None.
+        state: the reader's state as a JSON string, because manifests sort the keys of dicts.
     """
 
     table: pd.DataFrame
@@ -72,11 +73,11 @@ class Checked(NamedTuple):
 
 
 def read_training(folder: Path, config: Config) -> Checked:
-    """Call the config's `read_training`, and return its checked result.
+    """Call the config's `read_training` function, and check its return value.
 
     Raises:
-        ConfigError: if the reader fails, with its file and line.
-        DataError: if its result does not agree with the config.
+        ConfigError: if the reader fails. The message includes the file and line.
+        DataError: if the return value does not match the config.
     """
     read: Any = custom_code.function(config, "read_training")
     reader = custom_code.described(config, "read_training")
@@ -84,7 +85,7 @@ def read_training(folder: Path, config: Config) -> Checked:
         rows = read(folder, config)
     if not isinstance(rows, Rows):
         raise DataError(
-            f"{reader} returns a {type(rows).__name__}; expected Rows.\n"
+            f"{reader} returned a {type(rows).__name__}; expected Rows.\n"
             "Return pipeline.data.custom_readers.Rows(ids=…, inputs=…, labels=…)."
         )
     inputs = _packed(rows.inputs, config, len(rows.ids), reader)
@@ -94,20 +95,20 @@ def read_training(folder: Path, config: Config) -> Checked:
         labels = _checked_array(rows.labels, form, len(rows.ids), what)
     try:
         state = json.dumps(rows.state, allow_nan=False)
-        # A tuple becomes a list, and a key that is a number a text.
+        # This fails for tuples, which become lists, and for numeric keys, which become strings.
         if json.loads(state) != rows.state:
-            raise TypeError("it comes back different")
+            raise TypeError("it changes when converted to JSON and back")
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"{reader} returns a state that JSON cannot represent: {error}; expected numbers, "
-            "texts, lists, and dicts whose keys are texts.\nConvert it: array.tolist(), "
+            f"{reader} returned a state that JSON cannot represent: {error}; expected numbers, "
+            "strings, lists, and dicts with string keys.\nConvert it: array.tolist(), "
             "list(tuple), float(number), str(key)."
         ) from error
     return Checked(_table(rows, config, reader), inputs, labels, state)
 
 
 def _table(rows: Rows, config: Config, reader: str) -> pd.DataFrame:
-    """Return ids, labels, groups and weights as a table of texts."""
+    """Return ids, labels, groups and weights as a table of strings."""
     data, columns = config.data, dict[str, Any]({config.data.id_column: list(rows.ids)})
     try:
         for field in ("group", "weight"):
@@ -122,30 +123,30 @@ def _table(rows: Rows, config: Config, reader: str) -> pd.DataFrame:
         table = pd.DataFrame(columns)
     except ValueError as error:
         raise DataError(
-            f"{reader} returns {len(rows.ids)} ids, labels of the shape {np.shape(rows.labels)}, "
+            f"{reader} returned {len(rows.ids)} ids, labels of shape {np.shape(rows.labels)}, "
             f"groups and weights, which do not form a table: {error}; expected for each id "
             f"{len(data.labels)} labels, a group if data.group_column is set, and a weight if "
-            "data.weight_column is.\nReturn that many, or correct these fields in the config."
+            "data.weight_column is set.\nReturn these, or correct the fields in the config."
         ) from error
-    edit = "Leave such rows out, or fill them in."
+    edit = "Omit these rows, or fill in the values."
     for _, column in table.items():
-        csv_files.check_column(Path(reader), column, column.isna(), "a value in each row", edit)
-    # convert_dtypes turns 1.0 back into 1, which pandas changed in columns with gaps.
+        csv_files.check_column(Path(reader), column, column.isna(), "a value in every row", edit)
+    # convert_dtypes restores 1 from 1.0, which pandas uses in columns with missing values.
     return table.convert_dtypes().astype(str).astype(object)
 
 
 class TestInputs:
-    """The inputs of a test set; indexing it like an array reads them.
+    """Inputs of a test set, which are read when indexed.
 
     Args:
-        ids: n texts.
-        state: of the training set, as JSON.
+        ids: n strings.
+        state: state of the training set, as JSON.
 
     Attributes:
-        broken: the reason for each row that could not be read; its inputs are zeros.
+        broken: {row: reason} for rows that could not be read. Their inputs are zeros.
     """
 
-    __test__ = False  # pytest collects classes of this name
+    __test__ = False  # not a pytest class, despite its name
 
     def __init__(self, folder: Path, config: Config, ids: Sequence[str], state: str) -> None:
         self._folder, self._config, self._ids, self._state = folder, config, ids, state
@@ -153,35 +154,35 @@ class TestInputs:
         self.broken = dict[int, str]()
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
-        """Return some rows. If they cannot be read together, they are read one by one."""
+        """Return some rows. If reading them together fails, they are read one by one."""
         config = self._config
         try:
             return _read(self._folder, config, [self._ids[row] for row in rows], self._state)
-        except Exception as error:  # a competitor's reader may raise any
+        except Exception as error:  # a custom reader can raise anything
             if isinstance(error, PipelineError) and not isinstance(error, NotFinite):
                 raise
             if len(rows) == 1:
                 line, kind = place(error, custom_code.file(config)), type(error).__name__
-                reason = f"{config.read_test} ended with {kind}{line}: {str(error)[:200]}"
+                reason = f"{config.read_test} raised {kind}{line}: {str(error)[:200]}"
                 self.broken[int(rows[0])] = reason
                 return np.zeros((1, *self.shape[1:]), self.dtype)
         return np.concatenate([self[rows[at : at + 1]] for at in range(len(rows))])
 
     def begin(self, _: Any, rows: np.ndarray, into: np.ndarray) -> Sequence[Any]:
-        """Read rows in this thread: a reader need not be thread-safe."""
+        """Read rows in the current thread, because a reader may not be thread-safe."""
         into[:] = self[rows]
         return ()
 
 
 def check_test(folder: Path, config: Config, state: str, show: Callable[[str], None]) -> None:
-    """Read a few rows of the test set twice, the second time in reverse, before a training.
+    """Read a few rows of the test set twice, in different orders, before training starts.
 
     Args:
-        show: receives a warning if a file of the test set is missing.
+        show: function that receives a warning if a file of the test set is missing.
 
     Raises:
-        ConfigError: if the reader fails, with its file and line.
-        DataError: if its result does not agree with the config or the ids.
+        ConfigError: if the reader fails. The message includes the file and line.
+        DataError: if the return value does not match the config or the ids.
     """
     if not samples.is_there(folder, config.data):
         return
@@ -190,13 +191,13 @@ def check_test(folder: Path, config: Config, state: str, show: Callable[[str], N
     with custom_code.telling(config, "read_test"):
         try:
             inputs, reverse = (_read(folder, config, each, state) for each in (ids, ids[::-1]))
-        except FileNotFoundError as error:  # some test sets exist only in the scored rerun
-            show(f"Warning: {reader} could not be tried: {error.filename} is missing")
+        except FileNotFoundError as error:  # some test sets are only available in the scored rerun
+            show(f"Warning: {reader} could not be tested because {error.filename} is missing")
             return
     if not np.array_equal(inputs, reverse[::-1]):
         raise DataError(
-            f"{reader} ignores the order of the ids: for {len(ids)} ids in reverse order it does "
-            "not return the rows in reverse order.\nReturn a row for each id, in their order."
+            f"{reader} ignores the order of the ids: for {len(ids)} ids in reverse order, the rows "
+            "it returns are not in reverse order.\nReturn a row for each id, in the given order."
         )
 
 
@@ -207,7 +208,7 @@ def _read(folder: Path, config: Config, ids: Sequence[str], state: str) -> np.nd
 
 
 def _packed(inputs: Any, config: Config, rows: int, reader: str) -> np.ndarray:
-    """Return packed inputs, after checking them against `data.custom_inputs`."""
+    """Check inputs against `data.custom_inputs`, and pack them."""
     forms = config.data.forms
     given = inputs if isinstance(inputs, Mapping) else dict.fromkeys(forms, inputs)
     arrays = {
@@ -218,7 +219,7 @@ def _packed(inputs: Any, config: Config, rows: int, reader: str) -> np.ndarray:
 
 
 def _checked_array(array: Any, form: Form, rows: int, what: str) -> np.ndarray:
-    """Return an array, after checking it against a form of the config."""
+    """Return an array after checking its type and shape, and that it is finite."""
     wanted = (rows, *sizes(form))
     found = f"{getattr(array, 'dtype', type(array).__name__)} {getattr(array, 'shape', '')}"
     problem: type[DataError] = DataError
@@ -226,16 +227,16 @@ def _checked_array(array: Any, form: Form, rows: int, what: str) -> np.ndarray:
         gaps = np.argwhere(~np.isfinite(array))
         if not len(gaps):
             return np.ascontiguousarray(array)
-        found, problem = f"{found}, not finite in row {gaps[0][0]} (from 0)", NotFinite
+        found, problem = f"{found}, not finite in row {gaps[0][0]} (counted from 0)", NotFinite
     raise problem(
         f"{what} is {found.strip()}; expected {form[0]} {wanted}, finite.\n"
-        f"Convert it: np.asarray(array, {form[0]!r}).reshape{wanted}. Fill gaps, for example with "
-        "the training mean. Or correct custom_inputs or custom_labels in the config."
+        f"Convert it with np.asarray(array, {form[0]!r}).reshape{wanted}. Fill missing values, for "
+        "example with the training mean. Or correct custom_inputs or custom_labels in the config."
     )
 
 
 def pack(inputs: Mapping[str, Any], concatenate: Any = np.concatenate) -> np.ndarray:
-    """Return a single input unchanged, and several as bytes, uint8 (n, bytes).
+    """Return a single input unchanged, or pack several as bytes, uint8 (n, bytes).
 
     Args:
         inputs: contiguous numpy arrays (n, …), or JAX arrays with concatenate=jnp.concatenate.
@@ -251,10 +252,10 @@ def pack(inputs: Mapping[str, Any], concatenate: Any = np.concatenate) -> np.nda
 
 
 def unpacked(inputs: Any, forms: Mapping[str, Form]) -> dict[str, Any]:
-    """Return each input by name: the inverse of `pack`, with Keras operations.
+    """Unpack each input by name, using Keras operations. This is the inverse of `pack`.
 
     Args:
-        inputs: a tensor (n, …).
+        inputs: tensor of shape (n, …).
         forms: `data.forms`.
     """
     import keras

@@ -1,7 +1,7 @@
-"""The labelled examples and the test set of a competition folder, and the training batches.
+"""Labelled examples and test set of a competition folder, and training batches.
 
-The contents of a batch depend only on (seed, step), so that a run can stop at any step and resume
-on any machine. All batches have the same shape.
+A batch depends only on (seed, step), so a run can stop at any step and resume on any machine. All
+batches have the same shape.
 """
 
 import hashlib
@@ -38,25 +38,25 @@ from pipeline.data.sampler import Sampler
 from pipeline.data.table_features import ADVICE, Encoding
 from pipeline.errors import DataError
 
-MOST_WEIGHT = 1e6  # of a row, so that sums stay precise
+MOST_WEIGHT = 1e6  # maximum weight of a row, so that sums remain precise
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Labelled examples in RAM.
+    """Labelled examples in memory.
 
     Attributes:
-        ids: n texts, in the order of the table.
-        inputs: images, uint8 (n, height, width, channels), or `image_arrays.FileImages`; rows,
-            float32 (n, features); or custom inputs from `custom_readers.pack`.
-        labels: from `pipeline.data.labels.read`.
-        target: the meaning of the labels.
-        groups: int32 (n,), equal for examples of one group; None without `data.group_column` and
+        ids: n strings in table order.
+        inputs: images as uint8 (n, height, width, channels) or `image_arrays.FileImages`; rows of a
+            table as float32 (n, features); or custom inputs from `custom_readers.pack`.
+        labels: labels from `pipeline.data.labels.read`.
+        target: describes the meaning of the labels.
+        groups: int32 (n,), the group number of each example. None without `data.group_column` and
             `data.group_duplicates`.
-        encoding: of a table, or the state of a custom reader as JSON; None for images.
-        broken: the reason for each skipped id, whose image cannot be decoded.
-        weights: float64 (n,), from `data.weight_column`; None without it.
-        first_file: the bytes of the image file of the first input; None without image files.
+        encoding: encoding of a table, or the state of a custom reader as JSON; None for images.
+        broken: {id: reason} for each skipped image that could not be decoded.
+        weights: float64 (n,), values of `data.weight_column`, or None if it is not set.
+        first_file: file content of the first image, or None if there are no image files.
     """
 
     ids: tuple[str, ...]
@@ -74,14 +74,14 @@ class Examples:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The texts of the labels."""
+        """Label names."""
         return self.target.names
 
-    @cached_property  # all folds of a run have it
+    @cached_property  # shared by all folds of a run
     def fingerprint(self) -> str:
-        """A sha256 over ids, inputs, labels, groups and weights: equal data, equal text."""
+        """SHA-256 of ids, inputs, labels, groups and weights, which identifies the data."""
         digest = hashlib.sha256("\n".join(self.ids).encode())
-        # By row, because `FileImages` store these digests.
+        # Hashed per row, because `FileImages` stores these digests.
         digest.update(b"".join(duplicates.row_digests(self.inputs)))
         for array in (self.labels, self.groups, self.weights):
             if array is not None:
@@ -97,21 +97,21 @@ def read_training(
     prepared: Sequence[Path] = (),
     show: Show = lambda line: None,
 ) -> Examples:
-    """Return the labelled examples of a competition folder, in the order of its table, records or
-    class folders.
+    """Load the labelled examples of a competition, ordered as in its table, records or class
+    folders.
 
-    A few images may be missing or broken (`image_files.most_skipped`); they are skipped and listed
-    in `broken`, as are rows with invalid pixel values.
+    Up to `image_files.most_skipped` images can be missing or broken. They are skipped and listed in
+    `broken`, as are rows with invalid pixel values.
 
     Args:
-        cache: a folder that keeps large decoded images for the next run
+        cache: folder in which large decoded images are stored for the next run
             (`pipeline.data.image_arrays.read`).
         prepared: folders that may contain decoded images.
-        show: receives lines about progress and cache.
+        show: function that receives messages about progress and the cache.
 
     Raises:
-        DataError: if a file is missing, too many images are broken, or labels or columns disagree
-            with the config.
+        DataError: if a file is missing, too many images are broken, or labels or columns do not
+            match the config.
     """
     data = config.data
     path, table, ids, sources, custom = _rows(folder, config, show)
@@ -151,17 +151,17 @@ def read_training(
     if data.group_duplicates:
         groups = duplicates.groups(inputs, groups)
         number = f"{len(ids):,} images in {len(np.unique(groups)):,} groups of duplicates"
-        show(f"{number}, which no split divides")
+        show(f"{number}, which are not divided by any split")
     return Examples(ids, inputs, values, target, groups, encoding, broken, weights, first)
 
 
 def training_images(folder: Path, config: Config) -> image_arrays.Paths:
-    """Return the source of each training image; order and errors are those of `read_training`."""
+    """Return the source of each training image. Order and errors are as for `read_training`."""
     return _rows(folder, config).sources
 
 
 class _Rows(NamedTuple):
-    """The rows of a training set, and the sources of their images if these are in files."""
+    """Rows of a training set, and the sources of their images if these are stored in files."""
 
     path: Path
     table: pd.DataFrame
@@ -191,7 +191,7 @@ def _rows(folder: Path, config: Config, show: Show | None = None) -> _Rows:
         sources, table = image_files.class_folders(folder, data, show)
     else:
         path, key = folder / data.train_csv, (data.id_column,)
-        # Only image files need ids.
+        # Only image files require ids.
         needed = (*key, *names) if data.kind == "images" else names
         table = csv_files.read(
             path, DataError, ADVICE, key, required=needed, numbers=data.numeric_columns
@@ -205,16 +205,16 @@ def _rows(folder: Path, config: Config, show: Show | None = None) -> _Rows:
 
 
 def group_codes(column: pd.Series, path: Path) -> np.ndarray:
-    """Return a number per group of equal texts: int32 (n,), sorted by text."""
-    edit = "Fill it in, with a unique text for a row without a group, or leave group_column out."
+    """Convert a column of group names to group numbers: int32 (n,), sorted by name."""
+    edit = "Fill in a group, which can be unique to a row, or omit group_column."
     check_column(path, column, column == "", "the group of each row", edit)
     return pd.factorize(column, sort=True)[0].astype(np.int32)
 
 
 def _weights(column: pd.Series, path: Path) -> np.ndarray:
-    """Return the weights in a column: float64 (n,), 0 or more."""
+    """Return a column of weights as float64 (n,), with values of 0 or more."""
     numbers = csv_files.as_numbers(column)
-    edit = "Correct the table, or leave data.weight_column out."
+    edit = "Correct the table, or omit data.weight_column."
     expected = f"weights from 0 to {MOST_WEIGHT:g}"
     check_column(path, column, ~numbers.between(0, MOST_WEIGHT), expected, edit)
     return numbers.to_numpy(np.float64)
@@ -222,17 +222,18 @@ def _weights(column: pd.Series, path: Path) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TestSet:
-    """A test set, in the order of the sample submission, read in blocks.
+    """A test set in the order of the sample submission, which can be read in blocks.
 
     Attributes:
-        ids: n texts.
-        source: (n, …), the inputs: an array, or `image_arrays.FileImages` or
-            `custom_readers.TestInputs`, which read rows each time.
-        broken: the reason for each unusable row; the latter two add to it when they read.
+        ids: n strings.
+        source: inputs of shape (n, …): an array, or `image_arrays.FileImages` or
+            `custom_readers.TestInputs`, which read rows on every access.
+        broken: {row: reason} for each unusable row. The latter two sources add to it when they
+            read.
         images: whether the inputs are images.
     """
 
-    __test__ = False  # pytest collects classes of this name
+    __test__ = False  # not a pytest class, despite its name
 
     ids: tuple[str, ...]
     source: Any
@@ -243,13 +244,13 @@ class TestSet:
         return len(self.ids)
 
     def inputs(self, rows: np.ndarray) -> np.ndarray:
-        """Read the inputs of some rows; zeros if one cannot be decoded."""
+        """Read the inputs of some rows, with zeros for rows that cannot be decoded."""
         return np.asarray(self.source[np.asarray(rows)])
 
     def blocks(self, size: int) -> Iterator[tuple[int, np.ndarray, dict[int, str]]]:
-        """Yield (first row, inputs of `size` rows, reason for each broken row), in order.
+        """Yield (first row, inputs of `size` rows, {broken row: reason}) in order.
 
-        The last block may be shorter. The next blocks are decoded in the background.
+        The last block may be shorter. Blocks are decoded ahead in the background.
 
         Raises:
             DataError: if a file is missing or cannot be read.
@@ -262,13 +263,13 @@ class TestSet:
 
 
 def read_test(folder: Path, config: Config, encoding: Encoding | str | None = None) -> TestSet:
-    """Return the test set. No row is ever dropped.
+    """Load the test set. It always contains all rows.
 
     Args:
-        encoding: of a table, or the state of a custom reader, from training.
+        encoding: encoding of a table, or the state of a custom reader, from training.
 
     Raises:
-        DataError: if ids and examples do not match, or a table or array disagrees with the config.
+        DataError: if ids and examples differ, or a table or array does not match the config.
     """
     data = config.data
     sample = samples.ids(folder, data)
@@ -292,8 +293,8 @@ def read_test(folder: Path, config: Config, encoding: Encoding | str | None = No
     elif data.kind == "arrays":
         inputs = table_features.array(folder / data.test_array, data, len(ids))
     else:
-        assert encoding is not None  # noqa: S101 - each training on a table has one
-        rerun = bool(os.environ.get(image_files.RERUN))  # nobody can fix the table then
+        assert encoding is not None  # noqa: S101 - always set after training on a table
+        rerun = bool(os.environ.get(image_files.RERUN))  # the table cannot be corrected there
         inputs = table_features.encode(table, encoding, path, lenient=rerun)
     key = next((name for name in keys if name in table.columns), None)
     if key is not None:
@@ -302,12 +303,12 @@ def read_test(folder: Path, config: Config, encoding: Encoding | str | None = No
         check_column(path, table[key], ~table[key].isin(ids), f"ids of {sample.path.name}", edit)
         check_column(sample.path, names, ~names.isin(given), f"ids of {path.name}", edit)
         rows = given.get_indexer(pd.Index(ids))
-        if not np.array_equal(rows, np.arange(len(rows))):  # else a memory map stays one
+        if not np.array_equal(rows, np.arange(len(rows))):  # do not load a memory map needlessly
             inputs = inputs[rows]
         broken = {place: broken[row] for place, row in enumerate(rows.tolist()) if row in broken}
     elif len(inputs) != len(ids):
         raise DataError(
-            f"{path} has {len(inputs)} rows and no column {data.id_column!r} or {first!r}, and "
+            f"{path} has {len(inputs)} rows and no column {data.id_column!r} or {first!r}, but "
             f"{sample.path.name} has {len(ids)} rows; expected the same number.\n"
             "Use files from the same download, or correct id_column in the config."
         )
@@ -315,8 +316,8 @@ def read_test(folder: Path, config: Config, encoding: Encoding | str | None = No
 
 
 class Weighted(NamedTuple):
-    """The labels of a batch, (batch,) or (batch, k), and the weight of each row in the loss,
-    float32 (batch,).
+    """Labels of a batch, (batch,) or (batch, k), and each row's weight in the loss, float32
+    (batch,).
     """
 
     labels: Any
@@ -325,21 +326,22 @@ class Weighted(NamedTuple):
 
 @dataclass(eq=False)
 class Batches:
-    """Training batches, addressed by step.
+    """Training batches, accessed by step.
 
-    Each epoch is a permutation of all images. Permutations are concatenated, and step s takes the
-    positions s x batch … (s + 1) x batch. So every epoch has every image exactly once, and every
-    batch has the same shape. A sampler replaces the permutation.
+    Every epoch is a permutation of all images, and the permutations are concatenated. Step s uses
+    positions s x batch … (s + 1) x batch, so every epoch contains each image exactly once, and all
+    batches have the same shape. A sampler replaces the permutation.
 
     Args:
-        inputs: uint8 (m, height, width, channels) or float32 (m, features). A batch is a copy of
-            its rows; nothing else is copied.
+        inputs: uint8 (m, height, width, channels) or float32 (m, features). Only the rows of a
+            batch are copied.
         labels: (m,) or (m, k).
-        batch: images per step.
-        seed: of the order.
-        rows: int64 (n,), the rows to train on; None: all.
-        weights: float32 (m,), the weight of each row in the loss; None: equal.
-        sampler: returns an epoch's images (`pipeline.data.sampler.of`); None: each once.
+        batch: number of images per step.
+        seed: seed for the order.
+        rows: int64 (n,), rows to train on; None uses all.
+        weights: float32 (m,), each row's weight in the loss; None weights all rows equally.
+        sampler: function that returns an epoch's images (`pipeline.data.sampler.of`). None uses
+            each image once.
     """
 
     inputs: np.ndarray
@@ -353,14 +355,14 @@ class Batches:
 
     def __post_init__(self) -> None:
         self._rows = np.arange(len(self.labels)) if self.rows is None else self.rows
-        self._order = -1, self._rows  # the last epoch's permutation
+        self._order = -1, self._rows  # the most recently used permutation
 
     def __len__(self) -> int:
         """Return the number of images per epoch."""
         return len(self._rows)
 
     def order(self, epoch: int) -> np.ndarray:
-        """Return the epoch's permutation or sample of all images: int64 (n,)."""
+        """Return the permutation or sample of all images for an epoch: int64 (n,)."""
         if self._order[0] != epoch:
             random = np.random.default_rng((self.seed, Stream.ORDER, epoch))
             sampled = self.sampler(epoch) if self.sampler else random.permutation(len(self))
@@ -368,23 +370,23 @@ class Batches:
         return self._order[1]
 
     def indices(self, step: int) -> np.ndarray:
-        """Return which of the n images the step takes: int64 (batch,)."""
+        """Return the step's indices into the n images: int64 (batch,)."""
         positions = np.arange(step * self.batch, (step + 1) * self.batch)
         epochs, places = np.divmod(positions, len(self))
         every = np.unique(epochs).tolist()
         return np.concatenate([self.order(epoch)[places[epochs == epoch]] for epoch in every])
 
     def rows_of(self, step: int) -> np.ndarray:
-        """Return which rows of `inputs` the step takes: int64 (batch,)."""
+        """Return the step's rows of `inputs`: int64 (batch,)."""
         return np.asarray(self._rows[self.indices(step)])
 
     def labels_of(self, step: int) -> Any:
-        """Return the step's labels, `Weighted` if rows have weights."""
+        """Return the step's labels, as `Weighted` if rows have weights."""
         rows = self.rows_of(step)
         labels = self.labels[rows]
         return labels if self.weights is None else Weighted(labels, self.weights[rows])
 
     def at(self, step: int) -> tuple[np.ndarray, Any]:
-        """Return the step's inputs, before any augmentation, and its labels."""
-        # The axes of a .npy file may be in any order.
+        """Return the step's inputs, before augmentation, and its labels."""
+        # A .npy file can store its axes in any order.
         return np.ascontiguousarray(self.inputs[self.rows_of(step)]), self.labels_of(step)

@@ -1,7 +1,7 @@
-"""Dates as numbers: days since 1970, month, day, weekday, hour, and the days between two columns.
+"""Conversion of dates to days since 1970, month, day, weekday, hour, and days between two columns.
 
-The format of a column, such as %d/%m/%Y, is found in the training table and stored in the artifact,
-so that the test table is read the same way: 03/04 alone is ambiguous.
+A column's format, such as %d/%m/%Y, is detected in the training table and stored in the artifact.
+The test table is then parsed with the same format, because 03/04 on its own is ambiguous.
 """
 
 import warnings
@@ -16,25 +16,25 @@ from pandas.tseries.api import guess_datetime_format
 from pipeline.config.data_layout import DATE_PARTS
 from pipeline.data.csv_files import MISSING, check_column
 
-ISO = "ISO8601"  # pandas' name for 2026-11-28, 2026-11-28T10:30:00Z and others of that standard
-TRIED = 100  # texts of a column from which formats are guessed
-# Formats that pandas does not guess.
+ISO = "ISO8601"  # pandas' name for formats such as 2026-11-28 and 2026-11-28T10:30:00Z
+TRIED = 100  # number of texts from which formats are guessed
+# Formats that pandas cannot guess.
 MORE = ("%d.%m.%y", "%d-%b-%y", "%b-%y", "%B %Y", "%b %Y")
-NEVER = "0000-00-00"  # MySQL's missing date
-YEARS = (1678, 2261)  # the range of pandas before 3.0
+NEVER = "0000-00-00"  # MySQL's value for a missing date
+YEARS = (1678, 2261)  # supported range of pandas before 3.0
 
 
 def form(column: pd.Series, *, day_first: bool = False) -> str:
-    """Return the format of most texts in a column, in pandas' notation; "" if none is a date.
+    """Return the format, in pandas' notation, that matches most texts in a column, or "".
 
     Args:
-        day_first: the day comes first where day and month are ambiguous.
+        day_first: whether the day comes first if day and month are ambiguous.
 
     >>> form(pd.Series(["03/04/2026", "25/12/2026"])), form(pd.Series(["2026-04-03", "NA"]))
     ('%d/%m/%Y', 'ISO8601')
     """
     texts = pd.Series(_clean(column).dropna().unique(), dtype=object)
-    with warnings.catch_warnings(action="ignore"):  # the other order of day and month
+    with warnings.catch_warnings(action="ignore"):  # about the other order of day and month
         guesses = [
             guess_datetime_format(text, dayfirst=first)
             for first in (day_first, not day_first)
@@ -50,7 +50,7 @@ def form(column: pd.Series, *, day_first: bool = False) -> str:
 
 
 def is_ambiguous(texts: pd.Series, expected: str) -> bool:
-    """Return whether day and month could be swapped in each text of a column."""
+    """Return whether day and month can be swapped in every text of a column."""
     other = expected.translate(str.maketrans("dm", "md"))
     return (
         other != expected
@@ -61,7 +61,7 @@ def is_ambiguous(texts: pd.Series, expected: str) -> bool:
 
 
 def fits(texts: pd.Series, expected: str) -> bool:
-    """Return whether each text of a column is a date in this format, or missing."""
+    """Return whether every text of a column is either a date in this format or missing."""
     known = pd.Series(_clean(texts).dropna().unique(), dtype=object)
     return bool(_moments(known, expected).notna().all())
 
@@ -69,13 +69,13 @@ def fits(texts: pd.Series, expected: str) -> bool:
 def numbers(
     table: pd.DataFrame, forms: Mapping[str, str], path: Path, *, lenient: bool = False
 ) -> list[np.ndarray]:
-    """Return the numbers made of the date columns, in the order of `Data.number_names`: float64
-    (n,) each, NaN for a missing date. Days count from 1970.
+    """Convert date columns to numbers, in the order of `Data.number_names`: float64 (n,) each, with
+    NaN for missing dates. Days are counted from 1970.
 
     Args:
-        forms: the format of each date column, from `form`.
-        path: of the table, for messages.
-        lenient: treat a text that is not a date as missing.
+        forms: format of each date column, from `form`.
+        path: path of the table, for messages.
+        lenient: whether to treat invalid dates as missing.
 
     Raises:
         DataError: if a text is not a date in its column's format.
@@ -107,6 +107,6 @@ def _clean(column: pd.Series) -> pd.Series:
 
 
 def _moments(texts: pd.Series, expected: str) -> pd.Series:
-    """Return timestamps, NaT for a text in a different format."""
+    """Parse timestamps, with NaT for texts in any other format."""
     moments = pd.to_datetime(texts, format=expected or ISO, errors="coerce", utc=True)
     return moments.where(moments.dt.year.between(*YEARS))

@@ -1,9 +1,9 @@
-"""Near-duplicates: images that look the same, such as copies that were saved again, resized, or
-made a little brighter.
+"""Detection of near-duplicates: images that look the same because they were saved again, resized,
+or slightly brightened.
 
-They are found in the pixels that the model sees, so that every machine finds the same ones.
-Candidates come from a k-d tree over a few coordinates of the thumbnails, so that time grows little
-faster than the number of images and of near-duplicate pairs: 100,000 images of 28x28 take 3 s.
+They are detected in the model's input pixels, so the result is the same on every machine. A k-d
+tree over a few coordinates of the thumbnails finds candidates. This way, the time scales almost
+linearly with the number of images and near-duplicate pairs: 100,000 images of 28x28 take 3 s.
 """
 
 import hashlib
@@ -13,24 +13,24 @@ from typing import Any
 
 import numpy as np
 
-# Two images are near-duplicates if their thumbnails differ by at most ALIKE (root mean square, in
-# levels of 255) and the images by less than CLOSE (mean). Flat images all have similar thumbnails.
+# Two images are near-duplicates if their thumbnails differ by at most ALIKE (root mean square on a
+# 0-255 scale) and the images by less than CLOSE (mean). FLAT images all have similar thumbnails.
 ALIKE, CLOSE, FLAT, SIDE = 3.0, 6.0, 6.0, 8
-SHARE = 0.1  # of an image's contrast: thumbnails of near-duplicates differ by less
-CHUNK = 1024  # images whose thumbnails are made at a time, as float32
-AXES = 8  # coordinates of the tree; more prune more and cost more
-PAIRS = 1 << 16  # compared at a time
-SAMPLE = 500  # images from which the number of pairs is estimated
+SHARE = 0.1  # near-duplicate thumbnails differ by less than this fraction of an image's contrast
+CHUNK = 1024  # images per block when computing thumbnails in float32
+AXES = 8  # coordinates in the tree; more of them prune more pairs, but take more time
+PAIRS = 1 << 16  # pairs compared at once
+SAMPLE = 500  # sample size to estimate the number of pairs
 
 
 def groups(pixels: Any, known: np.ndarray | None = None) -> np.ndarray:
-    """Return the number of each image's group of near-duplicates: int32 (n,).
+    """Return each image's group of near-duplicates as a number: int32 (n,).
 
-    Groups are transitive: a copy of a copy belongs to the same group.
+    Groups are transitive, so a copy of a copy belongs to the same group.
 
     Args:
         pixels: uint8 (n, height, width, channels), or `image_arrays.FileImages`.
-        known: int (n,), other groups, which are not divided.
+        known: int (n,), existing groups that must not be divided.
 
     >>> blank, full = np.zeros((2, 2, 1), np.uint8), np.full((2, 2, 1), 9, np.uint8)
     >>> groups(np.stack([blank, full, blank])).tolist()
@@ -41,7 +41,7 @@ def groups(pixels: Any, known: np.ndarray | None = None) -> np.ndarray:
 
     copies, count = equal(row_digests(pixels)), len(pixels)
     same = [*copies, *([] if known is None else equal(known.tolist()))]
-    # Of identical images only the first is compared with others.
+    # Only the first of several identical images is compared with others.
     once = np.setdiff1d(np.arange(count), [row for each in copies for row in each[1:]])
     pairs = [*near(pixels, once), *((each[0], other) for each in same for other in each[1:])]
     ends = np.array(pairs, np.int64).reshape(-1, 2)
@@ -50,7 +50,7 @@ def groups(pixels: Any, known: np.ndarray | None = None) -> np.ndarray:
 
 
 def row_digests(inputs: Any) -> list[bytes]:
-    """Return the sha256 of each row of an array (n, …); `FileImages` store theirs."""
+    """Return the SHA-256 of each row of an array (n, …). `FileImages` has stored them."""
     known: list[bytes] | None = getattr(inputs, "row_digests", None)
     if known is not None:
         return known
@@ -58,7 +58,7 @@ def row_digests(inputs: Any) -> list[bytes]:
 
 
 def equal(keys: Sequence[Hashable]) -> list[list[int]]:
-    """Return lists of the indices of equal keys, two or more each, increasing. None equals nothing.
+    """Return lists of two or more indices with equal keys, in order. None is not equal to anything.
 
     >>> equal(["a", "b", None, "a", None])
     [[0, 3]]
@@ -71,11 +71,11 @@ def equal(keys: Sequence[Hashable]) -> list[list[int]]:
 
 
 def near(pixels: Any, among: np.ndarray | None = None) -> list[tuple[int, int]]:
-    """Return pairs of near-duplicates, the lower index first.
+    """Return pairs of near-duplicates, with the lower index first.
 
     Args:
         pixels: uint8 (n, height, width, channels).
-        among: int (m,), the rows to compare, increasing; None: all.
+        among: int (m,), rows to compare, in increasing order; None compares all.
     """
     thumbs = thumbnails(pixels)
     rows = np.arange(len(pixels)) if among is None else among
@@ -86,8 +86,8 @@ def near(pixels: Any, among: np.ndarray | None = None) -> list[tuple[int, int]]:
 
 
 def comparable(pixels: Any, most: int) -> np.ndarray:
-    """Return rows, increasing, for which `near` compares about `most` pairs at most: all, or a
-    random sample if many are alike.
+    """Return increasing rows for which `near` compares at most about `most` pairs. These are all
+    rows, or a random sample if many images are similar.
 
     Args:
         pixels: uint8 (n, height, width, channels).
@@ -102,12 +102,12 @@ def comparable(pixels: Any, most: int) -> np.ndarray:
 
 
 def alike(pixels: Any, thumbs: np.ndarray, pairs: np.ndarray) -> list[tuple[int, int]]:
-    """Return which of these pairs are near-duplicates, sorted.
+    """Return those of the given pairs that are near-duplicates, sorted.
 
     Args:
         pixels: uint8 (n, height, width, channels).
-        thumbs: their `thumbnails`.
-        pairs: int (k, 2), the lower index first.
+        thumbs: thumbnails of these images.
+        pairs: int (k, 2), with the lower index first.
     """
     contrast, close = thumbs.std(axis=1), list[tuple[int, int]]()
     for at in range(0, len(pairs), PAIRS):
@@ -124,21 +124,21 @@ def alike(pixels: Any, thumbs: np.ndarray, pairs: np.ndarray) -> list[tuple[int,
 
 
 def _candidates(thumbs: np.ndarray) -> np.ndarray:
-    """Return all pairs of thumbnails that differ by at most ALIKE, and a few more: int64 (k, 2).
+    """Return all pairs of thumbnails that differ by at most ALIKE, and a few others: int64 (k, 2).
 
-    No pair is missed, because a projection on orthogonal axes only shrinks distances.
+    No pair is missed, because projecting on orthogonal axes can only decrease distances.
     """
     from scipy.spatial import cKDTree  # type: ignore[import-untyped]
 
     centred = thumbs.astype(np.float64) - thumbs.mean(axis=0)
     axes = np.linalg.eigh(centred.T @ centred)[1][:, -AXES:]  # the principal axes
-    radius = ALIKE * np.sqrt(thumbs.shape[1]) * (1 + 1e-6)  # for rounding
+    radius = ALIKE * np.sqrt(thumbs.shape[1]) * (1 + 1e-6)  # allows for rounding errors
     pairs = cKDTree(centred @ axes).query_pairs(radius, output_type="ndarray")
     return np.asarray(pairs, np.int64).reshape(-1, 2)
 
 
 def thumbnails(pixels: Any) -> np.ndarray:
-    """Return thumbnails in grey, at most SIDE x SIDE: float32 (n, pixels), means of equal parts."""
+    """Return grey thumbnails, at most SIDE x SIDE: float32 (n, pixels), means of equal regions."""
     return np.concatenate(
         [_shrunk(pixels[at : at + CHUNK]) for at in range(0, max(len(pixels), 1), CHUNK)]
     )

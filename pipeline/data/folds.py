@@ -1,10 +1,10 @@
-"""The split into training and held-out examples, fixed by the seed.
+"""Split of the examples into training and held-out rows, determined by the seed.
 
-Every fold has its share of each label, to within one row, and no group is divided between folds.
-Without folds there is one pair, by `data.validation_fraction`.
+Each fold contains the same fraction of each label, to within one row, and groups are never divided
+between folds. Without folds, there is a single pair whose size is `data.validation_fraction`.
 
-Duplicates (`data.group_duplicates`) stay together: one row of each group is assigned, and the
-others follow it. Groups of a column (`data.group_column`) may be large, so their rows are counted.
+Duplicates (`data.group_duplicates`) stay together: one row of each group is assigned to a fold, and
+the others follow. Groups of a column (`data.group_column`) can be large, so all their rows count.
 """
 
 import hashlib
@@ -21,32 +21,33 @@ from pipeline.data.dataset import Examples
 from pipeline.errors import DataError
 
 Pair = tuple[np.ndarray, np.ndarray]
-# Edits that make groups smaller.
+# How to make groups smaller.
 LOOSEN = "or change data.group_column, or set data.group_duplicates=False"
 
 
 def splits(
     examples: Examples, config: Config, show: Callable[[str], None] = lambda line: None
 ) -> list[Pair]:
-    """Return (training rows, held-out rows) of each fold, int64 and sorted.
+    """Return (training rows, held-out rows) for each fold, as sorted int64 arrays.
 
-    Each row is held out in one fold. Without `config.folds` there is one pair.
+    Every row is held out in one fold. Without `config.folds`, there is a single pair.
 
     Args:
-        show: receives warnings: labels with fewer rows than folds, and too few held-out rows.
+        show: function that receives warnings about labels with fewer rows than folds, and about too
+            few held-out rows.
 
     Raises:
-        DataError: if there are fewer examples or groups than folds, or if a fold cannot train on
-            some label because of its groups.
+        DataError: if there are fewer examples or groups than folds, or if the groups leave a fold
+            without training rows for some label.
     """
     rows, untrained = np.arange(len(examples)), set[int]()
     if config.data.group_column is None:
         parts = _by_rows(examples, config, show)
-    else:  # its groups include the duplicates
+    else:  # these groups include the duplicates
         parts = _by_group_column(examples, config)
     pairs = [(np.setdiff1d(rows, held), np.sort(held)) for held in parts]
     if config.data.group_column and examples.target.single:
-        labels = examples.labels  # groups may be too uneven for each fold to get all of them
+        labels = examples.labels  # uneven groups can leave a fold without some label
         untrained = {code for trained, _ in pairs for code in set(labels) - set(labels[trained])}
     if untrained or not parts or not all(map(len, parts)):
         number = len(rows if examples.groups is None else np.unique(examples.groups))
@@ -55,8 +56,8 @@ def splits(
             f"{len(rows):,} rows in {number:,} groups (by data.group_column, duplicates, or single "
             f"rows) are too few or too uneven for folds={config.folds} and "
             f"data.validation_fraction={config.data.validation_fraction:g}; expected each label in "
-            f"several groups. Labels that a fold does not train on: {', '.join(names) or 'none'}.\n"
-            f"Complete {config.data.train_csv or 'the training data'}, lower folds or raise "
+            f"several groups. Labels without training rows in a fold: {', '.join(names) or 'none'}."
+            f"\nComplete {config.data.train_csv or 'the training data'}, lower folds or raise "
             f"data.validation_fraction in the config, merge labels, {LOOSEN}."
         )
     if text := few_held_out(examples, config, pairs):
@@ -65,38 +66,38 @@ def splits(
 
 
 def few_held_out(examples: Examples, config: Config, pairs: list[Pair]) -> str:
-    """Return a warning if less than half of `data.validation_fraction` is held out, else ""."""
+    """Return a warning if less than half of `data.validation_fraction` is held out, or ""."""
     number, share = len(pairs[0][1]), config.data.validation_fraction
     wanted = round(len(examples) * share)
     if config.folds is not None or 2 * number >= wanted:
         return ""
     return (
-        f"{number:,} of {len(examples):,} rows are held out, and data.validation_fraction="
-        f"{share:g} asks for {wanted:,}. A score on this few rows is unreliable. Labels with one "
+        f"{number:,} of {len(examples):,} rows are held out, but data.validation_fraction="
+        f"{share:g} requires {wanted:,}. A score on so few rows is unreliable. Labels with one "
         f"row or group are never held out, and groups may be uneven. Merge labels, or set folds, "
         f"{LOOSEN}"
     )
 
 
 def _by_rows(examples: Examples, config: Config, show: Callable[[str], None]) -> list[np.ndarray]:
-    """Return the held-out rows of each fold, int64; groups of duplicates stay whole."""
+    """Return the held-out rows of each fold as int64, without dividing groups of duplicates."""
     groups = np.arange(len(examples)) if examples.groups is None else examples.groups
     strata = examples.target.strata(examples.labels)
     _, codes, counts = np.unique(strata, return_inverse=True, return_counts=True)
-    # One row of each group, with the rarest label, so that differently labelled copies hide none.
+    # For each group, use the row with the rarest label, so that duplicates do not obscure a label.
     rare_first = np.argsort(counts[codes], kind="stable")
     names, first, sizes = np.unique(groups[rare_first], return_index=True, return_counts=True)
     chosen = rare_first[first]
     codes = codes[chosen]
     random = np.random.default_rng((config.seed, Stream.FOLDS))
-    # Rows are sorted by class and group size; classes, and the rows of a size, are in random order.
+    # Sort rows by class and group size. Classes, and rows with the same size, are shuffled.
     rows = random.permutation(len(chosen))
     places = random.permutation(int(codes.max(initial=-1)) + 1)
     rows = rows[np.lexsort((sizes[rows], places[codes[rows]]))]
     if config.folds is None:
         parts = [_stratified(codes, rows, config.data.validation_fraction, random)]
     else:
-        # Neighbours are in different folds, so that folds differ by one row of each class at most.
+        # Neighbours go to different folds, so each class differs by at most one row between folds.
         parts = [rows[number :: config.folds] for number in range(config.folds)]
         if examples.target.single:
             _warn(examples, chosen, config.folds, show)
@@ -108,30 +109,31 @@ def _stratified(
 ) -> np.ndarray:
     """Return the held-out rows, stratified by class.
 
-    `share` of all rows and of each class is held out, to within one row each: none of a class with
-    few rows. At least one row of each class trains; rows of other classes replace it.
+    A fraction `share` of all rows and of each class is held out, to within one row each, so none of
+    a class with few rows. At least one row of each class is kept for training, and rows of other
+    classes replace it.
 
-    scikit-learn's StratifiedShuffleSplit refuses to hold out fewer rows than there are classes.
+    scikit-learn's StratifiedShuffleSplit cannot hold out fewer rows than there are classes.
 
     Args:
-        codes: int (n,), the class of each row.
-        rows: in random order, grouped by class.
+        codes: int (n,), class of each row.
+        rows: rows in random order, grouped by class.
     """
     counts = np.bincount(codes)
-    # A single row trains: a model cannot predict a label that it has never seen.
+    # Train on single rows, because a model cannot predict a label that it has never seen.
     rows = rows[counts[codes[rows]] > 1]
     if not len(rows):
         return rows
     wanted = min(max(round(len(codes) * share), 1), len(rows))
     held = rows[(np.arange(wanted) * len(rows) + random.integers(len(rows))) // wanted]
-    # If a whole class was chosen, its first row trains.
+    # If all rows of a class were chosen, keep the first one for training.
     spent = np.bincount(codes[held], minlength=len(counts)) == counts
     first = np.unique(codes[held], return_index=True)[1]
     return np.delete(held, first[spent[codes[held[first]]]])
 
 
 def _by_group_column(examples: Examples, config: Config) -> list[np.ndarray]:
-    """Return the held-out rows of each fold by scikit-learn's StratifiedGroupKFold."""
+    """Return the held-out rows of each fold, using scikit-learn's StratifiedGroupKFold."""
     from sklearn.model_selection import StratifiedGroupKFold
 
     groups, labels = np.asarray(examples.groups), examples.labels
@@ -142,15 +144,15 @@ def _by_group_column(examples: Examples, config: Config) -> list[np.ndarray]:
     if number < count:
         return []
     splitter = StratifiedGroupKFold(count, shuffle=True, random_state=config.seed)
-    # With groups, a label may have fewer examples than folds.
+    # With groups, a label can have fewer examples than there are folds.
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         pairs = splitter.split(np.zeros(len(examples)), strata, groups)
         return [held for _, held in islice(pairs, config.folds or 1)]
 
 
 def fingerprint(examples: Examples, pair: Pair) -> str:
-    """Return a sha256 over the examples and the split, which may change with the version of this
-    project or of scikit-learn.
+    """Return a SHA-256 of the examples and the split, which may depend on the version of this
+    project and of scikit-learn.
     """
     digest = hashlib.sha256(examples.fingerprint.encode())
     digest.update(np.ascontiguousarray(pair[1], np.int64).data)
@@ -158,19 +160,19 @@ def fingerprint(examples: Examples, pair: Pair) -> str:
 
 
 def held_out(examples: Examples, pair: Pair) -> str:
-    """Return a sha256 over the ids of the held-out rows."""
+    """Return a SHA-256 of the ids of the held-out rows."""
     ids = sorted(examples.ids[row] for row in pair[1])
     return hashlib.sha256(json.dumps(ids).encode()).hexdigest()
 
 
 def _warn(examples: Examples, rows: np.ndarray, count: int, show: Callable[[str], None]) -> None:
-    """Show the labels that have fewer of these rows than folds."""
+    """Show a warning that lists labels with fewer of these rows than folds."""
     members = np.bincount(examples.labels[rows])
     rare = [code for code in np.argsort(members, kind="stable") if members[code] < count]
     named = ", ".join(f"{examples.classes[code]!r} ({members[code]})" for code in rare[:12])
     if rare:
         show(
             f"Warning: {len(rare):,} of {len(members):,} labels have fewer rows than folds={count}"
-            f", as {named}. Some folds hold out none of them, and a label's only row is "
-            "missing from the training of one fold."
+            f", such as {named}. Some folds hold out none of these, and if a label has a single "
+            "row, one fold does not train on it."
         )

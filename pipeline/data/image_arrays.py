@@ -1,15 +1,17 @@
-"""Many images as one array: decoded by all CPU cores, in memory, in shards on disk, or on access.
+"""Arrays of images that are decoded on all CPU cores, and kept in memory, in shards on disk, or
+decoded on access.
 
-An image is a file, or a `Part` of one. A broken image becomes zeros, and its reason is returned.
+An image is stored in a file, or in a `Part` of one. Broken images become zeros and are reported.
 
-Threads are enough, since Pillow releases the GIL while it decodes and resizes: on 2 cores,
-photographs of 500x375 to 224x224 come at 511/s with one thread and 912/s with two. Forking is not
-safe once TensorFlow and JAX have started.
+Threads are sufficient, because Pillow releases the GIL while it decodes and resizes: on 2 cores,
+resizing photographs from 500x375 to 224x224 runs at 511/s with one thread and 912/s with two.
+Forking is not safe after TensorFlow and JAX have started.
 
-A shard is `<name>.npy` with the pixels and `<name>.json` with the reasons for broken images. The
-name is a digest of the decoding rules and the files' paths and sizes. The .json is written last,
-with the sha256 of the pixels and its own, so that a killed run leaves only complete shards for the
-next one. A run writes them into its cache, and `pipeline.data.preparation` into its output.
+A shard consists of `<name>.npy` with pixels and `<name>.json` with the reasons for broken images.
+Its name is a digest of the decoding rules and of the files' paths and sizes. The .json file is
+written last, and includes the SHA-256 of the pixels and its own, so an interrupted run leaves only
+complete shards for the next one. A run writes shards to its cache, and `pipeline.data.preparation`
+to its output.
 """
 
 import errno
@@ -36,7 +38,7 @@ from pipeline.runtime import devices
 
 
 class Part(NamedTuple):
-    """An image within a file: `size` bytes from `start` on; -1: to the end."""
+    """An image stored in a file: `size` bytes from `start`, or -1 for the rest of the file."""
 
     path: str
     start: int = 0
@@ -46,29 +48,29 @@ class Part(NamedTuple):
 Source = str | os.PathLike[str] | Part
 Paths = Sequence[Source]
 Show = Callable[[str], None]
-MISSING = os.devnull  # stands for a missing file
-RUN = 16  # images per task of a thread; few, so that all threads end together
-SHARE = 0.5  # of memory that decoded images may use
-SHARD = 1 << 28  # bytes of pixels
+MISSING = os.devnull  # source of a missing file
+RUN = 16  # images per thread task; small, so that all threads finish at the same time
+SHARE = 0.5  # fraction of memory available to decoded images
+SHARD = 1 << 28  # size of a shard's pixels in bytes
 SHOW_SECONDS = 10.0
 FIX = "Correct its permissions, or complete the download."
 
 
 class FileImages:
-    """Images that are decoded on access; indexed like an array.
+    """An array of images that are decoded when indexed.
 
-    For sets that do not fit into memory, or are read once.
+    Used for data sets that do not fit into memory, or are read only once.
 
     Args:
-        sources: n files, or parts of files, to decode; or arrays, such as rows of a memory map.
-        data: determines how they are decoded.
+        sources: n files or parts of files to decode, or arrays, such as rows of a memory map.
+        data: determines how to decode images.
 
     Attributes:
-        broken: the reason for each row that could not be decoded; its pixels are zeros.
-        shape, dtype, nbytes: of the whole array, uint8 (n, height, width, channels).
-        row_digests: for `pipeline.data.duplicates`; None: computed from the pixels.
-        decodable: whether all images could be decoded at the start of the run. If so, one that
-            breaks later raises `DataError`.
+        broken: {row: reason} for images that could not be decoded. Their pixels are zeros.
+        shape, dtype, nbytes: properties of the full array, uint8 (n, height, width, channels).
+        row_digests: digests for `pipeline.data.duplicates`; None computes them from the pixels.
+        decodable: whether all images could be decoded at the start of the run. In this case,
+            `DataError` is raised if one of them breaks later.
     """
 
     dtype, decodable = np.dtype(np.uint8), False
@@ -83,7 +85,7 @@ class FileImages:
         return len(self._sources)
 
     def __getitem__(self, rows: Any) -> np.ndarray:
-        """Return one image, or those of a slice or of an array of rows."""
+        """Return a single image, or the images of a slice or an array of rows."""
         chosen = np.arange(len(self))[rows]
         pixels = np.empty((chosen.size, *self.shape[1:]), np.uint8)
         with row_gathering.Gatherer(self) as gatherer:
@@ -92,7 +94,7 @@ class FileImages:
         return pixels if np.ndim(chosen) else pixels[0]
 
     def subset(self, rows: np.ndarray) -> "FileImages":
-        """Return some of the images, still in their files."""
+        """Return some of the images, without decoding them."""
         images = FileImages([self._sources[row] for row in rows], self._data)
         images.decodable = self.decodable
         if self.row_digests is not None:
@@ -100,7 +102,7 @@ class FileImages:
         return images
 
     def begin(self, pool: Executor, rows: np.ndarray, into: np.ndarray) -> Sequence[Future[None]]:
-        """Start decoding rows, and return the futures, which may raise `DataError`."""
+        """Start decoding rows. The returned futures may raise `DataError`."""
 
         def run(start: int) -> None:
             for place in range(start, min(start + RUN, len(rows))):
@@ -117,28 +119,28 @@ class FileImages:
         except BrokenImage as error:
             if self.decodable:
                 raise DataError(
-                    f"{source} could be decoded when this run began, and now it cannot: "
-                    f"{error}.\nRestore the file, and resume with the same command."
+                    f"{source} could be decoded at the start of this run, but not any more: "
+                    f"{error}.\nRestore the file, and run the same command to resume."
                 ) from error
             into[:], self.broken[row] = 0, "it is missing" if source == MISSING else str(error)
 
 
 def some(images: Any, rows: np.ndarray) -> Any:
-    """Return some rows: a copy for an array, and `FileImages` that are not decoded yet."""
+    """Return some rows, copied from an array, or as `FileImages` that are not decoded yet."""
     return images.subset(rows) if isinstance(images, FileImages) else images[rows]
 
 
 def readable(source: Source) -> bytes:
-    """Return the bytes of an image; raises `DataError` if they cannot be read."""
+    """Return an image's file content, or raise `DataError` if it cannot be read."""
     path, start, size = _part(source)
-    # No Path: a hundred thousand of them cost seconds.
+    # Creating a hundred thousand Path objects would take seconds.
     with reading(path, DataError, FIX), open(path, "rb", buffering=0) as file:  # noqa: PTH123
         file.seek(start)
         return file.read(size)
 
 
 def _part(source: Source) -> Part:
-    """Return a source as a `Part`."""
+    """Convert a source to a `Part`."""
     return source if isinstance(source, Part) else Part(os.fspath(source))
 
 
@@ -152,25 +154,26 @@ def read(
     prepared: Sequence[Path] = (),
     in_files: bool = False,
 ) -> tuple[Any, dict[int, str]]:
-    """Return the decoded images, and the reason for each row that cannot be decoded.
+    """Decode images, and return them with the reason for each row that could not be decoded.
 
     Args:
         sources: n files or parts of files.
-        cache: a folder that keeps large images (`Data.decoding`) for the next run, as far as it can
-            be written and has space.
-        base: the folder of the competition.
-        prepared: folders with decoded images; those decoded by other rules are ignored.
-        in_files: leave images in their files, which is also done if memory is short.
+        cache: folder in which large images (`Data.decoding`) are stored for the next run, if it is
+            writable and has space.
+        base: competition folder.
+        prepared: folders with decoded images, which are ignored if other decoding rules were used.
+        in_files: whether to decode images on access. This is also done if memory is insufficient.
 
     Returns:
-        uint8 (n, height, width, channels), zeros for broken images, or `FileImages`; {row: reason}.
+        uint8 (n, height, width, channels) with zeros for broken images, or `FileImages`; and
+        {row: reason}.
     """
     show, images = show or (lambda line: None), FileImages(sources, data)
     in_memory = not in_files and images.nbytes <= devices.memory_left() * SHARE
     pixels = np.empty(images.shape, np.uint8) if in_memory else None
     places, digests, broken = list[Source | np.ndarray](), list[bytes](), dict[int, str]()
     cache = cache if data.decoding and not in_files else None
-    if cache:  # files in a different folder may have the same names and sizes
+    if cache:  # files in another folder can have the same names and sizes
         cache /= hashlib.sha256(os.fsencode(os.path.abspath(base or ""))).hexdigest()[:8]  # noqa: PTH100
     folders, found, shown = [*([cache] if cache else []), *prepared], 0, time.monotonic()
     for name, part in shards(sources, data, base).items():
@@ -196,13 +199,13 @@ def read(
     if found or prepared:
         show(
             f"Found {found:,} of {len(sources):,} images decoded in {', '.join(map(str, folders))} "
-            "(not those of different files, rules or Pillow versions)"
+            "(excluding other files, decoding rules and Pillow versions)"
         )
     if pixels is not None:
         return pixels, broken
     images = FileImages(places, data)
     images.row_digests, images.decodable = digests, True
-    show(f"{len(images):,} images ({images.nbytes / 1e6:,.0f} MB) are read during the run")
+    show(f"{len(images):,} images ({images.nbytes / 1e6:,.0f} MB) will be read during the run")
     return images, broken
 
 
@@ -210,9 +213,9 @@ class Decoded(NamedTuple):
     """The images of a shard.
 
     Attributes:
-        pixels: uint8 (n, height, width, channels), zeros for broken images.
-        broken: the reason for each row that could not be decoded.
-        folder: the folder that they are mapped from; None: they are in memory.
+        pixels: uint8 (n, height, width, channels), with zeros for broken images.
+        broken: {row: reason} for images that could not be decoded.
+        folder: folder from which they are memory-mapped, or None if they are in memory.
     """
 
     pixels: np.ndarray
@@ -221,10 +224,10 @@ class Decoded(NamedTuple):
 
 
 def shards(sources: Paths, data: Data, base: Path | None = None) -> dict[str, slice]:
-    """Return the slice of images in each shard, by the shard's name.
+    """Return the slice of images in each shard, keyed by the shard's name.
 
     Args:
-        base: the folder of the competition; names do not depend on where it is mounted.
+        base: competition folder. Names do not depend on where it is mounted.
 
     Raises:
         DataError: if a file is missing.
@@ -245,12 +248,12 @@ def shards(sources: Paths, data: Data, base: Path | None = None) -> dict[str, sl
 
 
 def shard(sources: Paths, data: Data, name: str, folders: Sequence[Path], show: Show) -> Decoded:
-    """Return the images of a shard, from the first folder that has it, or decoded.
+    """Load a shard from the first folder that contains it, or decode its images.
 
     Args:
         sources: files, or parts of files.
-        name: from `shards`.
-        show: receives a line about each corrupt shard, which is not used.
+        name: name from `shards`.
+        show: function that receives a message about every corrupt shard, which is then ignored.
 
     Raises:
         DataError: if a file is missing or cannot be read.
@@ -265,17 +268,17 @@ def shard(sources: Paths, data: Data, name: str, folders: Sequence[Path], show: 
                     raise ValueError("its sha256 differs")
                 reasons = {int(row): reason for row, reason in known["broken"].items()}
                 return Decoded(pixels, reasons, folder)
-        except Exception as error:  # json and numpy raise a dozen kinds for a corrupt file
-            show(f"{array} is corrupt ({error}): its images are decoded again")
+        except Exception as error:  # json and numpy raise many types for corrupt files
+            show(f"{array} is corrupt ({error}), so its images are decoded again")
     images = FileImages(sources, data)
     return Decoded(images[:], images.broken)
 
 
 def save(folder: Path, name: str, decoded: Decoded, rest: int = 0) -> Decoded:
-    """Save a shard in a folder, and return it mapped from there.
+    """Save a shard in a folder, and return it as a memory map.
 
     Args:
-        rest: bytes that are still to be saved; they may use half of the free space.
+        rest: bytes that still have to be saved, which may use up to half of the free space.
 
     Raises:
         DiskError: if there is not enough space, or the shard cannot be written.

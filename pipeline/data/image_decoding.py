@@ -1,25 +1,26 @@
-"""From the bytes of an image file to uint8 pixels, by the same rules in training and inference.
+"""Decoding of image files to uint8 pixels, with the same rules in training and inference.
 
-PNG, JPEG, WebP, BMP, GIF and TIFF, recognized by their first bytes. The rules:
+PNG, JPEG, WebP, BMP, GIF and TIFF are recognized by their first bytes. The rules are:
 
-grey         modes 1 (0 and 255), L, LA; I;16, I;16B, I and F, with 16 or 32 bits: `white` (65535
-             by default) becomes 255, and values are rounded
-colour       RGB, RGBA, RGBX, P and PA (the palette's colours), CMYK (Pillow's formula; Adobe's
-             inverted inks are inverted back), YCbCr
-16 bits      per colour, or with alpha: Pillow keeps the high byte, at most one level from the
-             rounded value
-refused      F, and I beyond 16 bits, without `white`, since the white level is unknown; LAB
-alpha        "drop" ignores it and keeps the stored colours, as Keras (`load_img`), TensorFlow,
-             torchvision and fastai do. A palette's transparent colour is an ordinary colour.
-             "white" and "black" put the image on that background
+grey         modes 1 (0 and 255), L, LA; also I;16, I;16B, I and F with 16 or 32 bits, where `white`
+             (65535 by default) is mapped to 255 and values are rounded
+colour       RGB, RGBA, RGBX, P and PA (with the palette's colours), CMYK (with Pillow's formula,
+             after Adobe's inverted inks are inverted back), YCbCr
+16 bits      per colour, or with alpha: Pillow keeps the high byte, which differs from the rounded
+             value by at most one level
+errors       LAB; also F, and I beyond 16 bits, unless `white` is set, because the white level is
+             unknown
+alpha        "drop" ignores it and keeps the stored colours, like Keras (`load_img`), TensorFlow,
+             torchvision and fastai. A palette's transparent colour is treated like any other.
+             "white" and "black" put the image on a background of that colour
 to grey      ITU-R 601 luma, (299 R + 587 G + 114 B) / 1000. To colour: three equal channels
-orientation  by the EXIF tag, all eight values; upright if it is unreadable
-pages        several pages or frames are refused. If a phone stored more pictures in a JPEG, the
-             first one counts
+orientation  all eight values of the EXIF tag are applied; if it is unreadable, it is ignored
+pages        multiple pages or frames are an error, but only the first image is used if a phone
+             stored several in a JPEG
 profiles     ICC profiles and gamma are ignored, as in the loaders above
 
-Equal bytes give equal pixels with the same version of Pillow, and of OpenCV, which decodes some
-JPEGs with decode="reduced". JPEG decoders of different versions may differ by a level.
+The same bytes always result in the same pixels for a given version of Pillow and of OpenCV, which
+decodes some JPEGs with decode="reduced". Different versions of JPEG decoders may differ by a level.
 """
 
 import io
@@ -31,42 +32,42 @@ from typing import Any
 import numpy as np
 import PIL
 
-# These imports register TIFF and WebP. Without them Pillow would import every parser it has.
+# These imports register TIFF and WebP, so that Pillow does not import all of its parsers.
 from PIL import Image, ImageOps, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin  # noqa: F401
 
 from pipeline.config.data_layout import PIXELS, Data
 from pipeline.errors import ConfigError
 
-# Increase this with every change of the pixels: it invalidates caches.
+# Increase this number whenever pixels change, which invalidates caches.
 RULES = 4
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
-DEEP = ("I;16", "I;16B", "I", "F")  # modes of grey pixels with more than 8 bits
-# Bilinear with antialiasing: half the work of bicubic, and no ringing at edges.
+DEEP = ("I;16", "I;16B", "I", "F")  # modes of grey images with more than 8 bits
+# Bilinear with antialiasing takes half as long as bicubic, and causes no ringing at edges.
 FILTER = Image.Resampling.BILINEAR
-# Much larger images are first reduced by an integer factor (JPEGs by 2, 4 or 8 in the decoder), but
-# not below this multiple of the new size (docs/decisions/0011).
+# Much larger images are first reduced by an integer factor (2, 4 or 8 in the JPEG decoder), but not
+# below this multiple of the new size (docs/decisions/0011).
 GAPS = {"full": 2.0, "reduced": 0.8}
-# OpenCV's bilinear has no antialiasing, which is invisible down to this scale; below it Pillow
-# resizes.
+# OpenCV's bilinear filter has no antialiasing, which is not visible down to this scale. Below it,
+# Pillow is used.
 LEAST_SCALE = 0.8
 ORIENTATION = 0x0112
 
 Size = tuple[int, int]  # width, height
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
-# For corrupt EXIF and large images, which are handled here; the warnings would name no file.
+# Corrupt EXIF and large images are handled here, and the warnings do not contain the file name.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 class BrokenImage(ValueError):
-    """The bytes are not a usable image; the message is a short reason, to follow a file name."""
+    """The bytes are not a usable image. The message is a short reason that follows a file name."""
 
 
 def rules(data: Data) -> dict[str, Any]:
-    """Return everything that the pixels depend on beside the file, for JSON.
+    """Return everything except the file that affects pixels, as JSON-serializable values.
 
     Raises:
-        ConfigError: if OpenCV is needed and missing.
+        ConfigError: if OpenCV is required but not installed.
     """
     versions = {"Pillow": PIL.__version__}
     if _may_use_opencv(data):
@@ -74,8 +75,8 @@ def rules(data: Data) -> dict[str, Any]:
             import cv2
         except ImportError as error:
             raise ConfigError(
-                f'data.decode="reduced" needs OpenCV, which cannot be imported here: {error}.\nSet '
-                'data.decode="full" in the config, or: pip install opencv-python-headless'
+                f'data.decode="reduced" requires OpenCV, but it cannot be imported: {error}.\nSet '
+                'data.decode="full" in the config, or run: pip install opencv-python-headless'
             ) from error
         versions["OpenCV"] = cv2.__version__
     return {"rules": RULES, **versions, **{name: getattr(data, name) for name in PIXELS}}
@@ -86,7 +87,7 @@ def _may_use_opencv(data: Data) -> bool:
 
 
 def differing(known: Mapping[str, Any], here: Mapping[str, Any], where: str) -> str:
-    """Return the differences between two `rules` as text; "" if there are none.
+    """Return a description of the differences between two `rules`, or "" if they are the same.
 
     >>> differing({"alpha": "white", "Pillow": "13"}, {"alpha": "drop", "Pillow": "13"}, "there")
     "alpha: 'white' there, 'drop' here"
@@ -98,16 +99,16 @@ def differing(known: Mapping[str, Any], here: Mapping[str, Any], where: str) -> 
 
 
 def decode(content: bytes, data: Data) -> np.ndarray:
-    """Return the image in the bytes of a file: uint8 (height, width, channels).
+    """Decode an image file: uint8 (height, width, channels).
 
     Args:
-        content: of the file.
-        data: with the fields `PIXELS`: height, width, channels, resize, decode, alpha, white.
+        content: file content.
+        data: uses the fields `PIXELS`: height, width, channels, resize, decode, alpha, white.
 
     Raises:
-        BrokenImage: if it is empty, truncated, in another format, has several pages, is larger than
-            Pillow allows (179 million pixels), or (with "exact") has another size. Flipped bits in
-            a JPEG may go unnoticed, since the format has no checksum.
+        BrokenImage: if the file is empty, truncated or in an unsupported format, contains several
+            pages, or exceeds Pillow's limit (179 million pixels), or if the size is not "exact".
+            Flipped bits in a JPEG can go unnoticed, because the format has no checksum.
 
     >>> file = io.BytesIO()
     >>> Image.new("RGBA", (40, 30), (255, 0, 0, 128)).save(file, "PNG")
@@ -121,9 +122,9 @@ def decode(content: bytes, data: Data) -> np.ndarray:
         raise
     except UnidentifiedImageError as error:
         raise BrokenImage(
-            f"its first bytes are none of {', '.join(FORMATS)}, or its header is corrupt"
+            f"its first bytes match none of {', '.join(FORMATS)}, or its header is corrupt"
         ) from error
-    except Exception as error:  # Pillow raises a dozen kinds for corrupt bytes
+    except Exception as error:  # Pillow raises many types for corrupt bytes
         raise BrokenImage(f"it cannot be decoded: {error or type(error).__name__}") from error
     if resized.shape == data.shape:
         return resized
@@ -134,11 +135,11 @@ def decode(content: bytes, data: Data) -> np.ndarray:
 
 
 def _upright(content: bytes, data: Data) -> np.ndarray:
-    """Return the resized image with its orientation applied: grey (h, w) or (h, w, 3)."""
+    """Return the resized image after applying its orientation: grey (h, w) or (h, w, 3)."""
     image = _opened(content)
     try:
         orientation = image.getexif().get(ORIENTATION)
-    except Exception:  # corrupt EXIF; viewers show such images upright
+    except Exception:  # corrupt EXIF, which viewers ignore as well
         orientation = 1
     sideways = orientation in (5, 6, 7, 8)
     wanted = (data.height, data.width) if sideways else (data.width, data.height)
@@ -157,23 +158,23 @@ def _upright(content: bytes, data: Data) -> np.ndarray:
 
 
 def _opened(content: bytes) -> Image.Image:
-    """Return an image; a JPEG is not decoded yet, since that may be at a smaller size."""
+    """Open an image. JPEGs are not decoded yet, because that can be done at a smaller size."""
     if not content:
         raise BrokenImage("it is empty")
     head = content[:60].strip()
     if head[:1] in (b"<", b"{") or (head.isascii() and head.decode("ascii").isprintable()):
         raise BrokenImage(f"it is text, not an image: {head.decode('utf-8', 'replace')!r}")
     image: Image.Image = Image.open(io.BytesIO(content), formats=FORMATS)
-    if image.format in ("JPEG", "MPO"):  # phones write a second picture after the first
+    if image.format in ("JPEG", "MPO"):  # phones store a second image after the first
         return image
     if (frames := getattr(image, "n_frames", 1)) > 1:
         raise BrokenImage(f"it has {frames} pages or frames; expected one")
-    image.load()  # EXIF may follow the pixels of a PNG; Pillow turns a TIFF upright itself
+    image.load()  # EXIF can follow a PNG's pixels; Pillow already applies a TIFF's orientation
     return image
 
 
 def _by_pillow(image: Image.Image, data: Data, part: int, box: Box, size: Size) -> Image.Image:
-    """Return the resized box of an image. A JPEG is decoded at 1/`part` of its size."""
+    """Return a resized region of an image. JPEGs are decoded at 1/`part` of their size."""
     if image.draft(None, (image.width // part, image.height // part)):
         box = box[0] / part, box[1] / part, box[2] / part, box[3] / part
     image = image if data.alpha == "drop" else laid_on(image, data.alpha)
@@ -184,8 +185,8 @@ def _by_pillow(image: Image.Image, data: Data, part: int, box: Box, size: Size) 
 
 
 def _by_opencv(content: bytes, part: int, box: Box, size: Size) -> np.ndarray | None:
-    """Return the resized box of a colour JPEG, in half of Pillow's time; None if it is left to
-    Pillow, which also reports errors in a file.
+    """Return a resized region of a colour JPEG in half of Pillow's time, or None to use Pillow,
+    which also reports errors in a file.
     """
     import cv2
 
@@ -199,18 +200,18 @@ def _by_opencv(content: bytes, part: int, box: Box, size: Size) -> np.ndarray | 
     whole = cv2.imdecode(np.frombuffer(content, np.uint8), flags)
     if whole is None:
         return None
-    # The last row or column may be a partial one. Given the scale instead of the size, OpenCV does
-    # not shift the others for it.
+    # The last row or column may be incomplete. With a scale instead of a size, OpenCV does not
+    # shift the others because of it.
     boxed = whole[round(top) :, round(left) :][: math.ceil(height), : math.ceil(width)]
     resized = cv2.resize(boxed, None, fx=across, fy=down)[: size[1], : size[0]]
     return np.asarray(cv2.cvtColor(resized, cv2.COLOR_BGR2RGB))
 
 
 def laid_on(image: Image.Image, colour: str) -> Image.Image:
-    """Return an image with transparency on a background, mode RGB, and any other image unchanged.
+    """Put an image with transparency on a background (mode RGB). Return other images unchanged.
 
     Args:
-        image: of any mode; the transparency may be in a channel, the palette or a colour.
+        image: image in any mode, whose transparency is in a channel, the palette or a colour.
         colour: "white" or "black".
 
     >>> drawn = Image.new("RGBA", (2, 1), (0, 0, 0, 0))  # black, and fully transparent
@@ -225,15 +226,15 @@ def laid_on(image: Image.Image, colour: str) -> Image.Image:
 
 
 def eight_bits(image: Image.Image, white: float | None = None) -> Image.Image:
-    """Return an image of any mode with 8 bits per channel, mode L or RGB.
+    """Convert an image to 8 bits per channel, mode L or RGB.
 
     Args:
-        image: of any mode.
-        white: as in `Data`.
+        image: image in any mode.
+        white: see `Data`.
 
     Raises:
         BrokenImage: if the white level is unknown.
-        ValueError: if Pillow does not convert this mode.
+        ValueError: if Pillow cannot convert this mode.
 
     >>> deep = Image.fromarray(np.array([[0, 128, 129, 4095, 65535]], np.uint16))
     >>> list(eight_bits(deep).tobytes()), list(eight_bits(deep, 4095).tobytes())
@@ -248,18 +249,18 @@ def eight_bits(image: Image.Image, white: float | None = None) -> Image.Image:
         if not (deep or white) or not np.isfinite(high - low):
             raise BrokenImage(
                 f"its values, {'floats' if image.mode == 'F' else 'integers'} from {low:g} to "
-                f"{high:g}, are not 16-bit integers; set data.white to the value that is white"
+                f"{high:g}, are not 16-bit integers; set data.white to the value of white"
             )
         levels = np.clip(values * 255 / (white or 65535), 0, 255)
         return Image.fromarray(np.floor(levels + 0.5).astype(np.uint8))
     if image.mode in ("1", "LA"):
         return image.convert("L")
-    image.info.pop("transparency", None)  # Pillow would warn that it is dropped
+    image.info.pop("transparency", None)  # avoids a warning by Pillow
     return image.convert("RGB")
 
 
 def _geometry(size: Size, wanted: Size, resize: str) -> tuple[Size, Box]:
-    """Return the new (width, height), and the box of the image to resize.
+    """Return the new (width, height) and the region of the image to resize.
 
     >>> _geometry((400, 300), (100, 100), "crop"), _geometry((400, 300), (100, 100), "pad")
     (((100, 100), (50.0, 0.0, 350.0, 300.0)), ((100, 75), (0, 0, 400, 300)))

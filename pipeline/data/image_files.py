@@ -1,4 +1,4 @@
-"""The image file, or part of a TFRecord file, of each id or label, and missing or broken images."""
+"""Lookup of image files, or parts of TFRecord files, by id or label; missing or broken images."""
 
 import os
 from collections import Counter
@@ -14,22 +14,22 @@ from pipeline.data.image_arrays import FIX, MISSING, Show, Source
 from pipeline.errors import DataError, reading
 
 RERUN = "KAGGLE_IS_COMPETITION_RERUN"  # set by Kaggle in the scored rerun
-DEPTH = 6  # levels of folders to search, since links may be cyclic
-MOST_SKIPPED = 0.01  # share of the training images; FEW in a small set, up to MOST_BROKEN of it
+DEPTH = 6  # maximum depth of the folder search, because links can be cyclic
+MOST_SKIPPED = 0.01  # fraction of training images; small sets allow FEW, up to MOST_BROKEN of them
 FEW = 3
-MOST_BROKEN = 0.1  # share of the test images
+MOST_BROKEN = 0.1  # fraction of test images
 Places = str | tuple[str, ...]
 
 
 def find(folder: Path, ids: Sequence[str], data: Data, *, test: bool = False) -> list[Source]:
-    """Return the source of each id's image, a file or a part of a TFRecord file, or `MISSING`.
+    """Return each id's image as a file or a part of a TFRecord file, or `MISSING`.
 
     Args:
-        test: search the test set.
+        test: whether to search the test set.
 
     Raises:
-        DataError: if more than `most_skipped` ids have no image; in the test set more than one in
-            ten, or in the scored rerun all.
+        DataError: if more than `most_skipped` ids have no image. In the test set, the limit is one
+            in ten, and in the scored rerun an error is only raised if all are missing.
     """
     places: Places = data.test_images if test else data.train_images
     known: Mapping[str, Source]
@@ -49,23 +49,23 @@ def find(folder: Path, ids: Sequence[str], data: Data, *, test: bool = False) ->
         endings = other_endings(missing, folders)
         raise DataError(
             f"{len(missing)} of {len(ids)} images are missing in {', '.join(map(str, folders))}, "
-            f"for example {', '.join(map(repr, missing[:3]))}; {endings.total():,} of these ids "
-            f"have a file with another ending ({', '.join(endings)}).\nExpected an image for every "
-            "row. Set train_images and test_images, or test_records and id_column, in the config; "
-            'set data.suffix="*" to read images with any ending; convert other files, or write a '
-            "custom reader. Or complete the download."
+            f"for example {', '.join(map(repr, missing[:3]))}. {endings.total():,} of these ids "
+            f"have a file with another extension ({', '.join(endings)}).\nExpected an image for "
+            "every row. Set train_images and test_images, or test_records and id_column, in the "
+            'config. Set data.suffix="*" to read images with any extension. Convert other formats, '
+            "or write a custom reader. If files are missing, complete the download."
         )
     return [known.get(name, MISSING) for name in ids]
 
 
 def paths_by_id(folder: Path, places: Places, ids: Collection[str], data: Data) -> dict[str, str]:
-    """Return the path of each image file by its id; the first place that has it counts.
+    """Return the path of each image file by id. If an id is in several places, the first is used.
 
-    An id may contain folders: `cats/1` is in the folder `cats` of a place. A place that directly
-    contains no images is searched with all its subfolders.
+    An id can contain folders: `cats/1` is in the folder `cats` of a place. If a place itself
+    contains no images, all its subfolders are searched.
 
     Raises:
-        DataError: if two folders of a place have a file for one of these ids.
+        DataError: if two folders of a place contain a file for the same id.
     """
     endings, wanted = ENDINGS if data.suffix == "*" else (data.suffix,), set(ids)
     known: dict[str, str] = {}
@@ -79,18 +79,18 @@ def paths_by_id(folder: Path, places: Places, ids: Collection[str], data: Data) 
             first = found.setdefault(stem, path)
             if os.path.dirname(first) != os.path.dirname(path) and stem in wanted:  # noqa: PTH120
                 raise DataError(
-                    f"{first} and {path} both are images of the id {stem!r}; expected one in "
-                    f"{folder / place}.\nSet train_images and test_images in the config to the "
-                    "folders to read, or remove the copies."
+                    f"{first} and {path} are both images with the id {stem!r}; expected only one in"
+                    f" {folder / place}.\nSet train_images and test_images in the config to the "
+                    "folders to read, or remove the duplicates."
                 )
         known = found | known
     return known
 
 
 def names(folder: Path, data: Data) -> list[str]:
-    """Return the sorted ids of the test images, from their file names.
+    """Return the sorted ids of all test images, derived from their file names.
 
-    If a place directly contains no images, ids are paths in its subfolders ("cats/1").
+    If a place itself contains no images, ids are paths in its subfolders ("cats/1").
 
     Raises:
         DataError: if there are no images.
@@ -103,8 +103,8 @@ def names(folder: Path, data: Data) -> list[str]:
     if not found:
         where = ", ".join(str(folder / place) for place in as_tuple(data.test_images))
         raise DataError(
-            f"{where} has no image whose name ends in {data.suffix!r}; expected the test set,"
-            " since data.sample_submission is None.\nSet test_images and suffix in the config, or"
+            f"{where} contains no image with the extension {data.suffix!r}; expected the test set,"
+            " because data.sample_submission is None.\nSet test_images and suffix in the config, or"
             " complete the download."
         )
     return sorted(found)
@@ -113,19 +113,19 @@ def names(folder: Path, data: Data) -> list[str]:
 def class_folders(
     folder: Path, data: Data, show: Show | None = None
 ) -> tuple[list[str], pd.DataFrame]:
-    """Return the path of each image below `data.train_images`, and a table of ids and labels.
+    """Return the path of each image in `data.train_images`, and a table of ids and labels.
 
-    The label is the first folder below `train_images` (train/cats/1.jpg), and the id is the path
-    below `folder`. Images outside the label folders, and other files, are ignored.
+    The label is the first folder inside `train_images` (train/cats/1.jpg), and the id is the path
+    inside `folder`. Images outside the label folders and all other files are ignored.
 
     Args:
-        folder: of the competition.
-        data: with `train_images`, `id_column` and `label_column`.
-        show: receives the number of ignored files, if there are any.
+        folder: competition folder.
+        data: uses `train_images`, `id_column` and `label_column`.
+        show: function that receives the number of ignored files, if any.
 
     Returns:
-        n paths, and a table of texts with the columns `id_column` and `label_column`, in the same
-        order.
+        n paths, and a table of strings in the same order with the columns `id_column` and
+        `label_column`.
 
     Raises:
         DataError: if a folder cannot be read, or contains no folder with images.
@@ -140,26 +140,26 @@ def class_folders(
         if len(rows) == before:
             raise DataError(
                 f"{folder / place} has no folder with images; expected a folder for each label, "
-                "as train/cats/1.jpg, since data.train_csv is None.\n"
+                "such as train/cats/1.jpg, because data.train_csv is None.\n"
                 "Set data.train_images or data.train_csv in the config, or complete the download."
             )
     if skipped and show:
         show(
-            f"Not read: {len(skipped):,} files that are no images in label folders, as {skipped[0]}"
+            f"Ignored {len(skipped):,} files that are not images in label folders: {skipped[0]}, …"
         )
     table = pd.DataFrame(rows, columns=[data.id_column, *data.labels], dtype=object)
     return [os.path.join(folder, path) for path, _ in rows], table  # noqa: PTH118
 
 
 def images(names: Iterable[str]) -> list[str]:
-    """Return those names that are names of image files."""
+    """Return only the names of image files."""
     return [name for name in names if name.lower().endswith(ENDINGS)]
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yield each folder's path below `folder`, which is ".", and the names of its files, sorted.
+    """Yield each folder's path relative to `folder`, and the sorted names of its files.
 
-    Hidden files and folders, and those of archivers such as __MACOSX, are skipped.
+    Hidden files and folders, and folders created by archivers such as __MACOSX, are skipped.
 
     Raises:
         DataError: if a folder cannot be read.
@@ -177,7 +177,7 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
 
 
 def most_skipped(count: int) -> float:
-    """Return how many of `count` training images may be missing or broken.
+    """Return the maximum number of missing or broken images in a training set of this size.
 
     >>> [most_skipped(count) for count in (10, 100, 1000)]
     [1.0, 3, 10.0]
@@ -186,31 +186,31 @@ def most_skipped(count: int) -> float:
 
 
 def describe_broken(broken: Mapping[str, str], total: int, data: Data) -> str:
-    """Return the message about images that cannot be used."""
+    """Return an error message about images that cannot be used."""
     listed = "; ".join(f"{name!r}: {reason}" for name, reason in list(broken.items())[:5])
     return (
         f"{len(broken)} of {total} images cannot be used: {listed}.\n"
         "Expected images that can be decoded to height x width x channels = "
         f"{data.height}x{data.width}x{data.channels} (resize={data.resize!r}), or rows with that "
-        "many integers from 0 to 255. Replace the broken ones, or remove them from the training "
-        "set. Or correct height, width and resize (for a table: id_column and label_column) in the "
-        "config."
+        "many integers from 0 to 255. Replace the broken images, or remove them from the training "
+        "set. Otherwise, correct height, width and resize (for tables, id_column and label_column) "
+        "in the config."
     )
 
 
 def other_endings(ids: Sequence[str], folders: Sequence[Path]) -> Counter[str]:
-    """Count the endings of the files of these ids in folders."""
+    """Count the file extensions of these ids in the given folders."""
     names = (name for folder in reversed(folders) for name, _ in _files(folder, ids))
     endings = dict(map(os.path.splitext, names))
     return Counter(endings[name] for name in ids if name in endings)
 
 
 def _files(place: Path, ids: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield name and path of each file in a place, and if it directly contains no images, in its
-    subfolders. Else these may contain different images, such as masks.
+    """Yield the name and path of each file in a place, and in its subfolders if the place itself
+    contains no images. Otherwise, subfolders may contain different images, such as masks.
 
     Args:
-        ids: if they contain folders, names are paths below the place, with all subfolders.
+        ids: if these contain folders, yield relative paths as names, and search all subfolders.
     """
     deep = any("/" in name for name in ids)
     for inside, names in walk(place) if place.is_dir() else ():

@@ -1,15 +1,15 @@
-"""The target: labels as arrays, the usual losses, and the meaning of a model's outputs.
+"""The target: labels as arrays, the default losses, and the meaning of a model's outputs.
 
-`Config.target` is one of five kinds:
+`Config.target` has one of five values:
 
-    classes     one of several labels; softmax and cross-entropy
-    ordinal     one of several labels in increasing order (numbers); an output for each "more than
-                this one", so that an error of two costs more than one (cumulative logits; Cheng et
-                al. 2008, arXiv:0704.1028)
-    multilabel  any of several labels: a column of 0 and 1 for each, or one column of labels
-                separated by `data.label_separator`; a sigmoid each
-    regression  one or more numbers, learned in standard deviations from the mean; their log1p for
-                the metric rmsle
+    classes     one of several labels; uses softmax and cross-entropy
+    ordinal     one of several labels in increasing order (numbers). Each output predicts "more than
+                this label", so an error of two costs more than an error of one (cumulative logits;
+                Cheng et al. 2008, arXiv:0704.1028)
+    multilabel  any number of labels, as one column of 0 and 1 per label, or as one column of labels
+                separated by `data.label_separator`; uses a sigmoid for each
+    regression  one or more numbers, which are standardized for training; uses their log1p for the
+                metric rmsle
     custom      labels of any shape (`data.custom_labels`), with a custom loss, metric and
                 submission
 """
@@ -27,10 +27,10 @@ from pipeline.config import Config
 from pipeline.data.csv_files import as_numbers, check_column
 from pipeline.errors import DataError
 
-# The number shown for each epoch beside the loss; the error is in the target's standard deviations.
+# The metric shown next to the loss for every epoch. The error is in standard deviations.
 FIGURE = dict.fromkeys(("classes", "ordinal", "multilabel"), "accuracy")
 FIGURE |= {"regression": "absolute_error", "custom": "mean_output"}
-MOST = 1e30  # of a number to predict, so that its square stays finite
+MOST = 1e30  # maximum of a number to predict, so that its square is finite
 FIX = "Correct the table, or label_column in the config."
 
 
@@ -40,14 +40,14 @@ class Target:
 
     Attributes:
         kind: "classes", "ordinal", "multilabel", "regression" or "custom".
-        names: of the classes (sorted; "ordinal" by value), or of the label columns; () for
-            "custom".
-        center: mean of each column of a regression, after `log`.
-        spread: its standard deviation.
-        log: whether log1p is learned.
-        separator: between several labels in one text.
-        lowest, highest: the range that predictions of a regression are clipped to, per column, in
-            the labels' units; () for no clipping.
+        names: names of the classes (sorted, or by value for "ordinal") or of the label columns; ()
+            for "custom".
+        center: mean of each regression column, after `log`.
+        spread: standard deviation of each regression column, after `log`.
+        log: whether log1p is used.
+        separator: separator between several labels in one text.
+        lowest, highest: range to which regression predictions are clipped, per column and in the
+            labels' units; () disables clipping.
     """
 
     kind: str
@@ -61,18 +61,18 @@ class Target:
 
     @staticmethod
     def from_json(value: Any) -> "Target":
-        """Return a target from the JSON of its `asdict`."""
+        """Restore a target from the JSON of its `asdict`."""
         lists = {name: tuple(each) for name, each in value.items() if isinstance(each, list)}
         return Target(**{**value, **lists})
 
     def limited(self, labels: np.ndarray) -> "Target":
         """Return this regression target with predictions clipped to the range of `labels`.
 
-        A network extrapolates linearly, and with `log` exponentially: one wrong input could decide
-        the whole score.
+        Networks extrapolate linearly, or exponentially with `log`, so a single incorrect input
+        could determine the whole score.
 
         Args:
-            labels: of the training rows, from `read`, (n, k).
+            labels: labels of the training rows, from `read`, (n, k).
         """
         truth = self.truth(np.stack([labels.min(axis=0), labels.max(axis=0)]))
         lowest, highest = (tuple(map(float, ends)) for ends in truth)
@@ -80,14 +80,14 @@ class Target:
 
     @property
     def single(self) -> bool:
-        """Whether each row has exactly one of the labels."""
+        """Whether each row has exactly one label."""
         return self.kind in ("classes", "ordinal")
 
     def predictions(self, logits: np.ndarray) -> np.ndarray:
-        """Return the predictions that a model's outputs stand for, float32 (n, k).
+        """Convert a model's outputs to predictions, float32 (n, k).
 
-        These are probabilities of the names, or numbers in the labels' units; for "custom" the
-        outputs themselves, (n, …).
+        These are probabilities of the names, or numbers in the labels' units. For "custom", the
+        outputs (n, …) are returned unchanged.
 
         Args:
             logits: float (n, `Config.outputs`).
@@ -100,8 +100,8 @@ class Target:
         if self.kind == "multilabel":
             return np.asarray(special.expit(values))
         if self.kind == "ordinal":
-            # "More than b" is never more probable than "more than a < b": contradicting outputs
-            # are clipped.
+            # "More than b" cannot be more probable than "more than a" for a < b, so outputs that
+            # contradict this are clipped.
             likely = special.expit(values)
             padded = np.pad(likely, ((0, 0), (1, 1)), constant_values=((0, 0), (1, 0)))
             beyond = np.minimum.accumulate(padded, axis=1)
@@ -109,20 +109,20 @@ class Target:
         numbers = values * np.array(self.spread, np.float32) + np.array(self.center, np.float32)
         if self.lowest:
             ends = (self._with_log(np.array(each)) for each in (self.lowest, self.highest))
-            # Values that are not finite stay, and are refused or replaced later.
+            # Values that are not finite are kept here, and are rejected or replaced later.
             numbers = np.where(np.isfinite(numbers), numbers.clip(*ends), numbers)
         return np.asarray(self._without_log(numbers), np.float32)
 
     def mean(
         self, predictions: Sequence[np.ndarray], weights: Sequence[float] | None = None
     ) -> np.ndarray:
-        """Return the mean of predictions for the same rows, over folds, views, or ensemble members.
+        """Average predictions for the same rows over folds, views, or ensemble members.
 
         With `log`, logarithms are averaged.
 
         Args:
-            predictions: float arrays of one shape, (n, …), from `predictions`.
-            weights: one per array, which are divided by their sum; None: equal.
+            predictions: float arrays from `predictions` with the same shape (n, …).
+            weights: weight of each array, divided by their sum; None weights all equally.
 
         Returns:
             float32 (n, …).
@@ -143,8 +143,8 @@ class Target:
         return np.asarray(self._without_log(total / sum(weights)), np.float32)
 
     def truth(self, labels: np.ndarray) -> np.ndarray:
-        """Return labels for a metric: int32 (n,), 0 and 1 as float32 (n, k), or numbers in their
-        units, float64 (n, k); for "custom" the labels themselves.
+        """Convert labels for use in a metric: int32 (n,), 0 and 1 as float32 (n, k), or numbers in
+        their units as float64 (n, k). For "custom", labels are returned unchanged.
         """
         if self.kind != "regression":
             return labels
@@ -155,12 +155,12 @@ class Target:
         return np.log1p(numbers) if self.log else numbers
 
     def _without_log(self, numbers: np.ndarray) -> np.ndarray:
-        # Rounding may lead below 0, which the metric would refuse.
+        # Rounding can lead to values below 0, which the metric would reject.
         return np.maximum(np.expm1(numbers), 0) if self.log else numbers
 
     def strata(self, labels: np.ndarray) -> np.ndarray:
-        """Return the strata of a split, int (n,): the label, the rarest of several labels, or the
-        decile of a number; a single one for "custom".
+        """Return the strata for a split, int (n,): the label, the rarest of several labels, the
+        decile of a number, or a single stratum for "custom".
         """
         if self.kind == "custom":
             return np.zeros(len(labels), int)
@@ -173,8 +173,8 @@ class Target:
         return np.searchsorted(edges, labels[:, 0])
 
     def losses(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-        """Return the error of each row, float64 (n,): the negative log of the true label's
-        probability, or the absolute error in standard deviations.
+        """Return each row's error, float64 (n,): the negative log of the true label's probability,
+        or the absolute error in standard deviations.
         """
         likely = predictions.astype(np.float64).clip(1e-12, 1 - 1e-12)
         if self.single:
@@ -184,13 +184,13 @@ class Target:
         return np.asarray(np.abs(self.learned(predictions) - labels).mean(axis=1))
 
     def learned(self, predictions: np.ndarray) -> np.ndarray:
-        """Return a regression's predictions as learned: standardized, float64 (n, k)."""
+        """Convert a regression's predictions to standardized values, float64 (n, k)."""
         numbers = self._with_log(predictions.astype(np.float64))
         return np.asarray((numbers - np.array(self.center)) / np.array(self.spread))
 
     def best(self, predictions: np.ndarray) -> list[str]:
-        """Return one text per row: the most probable class, the labels above 1/2, or the numbers;
-        for "custom" their mean.
+        """Return a string per row: the most probable class, all labels with a probability above
+        1/2, or the numbers. For "custom", return their mean.
         """
         if self.kind == "custom":
             return [f"{row.mean():.7g}" for row in predictions]
@@ -203,7 +203,7 @@ class Target:
 
 
 def parts(text: str, separator: str) -> list[str]:
-    """Return the labels in a text, without surrounding spaces.
+    """Split a text into its labels, and strip spaces around them.
 
     >>> parts("big cat| dog", "|"), parts(" cat  dog", " "), parts("", "|")
     (['big cat', 'dog'], ['cat', 'dog'], [])
@@ -213,18 +213,18 @@ def parts(text: str, separator: str) -> list[str]:
 
 
 def labels_of(target: Target, labels: np.ndarray, rows: Sequence[int] | np.ndarray) -> list[str]:
-    """Return the true labels of these rows as `Target.best` writes predictions."""
+    """Return the true labels of the given rows, in the same format as `Target.best`."""
     if target.single:
         return [target.names[index] for index in labels[rows]]
     return target.best(target.truth(labels[rows]))
 
 
 def losses(kind: str, labels: Any, logits: Any) -> Any:
-    """Return the usual loss of each row, float32 (n,), with Keras operations.
+    """Return the default loss of each row, float32 (n,), using Keras operations.
 
     Args:
-        kind: of the target, except "custom".
-        labels: from `read`.
+        kind: kind of the target, except "custom".
+        labels: labels from `read`.
         logits: float32 (n, outputs).
     """
     import keras
@@ -240,17 +240,17 @@ def losses(kind: str, labels: Any, logits: Any) -> Any:
 
 
 def binary(labels: Any, logits: Any) -> Any:
-    """Return the cross-entropy of each label from 0 to 1, float32 (n, k)."""
+    """Return the cross-entropy of each label between 0 and 1, float32 (n, k)."""
     import keras
 
-    # This form never overflows.
+    # This formula cannot overflow.
     each = keras.ops.relu(logits) - logits * labels
     each += keras.ops.log1p(keras.ops.exp(-keras.ops.abs(logits)))
     return each
 
 
 def figure(kind: str, labels: Any, logits: Any) -> Any:
-    """Return the number in `FIGURE` for each row, float32 (n,); arguments as for `losses`."""
+    """Return the metric in `FIGURE` for each row, float32 (n,). Arguments are as for `losses`."""
     import keras
 
     if kind == "classes":
@@ -267,18 +267,18 @@ def figure(kind: str, labels: Any, logits: Any) -> Any:
 
 
 def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.ndarray]:
-    """Return the target and its labels.
+    """Return the target and the labels of a table.
 
     Args:
-        table: of texts.
-        path: of the table, for messages.
+        table: table of strings.
+        path: path of the table, for messages.
 
     Returns:
-        The target, and labels: int32 (n,) for classes and ordinal, else float32 (n, k),
-        standardized for a regression.
+        The target, and labels: int32 (n,) for classes and ordinal, otherwise float32 (n, k), which
+        is standardized for a regression.
 
     Raises:
-        DataError: if the labels do not agree with the config.
+        DataError: if the labels do not match the config.
     """
     kind, columns = config.target, table[list(config.data.labels)]
     if kind == "regression":
@@ -292,7 +292,7 @@ def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.nd
         names = sorted(set().union(*rows))
         labels = np.array([[name in row for name in names] for row in rows], np.float32)
     else:
-        check_column(path, texts, texts == "", "a label in each row", FIX)
+        check_column(path, texts, texts == "", "a label in every row", FIX)
         if kind == "ordinal":
             _numbers(columns, path, np.isfinite, "numbers with target='ordinal'")
         names = sorted(set(texts), key=float if kind == "ordinal" else str)
@@ -300,21 +300,21 @@ def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.nd
     if len(names) != config.num_classes:
         raise DataError(
             f"{path} has {len(names)} different labels ({', '.join(map(repr, names[:12]))}"
-            f"{' …' if len(names) > 12 else ''}); expected num_classes={config.num_classes}, as in "
+            f"{' …' if len(names) > 12 else ''}); expected num_classes={config.num_classes} from "
             f"the config.\nSet num_classes={len(names)}, or correct label_column."
         )
     return Target(kind, tuple(names), separator=separator), labels
 
 
 def _standardized(columns: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.ndarray]:
-    """Return the target of a regression and its labels."""
+    """Return the target and labels of a regression."""
     log, expected = config.metric == "rmsle", f"finite numbers up to {MOST:g}"
     if log:
         expected += ", 0 or more for the metric rmsle"
     least = 0 if log else -MOST
     numbers = _numbers(columns, path, lambda values: values.between(least, MOST), expected)
     for name in columns.columns[np.ptp(numbers, axis=0) == 0]:
-        check_column(path, columns[name], columns[name].notna(), "numbers that differ", FIX)
+        check_column(path, columns[name], columns[name].notna(), "different numbers", FIX)
     numbers = np.log1p(numbers) if log else numbers
     center, spread = numbers.mean(axis=0), numbers.std(axis=0)
     target = Target(
@@ -326,7 +326,7 @@ def _standardized(columns: pd.DataFrame, config: Config, path: Path) -> tuple[Ta
 def _numbers(
     columns: pd.DataFrame, path: Path, allowed: Callable[[pd.Series], pd.Series], expected: str
 ) -> np.ndarray:
-    """Return columns of texts as float64 (n, k); raises `DataError` if one is not allowed."""
+    """Convert columns of strings to float64 (n, k), or raise `DataError` for invalid values."""
     numbers = columns.apply(as_numbers)
     for name in columns:
         check_column(path, columns[name], ~allowed(numbers[name]), expected, FIX)

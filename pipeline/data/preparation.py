@@ -1,7 +1,7 @@
 """Preparation: decoding the training images in a session without an accelerator.
 
-Decoded images are saved in shards. A session that ends early leaves complete ones, and the next one
-continues. A training that mounts the output uses them (`pipeline.data.image_arrays.read`).
+Decoded images are saved in shards. If a session stops early, complete shards are kept, and the next
+session continues. Training runs that mount the output use them (`pipeline.data.image_arrays.read`).
 """
 
 import json
@@ -18,8 +18,8 @@ from pipeline.errors import ConfigError
 from pipeline.runtime.mounts import PREPARED
 from pipeline.train.session import Session
 
-MOST_BYTES = 19.5e9  # of the 20 GB that Kaggle keeps of a session
-HOURS = 12.0  # of a CPU session
+MOST_BYTES = 19.5e9  # Kaggle keeps 20 GB from a session
+HOURS = 12.0  # duration of a CPU session
 
 
 def prepare(
@@ -30,14 +30,14 @@ def prepare(
     earlier: Sequence[Path] = (),
     show: Callable[[str], None] = print,
 ) -> str:
-    """Decode the training images into `output`; return "complete", or "partial" if time was short.
+    """Decode the training images into `output`. Return "complete", or "partial" if time ran out.
 
     Args:
-        config: of the training.
-        folder: the competition, as Kaggle mounts it.
-        output: receives the marker `mounts.PREPARED` and the shards; existing ones stay.
-        earlier: folders with shards of earlier sessions, which are copied.
-        show: receives each line of text, and a line of JSON for each shard.
+        config: config of the training run.
+        folder: competition folder, as mounted by Kaggle.
+        output: folder for the marker `mounts.PREPARED` and the shards. Existing shards are kept.
+        earlier: folders with shards from earlier sessions, which are copied.
+        show: function that receives lines of text, and a line of JSON for each shard.
 
     Raises:
         ConfigError: if there is nothing to decode, or more than Kaggle keeps.
@@ -51,9 +51,9 @@ def prepare(
         share = (MOST_BYTES / size) ** 0.5
         raise ConfigError(
             f"{len(sources):,} images of {data.height}x{data.width} are {size / 1e9:.1f} GB; "
-            f"expected {MOST_BYTES / 1e9:g} GB at most, which Kaggle keeps of a session.\n"
-            f"Set height={int(data.height * share)} and width={int(data.width * share)} in the "
-            f"config {config.name}, or train without a preparation:\n"
+            f"expected at most {MOST_BYTES / 1e9:g} GB, the limit on what Kaggle keeps from a "
+            f"session.\nSet height={int(data.height * share)} and width={int(data.width * share)} "
+            f"in the config {config.name}, or train without a preparation:\n"
             f"invoke push-train --config {config.name}"
         )
     shards, folders = image_arrays.shards(sources, data, folder), [output, *earlier]
@@ -63,7 +63,7 @@ def prepare(
     with Session(min(config.session_hours or HOURS, HOURS), output) as session:
         for number, (name, part) in enumerate(shards.items(), 1):
             if why := session.over(longest):
-                show(f"Stopped: {why}. {number - 1} of {len(shards)} shards are saved; to resume:")
+                show(f"Stopped: {why}. {number - 1} of {len(shards)} shards are saved. To resume:")
                 show(f"invoke push-prepare --config {config.name}")
                 return "partial"
             before = time.monotonic()
@@ -76,16 +76,16 @@ def prepare(
             line = {"step": number, "steps": len(shards), "eta_seconds": round(left, 1)}
             show(json.dumps({**line, "decoded": decoded}))
             session.progress()
-    show(f"Prepared {len(sources):,} images: {decoded:,} decoded here, the others before")
+    show(f"Prepared {len(sources):,} images, {decoded:,} of which were decoded in this session")
     return "complete"
 
 
 def require_images(config: Config) -> None:
-    """Raise `ConfigError` if a config has no images that are worth preparing."""
+    """Raise `ConfigError` if a config has no images for which a preparation is useful."""
     if not config.data.decoding:
         raise ConfigError(
             f'{config.name} has nothing to prepare: kind="{config.data.kind}" and '
             f"height={config.data.height}; expected image files (images or tfrecords) that are "
-            f"decoded to more than {CACHED_ABOVE} pixels a side.\nTrain without a preparation:\n"
+            f"decoded to more than {CACHED_ABOVE} pixels per side.\nTrain without a preparation:\n"
             f"invoke push-train --config {config.name}"
         )

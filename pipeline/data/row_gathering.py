@@ -1,6 +1,6 @@
-"""Gathering rows of large arrays into batches and reused buffers, on all CPU cores.
+"""Gathering rows from large arrays into batches and reused buffers, using all CPU cores.
 
-A thread copies as fast as `numpy.copyto`, and releases the GIL. Buffers are reused because
+Each thread copies as fast as `numpy.copyto` and releases the GIL. Buffers are reused, because
 allocating a new array takes longer than filling it (docs/dev/findings.md).
 """
 
@@ -13,15 +13,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-PART = 1 << 20  # bytes; fewer are not worth another thread
-AHEAD = 2  # blocks that are read while the caller has one
+PART = 1 << 20  # minimum number of bytes for which another thread is useful
+AHEAD = 2  # blocks to read ahead
 
 Item = TypeVar("Item")
 Started = TypeVar("Started")
 
 
 def take(inputs: np.ndarray, rows: np.ndarray, into: np.ndarray) -> None:
-    """Copy rows of an array, in this thread.
+    """Copy rows of an array in the current thread.
 
     >>> buffer = np.zeros((2, 3), np.uint8)
     >>> take(np.arange(12, dtype=np.uint8).reshape(4, 3), np.array([3, 0]), into=buffer)
@@ -29,14 +29,14 @@ def take(inputs: np.ndarray, rows: np.ndarray, into: np.ndarray) -> None:
     [[9, 10, 11], [0, 1, 2]]
     """
     if inputs.flags.c_contiguous:
-        # With mode="raise" numpy would copy twice.
+        # numpy would copy twice with mode="raise".
         np.take(inputs, rows, axis=0, out=into, mode="clip")
-    else:  # `take` would copy the whole array first
+    else:  # `np.take` would first copy the whole array
         into[...] = inputs[rows]
 
 
 def padded(inputs: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield (`batch` rows of the inputs, number of real ones); zeros fill the last batch."""
+    """Yield (`batch` rows of the inputs, number of real ones). The last batch is zero-padded."""
     for start in range(0, len(inputs), batch):
         part = inputs[start : start + batch]
         missing = np.zeros((batch - len(part), *inputs.shape[1:]), inputs.dtype)
@@ -44,11 +44,11 @@ def padded(inputs: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:
 
 
 class Gatherer(ThreadPoolExecutor):
-    """A pool of threads that copy rows.
+    """A thread pool that copies rows.
 
     Args:
-        inputs: (n, …), or an object with its own `begin` (`image_arrays.FileImages`).
-        threads: None: one per CPU.
+        inputs: array (n, …), or an object with its own `begin` (`image_arrays.FileImages`).
+        threads: number of threads; None uses one per CPU.
     """
 
     def __init__(self, inputs: Any, threads: int | None = None) -> None:
@@ -59,7 +59,7 @@ class Gatherer(ThreadPoolExecutor):
         self.shutdown(cancel_futures=True)
 
     def begin(self, rows: np.ndarray, into: np.ndarray) -> Sequence[Future[Any]]:
-        """Start copying rows, and return the futures."""
+        """Start copying rows, and return futures."""
         if not isinstance(self.inputs, np.ndarray):
             begun: Sequence[Future[Any]] = self.inputs.begin(self, rows, into)
             return begun
@@ -74,7 +74,7 @@ class Gatherer(ThreadPoolExecutor):
 def ahead(
     begin: Callable[[Item], Started], items: Iterable[Item], count: int = AHEAD
 ) -> Iterator[Started]:
-    """Yield begin(item) for each item in order, after the next `count` items have begun."""
+    """Yield begin(item) for each item in order, after starting the next `count` items."""
     begun: deque[Started] = deque()
     for item in items:
         begun.append(begin(item))
@@ -84,11 +84,11 @@ def ahead(
 
 
 def blocks(inputs: Any, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield (`batch` rows of the inputs, number of real ones), in order. The next blocks are read
-    in the background. Copies of the last row fill the last block.
+    """Yield (`batch` rows of the inputs, number of real ones) in order. Blocks are read ahead in
+    the background. The last block is padded with copies of its last row.
 
     Args:
-        inputs: as for `Gatherer`.
+        inputs: see `Gatherer`.
         rows: int64 (n,).
         batch: rows per block.
 

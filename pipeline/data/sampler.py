@@ -1,7 +1,7 @@
-"""Sampler: the rows of each epoch, if not each row once (`Config.sampler`).
+"""Samplers, which select the rows of each epoch if rows are not used exactly once.
 
-An epoch's rows depend only on (seed, epoch), so a resumed run gets the same ones. Their number
-stays the same: some are repeated, and others left out.
+The rows only depend on (seed, epoch), so a resumed run uses the same ones. Their number is always
+the same: some rows are repeated and others omitted (`Config.sampler`).
 """
 
 from collections.abc import Callable
@@ -16,11 +16,11 @@ Sampler = Callable[[int], np.ndarray]
 
 
 def of(config: Config, labels: np.ndarray) -> Sampler | None:
-    """Return a function from an epoch, counted from 0, to its rows: int64 (n,), indices into the
-    training rows; None: each row once.
+    """Return a function that maps an epoch, starting at 0, to int64 (n,) indices into the training
+    rows. Return None to use each row once.
 
     Args:
-        labels: of the training rows, (n, …).
+        labels: labels of the training rows, (n, …).
     """
     if not config.sampler:
         return None
@@ -37,15 +37,14 @@ def of(config: Config, labels: np.ndarray) -> Sampler | None:
 
 
 def balanced(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return as many rows as there are labels, with each label equally often to within one row, and
-    each row of a label equally often, too.
-
+    """Return as many rows as there are labels, so that all labels are equally frequent to within
+    one row. The same holds for the rows of each label.
     >>> rows = balanced(np.array([0, 0, 0, 0, 0, 1]), np.random.default_rng(0))
     >>> sorted(rows.tolist())[-3:], len(set(rows.tolist()))
     ([5, 5, 5], 4)
     """
     every = random.permutation(np.unique(labels))
-    parts = np.array_split(np.arange(len(labels)), len(every))  # the first ones may be longer
+    parts = np.array_split(np.arange(len(labels)), len(every))  # the first parts can be longer
     chosen = []
     for label, part in zip(every, parts, strict=True):
         of_label = np.flatnonzero(labels == label)
@@ -56,7 +55,7 @@ def balanced(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def _rows(given: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-    """Return the rows from the result of a custom function: rows, or a weight for each row."""
+    """Convert a custom function's return value, which is rows or a weight per row, to rows."""
     least, most = given.min(initial=0), given.max(initial=0)
     if given.shape == (count,) and least >= 0:
         if given.dtype.kind in "iu" and most < count:
@@ -64,7 +63,7 @@ def _rows(given: np.ndarray, count: int, random: np.random.Generator) -> np.ndar
         if given.dtype.kind == "f" and 0 < given.sum() < np.inf:
             return random.choice(count, count, p=given / given.sum())
     raise ValueError(
-        f"it returns {given.dtype} {given.shape}, from {least} to {most}, for {count} rows;"
+        f"it returned {given.dtype} {given.shape}, from {least} to {most}, for {count} rows;"
         f" expected ({count},): weights of 0 or more as floats, or rows from 0 to {count - 1} as"
         " integers"
     )

@@ -1,7 +1,7 @@
-"""The sample submission: the ids to predict, in order, and the columns to write.
+"""The sample submission, which contains the ids to predict in order, and the columns to write.
 
-It is a file of the competition. If there is none (`data.sample_submission=None`), it is made from
-the ids in the test table, or else from the names of the test images.
+It is usually a file of the competition. Otherwise (`data.sample_submission=None`), it is generated
+from the ids in the test table, or from the file names of the test images.
 """
 
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ from pipeline.config.rules import as_tuple
 from pipeline.data import csv_files, image_files, table_features, tfrecords
 from pipeline.errors import DataError, PipelineError
 
-ADVICE = "Set data.sample_submission in the config, to None if the competition has none."
-COUNTED = "id"  # the column with row numbers, for a test table without ids
-VALUE = "label"  # in each column of a made sample, for any text
+ADVICE = "Set data.sample_submission in the config; use None if the competition does not have one."
+COUNTED = "id"  # name of the column with row numbers if the test table has no ids
+VALUE = "label"  # placeholder for any text in the columns of a generated sample
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class Sample:
     """The format of a submission.
 
     Attributes:
-        path: of the file; for a made sample, of the test set.
-        table: texts (object), with ids in the first column.
-        separator: of the fields.
-        made: how it was made, in words; "" for a file of the competition.
+        path: path of the sample submission, or of the test set if it was generated.
+        table: strings (object), with ids in the first column.
+        separator: field separator.
+        made: description of how it was generated; "" for a file of the competition.
     """
 
     path: Path
@@ -37,34 +37,34 @@ class Sample:
     made: str = ""
 
     def __str__(self) -> str:
-        return f"the sample made from {self.path}" if self.made else str(self.path)
+        return f"the sample generated from {self.path}" if self.made else str(self.path)
 
     @property
     def columns(self) -> list[str]:
-        """The columns after the id."""
+        """Names of the columns after the id column."""
         return [str(name) for name in self.table.columns[1:]]
 
     def with_columns(self, names: Iterable[str]) -> "Sample":
-        """Return the sample with these columns after the id, for any texts."""
+        """Return a sample with the given columns, which accept any text, after the id column."""
         return replace(self, table=self.table.iloc[:, :1].assign(**dict.fromkeys(names, VALUE)))
 
 
 def read(path: Path, kind: type[PipelineError] = DataError, advice: str = ADVICE) -> Sample:
-    """Return the sample in a file; errors as for `csv_files.read`."""
+    """Read a sample submission from a file. Errors are as for `csv_files.read`."""
     return Sample(path, csv_files.read(path, kind, advice), csv_files.separator(path))
 
 
 def ids(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Sample:
-    """Return the sample of a competition's folder with only the column of ids.
+    """Return a competition's sample submission, but with only its id column.
 
     Raises:
         kind: if the file cannot be read.
-        ConfigError: if it has no rows, or the test table lacks `data.id_column`.
-        DataError: if there is neither a sample nor a test set.
+        ConfigError: if it has no rows, or `data.id_column` is missing in the test table.
+        DataError: if there is neither a sample submission nor a test set.
     """
     if data.sample_submission is not None:
         path = folder / data.sample_submission
-        # Ids are in the first column, whatever its name.
+        # The first column contains the ids, whatever its name.
         first = csv_files.header(path, kind, ADVICE)[0]
         return Sample(path, csv_files.read(path, kind, ADVICE, (), required=(first,)))
     path, column, why = _of_test_set(folder, data)
@@ -73,8 +73,8 @@ def ids(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Samp
 
 
 def of(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Sample:
-    """Return the sample of a competition's folder; a made one has only ids, since the other columns
-    depend on the target. Errors as for `ids`.
+    """Return a competition's sample submission. If it is generated, it has only ids, because the
+    other columns depend on the target. Errors are as for `ids`.
     """
     if data.sample_submission is None:
         return ids(folder, data)
@@ -82,8 +82,8 @@ def of(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Sampl
 
 
 def is_there(folder: Path, data: Data) -> bool:
-    """Return whether the sample, or a test set to make one from, exists: in some competitions only
-    in the scored rerun.
+    """Return whether there is a sample submission, or a test set to generate it from. In some
+    competitions, they are only available in the scored rerun.
     """
     if data.sample_submission is not None:
         return (folder / data.sample_submission).is_file()
@@ -92,18 +92,18 @@ def is_there(folder: Path, data: Data) -> bool:
 
 
 def counts_rows(folder: Path, data: Data) -> bool:
-    """Return whether the ids of a made sample are row numbers, since the test set has no ids."""
+    """Return whether a generated sample uses row numbers because the test set has no ids."""
     if data.sample_submission is not None or data.kind in ("images", "tfrecords"):
         return False
     if not (table := folder / data.test_csv).is_file():
         return data.kind == "arrays"
     names = csv_files.header(table, DataError, table_features.ADVICE)
-    # A column with any other name was chosen by somebody, and has to exist.
+    # Any other name was chosen by the user, so that column must exist.
     return data.id_column == COUNTED and COUNTED not in map(str.casefold, names)
 
 
 def _of_test_set(folder: Path, data: Data) -> tuple[Path, pd.Series, str]:
-    """Return the test set's path, its ids, and a description of these."""
+    """Return the test set's path, its ids, and a description of the ids."""
     key, table, advice = data.id_column, folder / data.test_csv, table_features.ADVICE
     if data.kind == "tfrecords":
         images, records = data.image_feature, data.test_records
@@ -112,18 +112,18 @@ def _of_test_set(folder: Path, data: Data) -> tuple[Path, pd.Series, str]:
     if data.kind == "arrays" and not table.is_file():
         path = folder / data.test_array
         count = len(table_features.array(path, data, None))
-        return path, _counted(count), f"the numbers of the images in {path.name}, from 0"
+        return path, _counted(count), f"the indices of the images in {path.name}, starting at 0"
     if table.is_file() or data.kind in ("table", "pixels"):
         counted = counts_rows(folder, data)
         required = () if counted else (key,)
         found = csv_files.read(table, DataError, advice, required, required=required)
         why = f"the column {key!r} of {data.test_csv}"
         if counted:
-            why = f"the row numbers of {data.test_csv}, from 0, since it has no column {key!r}"
+            why = f"the row numbers of {data.test_csv} from 0, because it has no column {key!r}"
         return table, _counted(len(found)) if counted else found[key], why
     names = image_files.names(folder, data)
     path = folder / ", ".join(as_tuple(data.test_images))
-    return path, pd.Series(names, dtype=object), f"the names of the images in {path.name}/"
+    return path, pd.Series(names, dtype=object), f"the file names in {path.name}/"
 
 
 def _counted(rows: int) -> pd.Series:

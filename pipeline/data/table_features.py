@@ -1,14 +1,15 @@
-"""A table's numbers and categories as model inputs, and images in columns or in one array.
+"""Conversion of a table's numbers and categories to model inputs, and of arrays to images.
 
-A row becomes float32 (features,): each number, including those made of dates
-(`pipeline.data.dates`), in standard deviations from the mean, 0 if missing; a 1 for each missing
-number; and the index of each category among those seen in training, 0 for any other. The artifact
-contains this encoding, so that inference is the same.
+A row becomes float32 (features,). Each number, including those derived from dates
+(`pipeline.data.dates`), is standardized by mean and standard deviation, and 0 if missing; another
+feature is 1 if it is missing. Each category becomes its index among those in the training table, or
+0 if it is unknown. This encoding is stored in the artifact, so inference uses the same one.
 
-Numbers are first clipped to a range that a few wrong rows cannot change: the least and greatest
-value of the column that are no farther from its 1st and 99th percentile than these are from each
-other. So a typo becomes a value that the model has seen, and does not determine mean and deviation.
-Percentiles ignore a value that most rows have, so that a column of mostly zeros keeps its range.
+Numbers are first clipped to a range that a few incorrect rows cannot change. It extends to the
+smallest and largest value whose distance from the 1st or 99th percentile does not exceed the
+distance between these percentiles. A typo is thus clipped to a value that the model has seen, and
+does not affect mean and deviation. If most rows have the same value, percentiles ignore it, so that
+a column of mostly zeros keeps its range.
 """
 
 import math
@@ -27,27 +28,27 @@ from pipeline.data.csv_files import MISSING, check_column
 from pipeline.errors import DataError
 
 ADVICE = "Set data.train_csv and data.test_csv in the config."
-MOST = 1e150  # of a number, so that its square is finite
-# Largest distance of an input from 0: a column with rare values, which would be many deviations
-# away, is divided by more.
+MOST = 1e150  # maximum absolute value of a number, so that its square is finite
+# Maximum distance of an input from 0. A column with rare values, which would be many deviations
+# away, is divided by a larger number.
 FARTHEST = 10.0
-TAIL = 0.01  # share of the rows on each side that do not determine the range
-WHOLE = re.compile(r"(-?\d+)\.0+")  # pandas' integers in a column with gaps
+TAIL = 0.01  # fraction of rows on each side that do not affect the range
+WHOLE = re.compile(r"(-?\d+)\.0+")  # integers as pandas writes them if some are missing
 
 
 def unique_ids(column: pd.Series, path: Path) -> tuple[str, ...]:
-    """Return the ids in a column of the table at `path`; raises `DataError` for duplicates."""
+    """Return the ids in a column of a table, or raise `DataError` if there are duplicates."""
     check_column(path, column, column.duplicated(), "each id once", "Remove the repeated rows.")
     return tuple(column)
 
 
 class Scale(NamedTuple):
-    """The scaling of a numeric column, in the column's units.
+    """Scaling of a numeric column, in the column's units.
 
     Attributes:
-        mean: of the known values, clipped to the range.
-        unit: their standard deviation, or more, so that no input is beyond `FARTHEST`.
-        low, high: the range that values are clipped to.
+        mean: mean of the known values, clipped to the range.
+        unit: their standard deviation, or a larger value so that no input exceeds `FARTHEST`.
+        low, high: range to which values are clipped.
     """
 
     mean: float
@@ -58,12 +59,12 @@ class Scale(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoding:
-    """The encoding of a table, from the training table.
+    """Encoding of a table, computed from the training table.
 
     Attributes:
-        numbers: the scale of each of `Data.number_names`.
-        categories: the texts of each categorical column, the most frequent first.
-        dates: the format of each date column.
+        numbers: scale of each of `Data.number_names`.
+        categories: categories of each categorical column, starting with the most frequent.
+        dates: format of each date column.
     """
 
     numbers: dict[str, Scale]
@@ -71,14 +72,14 @@ class Encoding:
     dates: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the encoding for `json.dumps`."""
+        """Return the encoding as JSON-serializable values."""
         numbers = {name: scale._asdict() for name, scale in self.numbers.items()}
         return {"numbers": numbers, "categories": self.categories, "dates": self.dates}
 
     @staticmethod
     def from_json(value: Any, data: Data) -> "Encoding":
-        """Return the encoding from `to_json`, with columns in the order of `data`, which the
-        manifest does not keep. Raises `KeyError` if one is missing.
+        """Restore the encoding from `to_json`, with the column order of `data`, because the
+        manifest does not preserve it. Raises `KeyError` if a column is missing.
         """
         return Encoding(
             {name: Scale(**value["numbers"][name]) for name in data.number_names},
@@ -88,10 +89,10 @@ class Encoding:
 
 
 def fit(table: pd.DataFrame, data: Data, path: Path) -> Encoding:
-    """Return the encoding of a training table, whose numeric columns may be numbers or texts.
+    """Return the encoding of a training table. Numeric columns can contain numbers or strings.
 
     Raises:
-        DataError: if a numeric column has a text that is not a number, or has no numbers.
+        DataError: if a numeric column contains no numbers, or any text that is not a number.
     """
     numbers = {}
     for name in data.numeric_columns:
@@ -105,7 +106,7 @@ def fit(table: pd.DataFrame, data: Data, path: Path) -> Encoding:
     derived = data.number_names[len(numbers) :]
     for name, values in zip(derived, dates.numbers(table, forms, path), strict=True):
         known = values[np.isfinite(values)]
-        numbers[name] = scale_of(known if len(known) else np.zeros(1))  # no row has both dates
+        numbers[name] = scale_of(known if len(known) else np.zeros(1))  # if no row has both dates
     categories = {}
     for name in data.categorical_columns:
         counts = _texts(table[name]).value_counts().sort_index()
@@ -118,7 +119,7 @@ def scale_of(values: np.ndarray) -> Scale:
     """Return the scale of a column.
 
     Args:
-        values: the known ones, finite, float64 (n,), 1 or more.
+        values: float64 (n,), the known values, which must be finite. At least one is required.
 
     >>> typo = scale_of(np.array([*np.linspace(5, 6, 500), 318.0]))
     >>> typo.low, round(typo.high, 2)
@@ -129,18 +130,18 @@ def scale_of(values: np.ndarray) -> Scale:
     """
     values = np.sort(values)
     least, most = float(values[0]), float(values[-1])
-    if least == most:  # rounding may change the mean of equal numbers
+    if least == most:  # rounding could change the mean of equal numbers
         return Scale(least, 1.0, least, most)
     median = values[len(values) // 2]
     others, ends = values[values != median], [median]
     if 2 * len(others) >= len(values):
         others, ends = values, []
-    # Towards the middle: with fewer than 100 rows, the outermost one on each side is ignored.
+    # Rounded towards the middle. With fewer than 100 rows, this ignores the outermost row per side.
     ends += [
         np.quantile(others, TAIL, method="higher"),
         np.quantile(others, 1 - TAIL, method="lower"),
     ]
-    width = (max(ends) - min(ends)) or most - least  # two or three rows have no middle
+    width = (max(ends) - min(ends)) or most - least  # the ends coincide for two or three rows
     low = float(values[values >= min(ends) - width][0])
     high = float(values[values <= max(ends) + width][-1])
     limited = values.clip(low, high)
@@ -155,8 +156,8 @@ def encode(
     """Return the model's inputs: float32 (n, 2 x numbers + categorical columns).
 
     Args:
-        lenient: treat texts that are not numbers or dates as missing, for the scored rerun, where
-            nobody can fix them.
+        lenient: whether to treat invalid numbers and dates as missing. Used in the scored rerun,
+            where the table cannot be corrected.
 
     Raises:
         DataError: if a text in a numeric or date column is not a number or date.
@@ -173,25 +174,25 @@ def encode(
         inputs[:, len(numbers) + column] = missing
     for column, (name, texts) in enumerate(categories.items(), start=2 * len(numbers)):
         places = pd.Index(texts, dtype=object).get_indexer(pd.Index(_texts(table[name])))
-        inputs[:, column] = places + 1  # the place of an unknown category is -1
+        inputs[:, column] = places + 1  # unknown categories have index -1
     return inputs
 
 
 def pixels(path: Path, data: Data, others: Collection[str]) -> tuple[np.ndarray, dict[int, str]]:
-    """Return the images in the columns of a table: uint8 (n, height, width, channels); and the
-    reason for each row whose values are not integers from 0 to 255, which becomes zeros.
+    """Return the images stored in a table's columns as uint8 (n, height, width, channels), and
+    {row: reason} for rows with values other than integers from 0 to 255, which become zeros.
 
     Args:
-        others: columns that are not pixels, if they exist.
+        others: names of columns that do not contain pixels, if they exist.
 
     Raises:
-        DataError: if there are not height x width x channels columns of pixels.
+        DataError: if the number of pixel columns is not height x width x channels.
     """
     header = csv_files.header(path, DataError, ADVICE)
     names = [name for name in header if name not in others]
     if len(names) != math.prod(data.shape):
         raise DataError(
-            f"{path} has {len(names)} columns of pixels ({', '.join(names[:3])} …); expected "
+            f"{path} has {len(names)} pixel columns ({', '.join(names[:3])} …); expected "
             f"{' x '.join(map(str, data.shape))} = {math.prod(data.shape)}.\nCorrect height, width "
             "and channels in the config, or id_column and label_column."
         )
@@ -201,27 +202,27 @@ def pixels(path: Path, data: Data, others: Collection[str]) -> tuple[np.ndarray,
     for row in np.flatnonzero(wrong.any(axis=1)).tolist():
         place = int(wrong[row].argmax())
         text = str(table.iat[row, place])
-        broken[row] = f"{text!r} in {names[place]!r}, where pixels are integers from 0 to 255"
+        broken[row] = f"{text!r} in {names[place]!r}, but pixels must be integers from 0 to 255"
         values[row] = 0
     return values.astype(np.uint8).reshape(-1, *data.shape), broken
 
 
 def array(path: Path, data: Data, rows: int | None) -> np.ndarray:
-    """Return the images in a .npy file, or in a .npz file with one array.
+    """Load images from a .npy file, or from a .npz file with a single array.
 
     Args:
-        rows: the expected number of images; None: any number.
+        rows: expected number of images, or None if it does not matter.
 
     Returns:
-        uint8 (n, height, width, channels), memory-mapped from a .npy file.
+        uint8 (n, height, width, channels), memory-mapped if it is a .npy file.
 
     Raises:
-        DataError: if the file is not an array, or not of this shape and type.
+        DataError: if the file is not an array, or its shape or type is wrong.
     """
     wanted: tuple[int | None, ...] = (rows, *data.shape)
     try:
         images: Any = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(images, np.ndarray):  # of a .npz file
+        if not isinstance(images, np.ndarray):  # a .npz file
             with images:
                 [images] = images.values()
         images = images[..., None] if images.ndim == 3 else images
@@ -229,28 +230,28 @@ def array(path: Path, data: Data, rows: int | None) -> np.ndarray:
         if images.dtype == np.uint8 and images.shape == wanted:
             return np.asanyarray(images)
         found = f"{images.dtype} {images.shape}"
-    except Exception as error:  # numpy and zipfile raise a dozen kinds for a foreign file
+    except Exception as error:  # numpy and zipfile raise many types for other formats
         found = f"no array: {type(error).__name__}: {str(error)[:200]}"
     raise DataError(
-        f"{path} contains {found}; expected uint8 {wanted} in one array, an image per row of the "
-        "table.\nCorrect train_array, test_array, height, width and channels in the config, or "
-        "save it as uint8, from 0 to 255. Other types need data.kind='custom' and two readers "
+        f"{path} contains {found}; expected uint8 {wanted} in one array, with one image per row of "
+        "the table.\nCorrect train_array, test_array, height, width and channels in the config, or "
+        "save it as uint8, from 0 to 255. Other types require data.kind='custom' and two readers "
         "(docs/custom-code.md)."
     )
 
 
 def _texts(column: pd.Series) -> pd.Series:
-    """Return categories without surrounding spaces, and "3" for "3.0"."""
+    """Return categories without surrounding spaces, and "3" instead of "3.0"."""
     clean = column.astype("category").map(lambda text: WHOLE.sub(r"\1", text.strip()))
     return clean.astype(object)
 
 
 def _numbers(column: pd.Series, path: Path, *, lenient: bool = False) -> np.ndarray:
-    """Return float64 (n,), NaN for missing numbers.
+    """Return float64 (n,), with NaN for missing numbers.
 
     Args:
-        column: of numbers or texts.
-        lenient: treat texts that are not numbers as missing.
+        column: column of numbers or strings.
+        lenient: whether to treat invalid numbers as missing.
     """
     values = csv_files.as_numbers(column).to_numpy(np.float64)
     finite = np.isfinite(values)

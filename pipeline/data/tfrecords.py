@@ -1,10 +1,10 @@
-"""TFRecord files, as in Kaggle's TPU competitions: the position of each image, and its labels.
+"""TFRecord files, as used in Kaggle's TPU competitions: positions of images, and their labels.
 
-One pass reads each file, verifies every checksum, and keeps only the small features. An image is
+Each file is read once to verify all checksums, and only the small features are kept. An image is
 then a `pipeline.data.image_arrays.Part` of its file.
 
-TensorFlow is imported only for this kind of data. Its record reader and `Example` do not start its
-runtime, so JAX keeps the accelerator.
+TensorFlow is only imported for this kind of data. Its record reader and `Example` do not start its
+runtime, so the accelerator remains available to JAX.
 """
 
 import logging
@@ -19,8 +19,8 @@ from pipeline.data.image_arrays import Part
 from pipeline.errors import DataError
 from pipeline.runtime import mounts
 
-HEAD = 12  # bytes before a record: its length (8) and the checksum of that (4)
-TAIL = 4  # bytes after a record: its own checksum
+HEAD = 12  # bytes before a record: its length (8) and a checksum of the length (4)
+TAIL = 4  # bytes after a record: a checksum of its content
 
 
 def read(
@@ -29,14 +29,15 @@ def read(
     """Return the position of each record's image, and a table with one row per record.
 
     Args:
-        patterns: of files in `folder`, with * and ?; each pattern's files are sorted by name.
-        image: the feature with the bytes of an image file.
-        features: the columns of the table, as texts: bytes are decoded as UTF-8, and several values
-            joined by spaces.
+        patterns: file patterns relative to `folder`, where * and ? are wildcards. The files that
+            match a pattern are sorted by name.
+        image: feature that contains an encoded image file.
+        features: columns of the table, as strings. Bytes are decoded as UTF-8, and multiple values
+            are joined by spaces.
 
     Raises:
         DataError: if no file matches, a file is corrupt or compressed, or a record is not a
-            `tf.train.Example` or lacks a feature; with file and record.
+            `tf.train.Example` or lacks a feature. The message includes the file and record.
     """
     parts, rows = [], []
     for path in files(folder, patterns):
@@ -48,11 +49,11 @@ def read(
             if not (one_image and values.keys() >= set(features)):
                 counts = {name: len(held) for name, held in values.items()}
                 raise DataError(
-                    f"{where}: it has values of {counts}; expected the bytes of one image file in "
+                    f"{where}: it has values of {counts}; expected one encoded image file in "
                     f"{image!r}, and {', '.join(map(repr, features))}.\nSet image_feature, "
                     "id_column and label_column in the config, or complete the download."
                 )
-            # `index` is quick, since the image is most of a record.
+            # `index` is fast, because the image takes up most of a record.
             parts.append(Part(str(path), start + record.index(content[0]), len(content[0])))
             rows.append([text(values[name]) for name in features])
     if not rows:
@@ -64,7 +65,7 @@ def read(
 
 
 def files(folder: Path, patterns: str | tuple[str, ...]) -> list[Path]:
-    """Return the matching files, in the order of `read`.
+    """Return the matching files, in the order used by `read`.
 
     Raises:
         DataError: if no file matches a pattern.
@@ -82,10 +83,10 @@ def files(folder: Path, patterns: str | tuple[str, ...]) -> list[Path]:
 
 
 def records(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the number of each record, from 1, its offset in the file, and its bytes."""
+    """Yield each record's number, starting at 1, its offset in the file, and its content."""
     import tensorflow as tf
 
-    # TensorFlow would recommend `tf.data`, which starts the runtime.
+    # Otherwise, TensorFlow would recommend `tf.data`, which starts the runtime.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     number, start = 0, HEAD
     try:
@@ -96,19 +97,19 @@ def records(path: Path) -> Iterator[tuple[int, int, bytes]]:
     except (tf.errors.OpError, OSError) as error:
         raise DataError(
             f"{path}, record {number + 1}: it cannot be read: {getattr(error, 'message', error)}.\n"
-            "Expected a whole TFRecord file, not compressed. Complete the download, or unpack the "
-            "file."
+            "Expected a complete, uncompressed TFRecord file. Complete the download, or decompress "
+            "the file."
         ) from error
 
 
 def feature_values(record: bytes, where: str) -> dict[str, list[Any]]:
-    """Return the values of each feature that has some: bytes, integers or floats.
+    """Return the values of all features that are not empty: bytes, integers or floats.
 
     Args:
-        where: the record, for messages.
+        where: name of the record, for messages.
 
     Raises:
-        DataError: if it is not a `tf.train.Example`.
+        DataError: if the record is not a `tf.train.Example`.
     """
     import tensorflow as tf
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -120,7 +121,7 @@ def feature_values(record: bytes, where: str) -> dict[str, list[Any]]:
             f"{where}: it is not a tf.train.Example: {error}.\nExpected records with named "
             "features. Correct data.train_records and data.test_records, or convert the files."
         ) from error
-    values = {  # a feature has one of the lists
+    values = {  # only one of these lists is set for each feature
         name: [*held.bytes_list.value, *held.int64_list.value, *held.float_list.value]
         for name, held in sorted(features.items())
     }
@@ -128,7 +129,7 @@ def feature_values(record: bytes, where: str) -> dict[str, list[Any]]:
 
 
 def text(values: Sequence[Any]) -> str:
-    """Return values as one text, as in a table; bytes that are not UTF-8 as \\xff."""
+    """Join values to a single string, as in a table. Bytes that are not UTF-8 become \\xff."""
     return " ".join(
         value.decode(errors="backslashreplace") if isinstance(value, bytes) else repr(value)
         for value in values

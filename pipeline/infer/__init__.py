@@ -1,4 +1,4 @@
-"""From artifacts and a competition's folder to a submission.csv, in time.
+"""Inference: from artifacts and a competition folder to a submission.csv within the time limit.
 
-The submission has the ids, order and columns of the sample. Nothing here imports training.
+The submission has the sample's ids, order and columns. This package does not import training code.
 """

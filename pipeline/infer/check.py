@@ -1,7 +1,7 @@
-"""Golden checks: models and image decoding give the same results here as in training.
+"""Golden checks that models and image decoding give the same results as in training.
 
-Before anything is predicted, the golden outputs are computed by the program that the test set will
-go through, and the golden file is decoded.
+Before any predictions, the golden outputs are computed by the same program that the test set will
+use, and the golden file is decoded.
 """
 
 from collections.abc import Iterator
@@ -21,25 +21,25 @@ from pipeline.models import architectures, published
 from pipeline.runtime import devices
 
 HALF, FULL = "mixed_float16", "float32"
-# Largest allowed difference between predictions, for numbers in standard deviations. In float32,
-# kernels differ in the order of additions (measured: below 1e-6 between JAX and TensorFlow on a
-# CPU). float16 has 11 bits, and errors grow through the layers (measured 2026-11-22: at most 2.8e-3
-# over 12,000 rows of a small network).
+# Maximum difference between predictions, with numbers in standard deviations. In float32, kernels
+# add numbers in a different order (measured: below 1e-6 between JAX and TensorFlow on a CPU).
+# float16 has 11 bits, and errors accumulate over layers (measured 2026-11-22: at most 2.8e-3 over
+# 12,000 rows of a small network).
 TOLERANCE = {FULL: 1e-4, HALF: 2e-2}
-# Largest mean difference of the golden file's pixels, in grey levels, as by different rounding.
+# Maximum mean difference in the golden file's pixels, in grey levels, which allows for rounding.
 # Measured on photographs: 0 between Pillow 10.4, 11.3, 12.0 and 13.0; 0.6 to 15 with a different
 # filter or decode="reduced".
 LEVELS = 0.5
 
 
 class Checked(NamedTuple):
-    """The outcome of the golden check.
+    """Result of the golden check.
 
     Attributes:
-        run_id: of the training.
-        precision: of the models.
-        difference: the largest between predictions here and in training.
-        tolerance: the largest allowed difference; NaN is never allowed.
+        run_id: id of the training run.
+        precision: precision of the models.
+        difference: maximum difference from the predictions in training.
+        tolerance: maximum allowed difference. NaN always fails.
     """
 
     run_id: str
@@ -51,44 +51,44 @@ class Checked(NamedTuple):
 def restore(
     artifact: Artifact, precision: str = "", *, rows: int = 0, show: Show = print
 ) -> tuple[Forward, Checked]:
-    """Return the artifact's models, one per fold, after checking the golden outputs.
+    """Restore the artifact's models, one per fold, after checking the golden outputs.
 
-    On a GPU, "auto" is float16 with float32 weights if the golden outputs then agree; else float32.
-    A T4 computes float16 several times as fast, and has no bfloat16.
+    On a GPU, "auto" uses float16 with float32 weights if the golden outputs then agree, otherwise
+    float32. A T4 is several times faster in float16, and does not support bfloat16.
 
     Args:
-        precision: "auto", "float32" or "mixed_float16"; "": `infer_precision` of the config.
-        rows: of the test set, which determine the batch.
-        show: receives a line if float16 does not agree, or a batch does not fit.
+        precision: "auto", "float32" or "mixed_float16"; "" uses the config's `infer_precision`.
+        rows: number of test set rows, which determines the batch size.
+        show: function that receives a message if float16 does not agree or a batch does not fit.
 
     Raises:
         ArtifactError: if the weights do not fit, or the golden outputs differ.
     """
     precision = precision or artifact.config.infer_precision
-    # Rounding to float16 changes paths through trees, also of rows without golden outputs.
+    # Rounding to float16 also changes paths through trees for rows without golden outputs.
     trees = artifact.config.fit == "boosting"
     if precision == "auto" and devices.found().platform == "gpu" and not trees:
         forward, checked = _restored(artifact, HALF, rows, show)
         if checked.difference <= checked.tolerance:
             return forward, checked
         show(
-            f"float16 changes predictions (by {checked.difference:.1e} on golden inputs;"
-            f" {checked.tolerance:.0e} is allowed); float32 is used"
+            f"Using float32, because float16 changes predictions (by {checked.difference:.1e} on"
+            f" golden inputs; at most {checked.tolerance:.0e} is allowed)."
         )
     precision = FULL if precision == "auto" else precision
     forward, checked = _restored(artifact, precision, rows, show)
     if not checked.difference <= checked.tolerance:
         raise ArtifactError(
-            "The model's outputs here differ from those in training:"
+            "The model's outputs differ from those in training"
             f" by {checked.difference:.2e} on {len(artifact.golden_inputs)} golden inputs;"
-            f" expected at most {checked.tolerance:.0e} in {precision}.\n"
-            f"Trained with {artifact.manifest['versions']}. Infer with the same commit, in float32."
+            f" expected at most {checked.tolerance:.0e} in {precision}.\nTrained with"
+            f" {artifact.manifest['versions']}. Run inference with the same commit, in float32."
         )
     return forward, checked
 
 
 def _restored(artifact: Artifact, precision: str, rows: int, show: Show) -> tuple[Forward, Checked]:
-    """Return the models, and the comparison of their golden outputs."""
+    """Return the models, and the result of comparing their golden outputs."""
     models, networks = [], published.carried(artifact.manifest)
     with building(precision):
         for weights in artifact.folds:
@@ -107,10 +107,11 @@ def _restored(artifact: Artifact, precision: str, rows: int, show: Show) -> tupl
 
 @contextmanager
 def building(precision: str) -> Iterator[None]:
-    """Let Keras build models in a precision, whose random weights are then replaced.
+    """Let Keras build models with the given precision. Their random weights are then replaced.
 
-    XLA compiles the initializers without optimizations, in a quarter of the time. Programs compiled
-    so give different bits, but no other code gets them: JAX caches programs by matmul precision.
+    XLA compiles the initializers without optimizations, which takes a quarter of the time. The
+    resulting bits differ, but other code is not affected, because JAX's cache includes the matmul
+    precision.
     """
     policy, option = keras.config.dtype_policy(), "jax_disable_most_optimizations"
     keras.config.set_dtype_policy(precision)
@@ -126,10 +127,10 @@ def building(precision: str) -> Iterator[None]:
 
 
 def check_decoding(artifact: Artifact) -> None:
-    """Decode the golden file, if there is one, and compare it with the first golden input.
+    """Decode the golden file, if there is one, and compare it to the first golden input.
 
     Raises:
-        ArtifactError: if pixels differ by more than `LEVELS` in the mean; with the rules that do.
+        ArtifactError: if the mean difference exceeds `LEVELS`. The message lists different rules.
     """
     if artifact.golden_file is None:
         return
@@ -138,14 +139,14 @@ def check_decoding(artifact: Artifact) -> None:
     try:
         pixels = image_decoding.decode(artifact.golden_file, data).astype(int)
         gap = float(np.abs(pixels - artifact.golden_inputs[0]).mean())
-        problem = f"it is {gap:.3g} grey levels off in the mean"
+        problem = f"the mean difference is {gap:.3g} grey levels"
     except image_decoding.BrokenImage as error:
         gap, problem = np.inf, str(error)
     if gap > LEVELS:
         other = image_decoding.differing(known, image_decoding.rules(data), "in training")
         raise ArtifactError(
-            f"The artifact's golden file is decoded differently here than in training: {problem};"
-            f" expected at most {LEVELS:g}. Differences, apart from the builds of libraries:"
+            f"The artifact's golden file is not decoded as it was in training: {problem};"
+            f" expected at most {LEVELS:g}. Differences, apart from library builds:"
             f" {other or 'none'}.\n"
-            "Infer with the commit and the versions of the training, or train again."
+            "Run inference with the commit and the versions used in training, or train again."
         )

@@ -288,7 +288,7 @@ INFER = f"infer --config {DIGITS} --output out --input . --artifact"
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ("describe --config digit", 2, "there is no such config"),
+        ("describe --config digit", 2, "config not found"),
         (f"{TRAIN} /nowhere", 2, "no such folder"),
         (f"{TRAIN} {__file__}", 2, "is a file. Expected a competition folder"),
         (f"{TRAIN} . --max-steps 0", 2, "--max-steps 0"),

@@ -41,7 +41,7 @@ def test_an_id_in_two_subfolders_is_refused(tmp_path):
     put(tmp_path, {"train/9/a5.png": next(tmp_path.glob("train/*/a5.png")).read_bytes()})
 
     with pytest.raises(
-        DataError, match=r"/a5\.png and .*/train/9/a5\.png both are images of the id 'a5'"
+        DataError, match=r"/a5\.png and .*/train/9/a5\.png are both images with the id 'a5'"
     ):
         dataset.read_training(tmp_path, config)
 
@@ -64,7 +64,7 @@ def damaged(change):
 
 BROKEN = dict.fromkeys((f"train/a{n}.png" for n in range(5)), b"")
 REFUSED = {
-    r"Replace the broken ones, or remove them from the training set": lambda: pictures() | BROKEN,
+    r"Replace the broken images, or remove them from the training set": lambda: pictures() | BROKEN,
     r"iconv -f latin1 -t utf8 .*train\.csv > ": lambda: damaged(
         lambda text: text.replace(b",r,", b",rot\xfc,")
     ),

@@ -33,7 +33,7 @@ REFUSED = {
     "--config digits push-train": "--config digits stands before the task",
     "psh-train": "There is no task 'psh-train'. Did you mean push-train?",
     "submit -c diabets": "Did you mean diabetes?",
-    "submit -c digits.py": "--config 'digits.py': there is no such config. Did you mean digits?",
+    "submit -c digits.py": "--config 'digits.py': config not found. Did you mean digits?",
 }
 # What a push or a submission needs is asked for before a call, and before any computing.
 PUSHES = [

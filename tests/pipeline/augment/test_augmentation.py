@@ -433,5 +433,5 @@ def test_the_label_of_the_greater_share_counts_as_right():
 def test_a_number_is_mixed_and_not_cut():
     made = replace(with_data(DIGITS, mixup=1.0), target="regression", num_classes=0)
 
-    with pytest.raises(ConfigError, match=r"data\.cutmix=1\.0 cannot work"):
+    with pytest.raises(ConfigError, match=r"data\.cutmix=1\.0 is invalid"):
         with_data(made, cutmix=1.0)

@@ -175,7 +175,7 @@ def test_an_invalid_pixel_breaks_only_its_row(tmp_path, value):
     blocks = list(read_test(tmp_path, config).blocks(2))
 
     assert [[*broken] for _, _, broken in blocks] == [[1], []]
-    assert "in 'pixel1', where pixels are integers from 0 to 255" in blocks[0][2][1]
+    assert "in 'pixel1', but pixels must be integers from 0 to 255" in blocks[0][2][1]
     assert blocks[0][1].reshape(2, 4).tolist() == [[1, 2, 3, 4], [0, 0, 0, 0]]
 
 
@@ -432,7 +432,7 @@ def test_an_image_that_breaks_during_the_run_is_named(in_files, competition):
     """It does not silently become a black picture."""
     (competition / "train" / "r000.png").write_bytes(b"no picture")
 
-    with pytest.raises(DataError, match=r"r000\.png could be decoded when this run began"):
+    with pytest.raises(DataError, match=r"r000\.png could be decoded at the start of this run"):
         in_files[1].inputs[:]
 
 
@@ -452,4 +452,4 @@ def test_images_that_do_not_fit_into_memory_stay_in_their_files(
     assert isinstance(found.inputs, image_arrays.FileImages)
     assert np.array_equal(mapped.inputs[:], plain.inputs)
     assert mapped.fingerprint == plain.fingerprint
-    assert "are read during the run" in shown[0]
+    assert "will be read during the run" in shown[0]

@@ -200,7 +200,7 @@ def test_another_seed_is_another_split_with_another_fingerprint():
         (of_sizes([5, 6]), asked(count=5), ""),
         (of_sizes([10, *[1] * 10]), asked(0.5), ""),  # 9 of the 10 that are asked for
         (of_sizes([500, 500, 3]), asked(count=5), r"1 of 3 labels .* folds=5, .*'2' \(3\)"),
-        (of_sizes([50, 1]), asked(count=5), r"'1' \(1\).*only row is missing from the training"),
+        (of_sizes([50, 1]), asked(count=5), r"'1' \(1\).*one fold does not train on it"),
         (of_groups([[3]] * 200 + [[1, 1]]), asked(**COPIES), "1 of 602 rows are held out.* 60"),
         (of_groups([[3]] * 200 + [[1, 1]]), asked(**COPIES), "set data.group_duplicates=False"),
         (of_groups([[400, *[1] * 12]]), asked(0.3, **PATIENTS), "change data.group_column"),
@@ -227,9 +227,9 @@ FEW = labelled([0, 1] * 9, [0, 1, 1] * 6)
         (
             labelled([0, 1, 2], [0, 1, 2]),
             asked(count=2, **PATIENTS),
-            "does not train on: '0'",
+            "rows in a fold: '0'",
         ),
-        (labelled([0] * 9 + [1], range(10)), asked(count=3, **PATIENTS), "not train on: '1'"),
+        (labelled([0] * 9 + [1], range(10)), asked(count=3, **PATIENTS), "rows in a fold: '1'"),
         (of_groups([[8], [6], [4]]), asked(**COPIES), "in 3 groups .*group_duplicates=False"),
         (of_sizes([1, 1, 1]), asked(), "3 rows in 3 groups .*Complete train\\.csv"),
     ],
@@ -321,7 +321,7 @@ def test_training_finds_the_groups_in_the_pixels(competition, tiny):
     found = dataset.read_training(competition, grouped, show=shown.append)
 
     assert found.groups[0] == found.groups[4] and len(np.unique(found.groups)) == 95
-    assert shown == ["96 images in 95 groups of duplicates, which no split divides"]
+    assert shown == ["96 images in 95 groups of duplicates, which are not divided by any split"]
     plain = dataset.read_training(competition, tiny)
     assert plain.groups is None and plain.fingerprint != found.fingerprint
 

@@ -68,7 +68,7 @@ def test_a_training_uses_prepared_images(config, competition, prepared, output, 
     """
     (competition / "train" / "r003.png").write_bytes(b"no picture")
     prepared()
-    assert prepared().startswith("Prepared 96 images: 0 decoded here")
+    assert prepared().startswith("Prepared 96 images, 0 of which were decoded")
     output.rename(tmp_path / "input" / output.name)  # the other layout of mounts
 
     found, said = read(config, competition, tmp_path)
@@ -92,7 +92,7 @@ def test_preparation_ends_before_its_session_and_the_next_one_continues(
     said = prepared(tmp_path / "later", earlier=mounts.prepared(tmp_path / "input"))
 
     assert (len(kept(output)), len(kept(tmp_path / "later"))) == (2, 4)
-    assert said.startswith("Prepared 96 images: 36 decoded here")
+    assert said.startswith("Prepared 96 images, 36 of which were decoded")
 
 
 def kept(folder):
@@ -110,7 +110,7 @@ def test_a_changed_file_is_decoded_again(config, competition, prepared, output, 
     assert found.inputs[found.ids.index("r003")].min() == 255
     assert said[0].startswith("Found 66 of 96 images decoded in")
     again = tmp_path / "again"
-    assert prepared(again, earlier=[output]).startswith("Prepared 96 images: 30 decoded here")
+    assert prepared(again, earlier=[output]).startswith("Prepared 96 images, 30 of")
     shutil.rmtree(output)
     again.rename(output)
     fresh, said = read(config, competition, tmp_path)

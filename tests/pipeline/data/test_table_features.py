@@ -111,7 +111,7 @@ def test_pixels_are_columns_by_rows(tmp_path):
 def test_a_table_with_fewer_columns_than_pixels_is_refused(tmp_path):
     (tmp_path / "train.csv").write_text("a,b,c,d,e\n0,1,2,3,4\n")
 
-    with pytest.raises(DataError, match=r"5 columns of pixels.*2 x 3 x 1 = 6"):
+    with pytest.raises(DataError, match=r"5 pixel columns.*2 x 3 x 1 = 6"):
         table_features.pixels(tmp_path / "train.csv", IMAGES, ())
 
 

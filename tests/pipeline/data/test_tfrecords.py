@@ -156,11 +156,11 @@ def test_a_file_that_is_damaged_is_named_with_its_record(both, place, flipped):
         ),
         (
             {"id": "a", "image": [b"", b""]},
-            r"has values of {'id': 1, 'image': 2}; expected the bytes of one image file",
+            r"has values of {'id': 1, 'image': 2}; expected one encoded image file",
         ),
         (
             {"id": "a", "image": [1, 2, 3]},
-            r"has values of {'id': 1, 'image': 3}; expected the bytes of one",
+            r"has values of {'id': 1, 'image': 3}; expected one encoded",
         ),
         (b"\xff\xff no example", "it is not a tf.train.Example"),
     ],

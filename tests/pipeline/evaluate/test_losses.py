@@ -68,7 +68,7 @@ def test_a_loss_that_is_not_ours_or_not_of_the_target_is_refused(tmp_path):
     for change in ({"loss": "vocal"}, {"loss": "focal", "target": "ordinal"}):
         wrong = replace(DIGITS, **change)
         (tmp_path / "digits.py").write_text(text.format(wrong.to_json()))
-        with pytest.raises(ConfigError, match=f"(?s)loss='{wrong.loss}' cannot work.*focal"):
+        with pytest.raises(ConfigError, match=f"(?s)loss='{wrong.loss}' is invalid.*focal"):
             configs.load(str(tmp_path / "digits.py"))
 
 
@@ -114,7 +114,7 @@ def test_the_weights_of_a_column_multiply_those_of_classes():
 
 def test_weights_that_leave_nothing_to_learn_are_refused():
     rows = np.arange(2)
-    with pytest.raises(ConfigError, match=r"class_weights=.*-1.0.* cannot work"):
+    with pytest.raises(ConfigError, match=r"class_weights=.*-1.0.* is invalid"):
         replace(DIGITS, class_weights={"1": -1.0})
     with pytest.raises(ConfigError, match="'d'; expected labels of the data: 'a', 'b', 'c'"):
         losses.row_weights(some([0, 1]), replace(DIGITS, class_weights={"d": 2.0}), rows)

@@ -140,7 +140,7 @@ BROKEN = [
     ),
     ("signum", ("ops.sign(average)", "ops.sqrt(average)"), "Signum.*weights that are not finite"),
     ("restarts", ("step / total_steps", "step / (0 * step)"), r"line 12\) gives a rate of nan"),
-    ("restarts", ("ops.minimum((step + 1)", "min((step + 1)"), r"ended with .*line \d+\)"),
+    ("restarts", ("ops.minimum((step + 1)", "min((step + 1)"), r"raised .*line \d+\)"),
     ("early_exit", ("0.3 * of(extra", "of(outputs) + 0 * of(extra"), "the output 'early'.*model="),
     (
         "early_exit",
@@ -149,8 +149,8 @@ BROKEN = [
     ),
     ("halves", ("others, number)", "others, 64)[:number]"), "line 7.*mixes rows across groups"),
     ("halves", ("partners, 1 -", "partners, 1 - 3 *"), "shares from -0.5"),
-    ("halves", (", 1 - inside.mean(1, dtype=jnp.float32)", ", labels"), "it returns .*; expected"),
-    ("rare_twice", ("1.0)", "np.nan)"), r"line 9\) ended with ValueError.*weights of 0 or more"),
+    ("halves", (", 1 - inside.mean(1, dtype=jnp.float32)", ", labels"), "it returned .*; expected"),
+    ("rare_twice", ("1.0)", "np.nan)"), r"line 9\) raised ValueError.*weights of 0 or more"),
     ("rare_twice", ("epoch < 10", "np.random.rand(len(labels)) < 0.5"), "different rows for"),
     (
         "sharpness",
@@ -298,7 +298,7 @@ def shuffled(images, labels, key):
         ),
         ("", {"name": "Ftrl", "layer_rates": {"dense*": 0.5}}, {}, "shares of the learning rate"),
         (STAYS, {}, {"train_step": "stays"}, "counts step 0 .*End with step.update"),
-        (KEYED, {}, {"loss": "keyed"}, r"ended with .*line \d+\)"),
+        (KEYED, {}, {"loss": "keyed"}, r"raised .*line \d+\)"),
         (
             SHUFFLED,
             {},

@@ -150,14 +150,14 @@ def test_files_that_are_not_read_are_counted_and_named(tmp_path):
     dataset.read_training(folder, settings(train_csv=None), show=shown.append)
     found = inspection.inspect(folder)
 
-    assert shown[0].startswith("Not read: 4 files that are no images in label folders, as ")
+    assert shown[0].startswith("Ignored 4 files that are not images in label folders: ")
 
     what = "3 files with other endings (.dcm, .txt), for example train/cat/a.dcm"
     assert f"not read: {what}" in [each.text for each in found.findings]
 
 
 @pytest.mark.parametrize(
-    ("ending", "edit"), [(".bmp", r'set data\.suffix="\*"'), (".dcm", "convert")]
+    ("ending", "edit"), [(".bmp", r'Set data\.suffix="\*"'), (".dcm", "Convert")]
 )
 def test_missing_images_that_have_another_ending_are_named(ending, edit, tmp_path):
     """ "Complete the download" would be the wrong advice."""

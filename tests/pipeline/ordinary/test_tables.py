@@ -101,7 +101,7 @@ def test_numbers_from_the_parser_are_those_of_their_texts(tmp_path, rows):
         (b'a,b\n"1\n",2\n3\n', r"line 4 has 1 fields, .*expected 2 \(a, b\)"),
         (b'a,b\n"1"x,2\n', "',' expected after '\"'"),
         (b'a,b\n1,"2\n', "unexpected end of data"),
-        (b"a,b,a\n1,2,3\n", "its header names a column twice: a, b, a"),
+        (b"a,b,a\n1,2,3\n", "its header contains a column twice: a, b, a"),
         (b"a,b\n1,\xff\n", "'utf-8' codec can't decode byte 0xff"),
         (b"a,b\n1,\0\n", "line 2 .*contains a NUL"),
         (b"\n\n", "it is empty"),

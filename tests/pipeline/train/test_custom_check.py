@@ -41,7 +41,7 @@ BROKEN = [
     (LOGITS, LOGITS.replace("num_classes", "7"), r"DEF\).*shape \(None, 7\), not \(None, 10"),
     (LOSS, f"keras.ops.mean({LOSS})", r"DEF\) returns float32 \(\) for 16 rows"),
     (RECALL, "float(len(truth))", r"DEF\) returns 20 for the truth and 20 for the worst"),
-    (RECALL, f"{RECALL} / 'a'", r"DEF\) ended with TypeError \(line \d+\)"),
+    (RECALL, f"{RECALL} / 'a'", r"DEF\) raised TypeError \(line \d+\)"),
     (ERASED, "image[1:]", r"DEF\) returns uint8 \(7, 8, 1\)"),
     (ERASED, "image + __import__('random').randint(0, 99)", r"DEF\) gives different results"),
 ]
@@ -55,9 +55,9 @@ READERS = [
     ("np.stack(pictures)[..., None]", "np.stack(pictures)", r"\(1197, 8, 8\); expected uint8"),
     (FLOATS, "to_numpy()", r"the input 'numbers' is float64 \(1197, 2\)"),
     (FLOATS, f"{FLOATS} * np.float32('nan')", "the input 'numbers' is .*, not finite in row 0"),
-    ('labels=table["size"]', 'labels=table["size"][1:]', r"1197 ids, labels of the shape \(1196"),
-    ("state=state)", "state=table)", r"DEF\) returns a state that JSON cannot represent"),
-    ("found = inputs(", "found = outputs(", r"DEF\) ended with NameError \(line \d+\)"),
+    ('labels=table["size"]', 'labels=table["size"][1:]', r"1197 ids, labels of shape \(1196"),
+    ("state=state)", "state=table)", r"DEF\) returned a state that JSON cannot represent"),
+    ("found = inputs(", "found = outputs(", r"DEF\) raised NameError \(line \d+\)"),
 ]
 
 
@@ -167,9 +167,9 @@ def test_functions_that_changed_since_the_training_are_refused(own):
 
     with pytest.raises(ConfigError, match=r"in pipeline/configs/.*\n.*configs/nowhere.py"):
         custom_code.require(replace(trained, name="nowhere"), "0" * 64)
-    for name, has in (("digits", "none"), ("cells", "starts with [0-9a-f]{12};")):
+    for name, has in (("digits", "no functions"), ("cells", "starts with [0-9a-f]{12},")):
         with pytest.raises(
-            ConfigError, match=f"not those of the training.*{has}.*expected 0{{12}}"
+            ConfigError, match=f"not those used in training.*{has}.*expected 0{{12}}"
         ):
             custom_code.require(shipped(name), "0" * 64)
 

@@ -245,7 +245,7 @@ def test_a_custom_step_that_takes_full_images_alone_is_refused(growing, custom):
     """Before anything is read. A step that uses `step.compute` is accepted."""
     fields = {"data": growing.data, "progressive": (0.5,), "train_step": "own"}
     config = custom(OWN.replace("CALL", WHOLE_ALONE) + SIMPLE, **fields)
-    with pytest.raises(ConfigError, match=r"'own'.* ended with .*line \d+\)"):
+    with pytest.raises(ConfigError, match=r"'own'.* raised .*line \d+\)"):
         custom_check.by_jax(config, str)
 
     custom_check.by_jax(custom(OWN.replace("CALL", "") + SIMPLE, **fields), str)

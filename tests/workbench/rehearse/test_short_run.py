@@ -168,4 +168,4 @@ def test_a_shorter_session_lowers_both_limits(session, infer, expected, capsys) 
     found = rehearsal.shortened(whole, 7200)
 
     assert (found.session_hours, found.infer_hours) == expected
-    assert "This session has 2.0 hours" in capsys.readouterr().out
+    assert "This session is limited to 2.0 hours" in capsys.readouterr().out
