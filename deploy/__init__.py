@@ -1,5 +1,5 @@
-"""The Kaggle side: bundle → push → watch → pull → publish → submit. Steps yield events.
+"""The Kaggle client: bundle, push, watch, pull, publish and submit. Each step yields events.
 
-Comes in: a project, and the journal of what was asked of Kaggle. Goes out: versions, datasets,
-submissions, each made once. It knows no model.
+It reads a project and the journal of its requests to Kaggle. It creates versions, datasets and
+submissions, each exactly once. Nothing here depends on a model.
 """

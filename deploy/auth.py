@@ -1,11 +1,11 @@
-"""Who we are on Kaggle, and which Kaggle we talk to.
+"""Kaggle credentials, and the Kaggle server that they are sent to.
 
-Credentials that work for `kaggle` work here: `look` reads the same places in the same order, and
-reports broken files that `kaggle` skips silently. Its library kagglesdk then logs in. `import
-kaggle` would log in by itself, print a page of help without credentials, and wait for ever for a
-server that hangs. Neither has a public way to set a timeout or to renew a login, so we use private
-parts of kagglesdk, and only the versions in `NEEDS`. deploy/secrets.py keeps each secret out of the
-output.
+Credentials that work for `kaggle` work here, too. `look` checks the same locations in the same
+order, and also reports broken files, which `kaggle` silently skips. Its kagglesdk library then logs
+in. `import kaggle` would log in on import, print a help page if there are no credentials, and wait
+indefinitely for a server that hangs. Neither library has a public API to set timeouts or renew a
+login. We therefore use private parts of kagglesdk, and only support the versions in `NEEDS`.
+deploy/secrets.py keeps all secrets out of the output.
 """
 
 import contextlib
@@ -29,38 +29,38 @@ from deploy.errors import CredentialError, UsageError
 from formats.errors import writing
 
 SITE = "api.kaggle.com"
-# kaggle imports six and does not declare it.
+# kaggle imports six, but does not declare it as a dependency.
 NEEDS = ("kaggle>=2.2.4,<2.3", "kagglesdk>=0.1.37,<0.1.39", "six")
 INSTALL = f"pip install {' '.join(map(repr, NEEDS))}"
-TOKEN = "KGAT_"  # noqa: S105 - how each token begins
-NEW_TOKEN = "make a new one at https://www.kaggle.com/settings/api"  # noqa: S105
+TOKEN = "KGAT_"  # noqa: S105 - the prefix of all tokens
+NEW_TOKEN = "create a new one at https://www.kaggle.com/settings/api"  # noqa: S105
 HOW = (
     "Expected one of these:\n"
     "  - a token from https://www.kaggle.com/settings/api, in the file ~/.kaggle/access_token or in"
     " KAGGLE_API_TOKEN\n"
-    "  - the older key: the file ~/.kaggle/kaggle.json, or KAGGLE_USERNAME and KAGGLE_KEY\n"
-    "  - a login in the browser:  kaggle auth login --force\n"
+    "  - a legacy key in the file ~/.kaggle/kaggle.json, or in KAGGLE_USERNAME and KAGGLE_KEY\n"
+    "  - a browser login:  kaggle auth login --force\n"
     "To rehearse without an account:\ninvoke dry-run"
 )
 NOTHING = "No Kaggle credentials were found"
 LOGIN_ENDED = (
-    "Kaggle no longer accepts the login of this machine: it has expired, or was revoked.\n"
-    "Expected a valid login. Log in again:\nkaggle auth login --force"
+    "The Kaggle login on this machine is no longer valid: it has expired or was revoked.\n"
+    "Log in again:\nkaggle auth login --force"
 )
-LEAST = timedelta(hours=1)  # for which an access token must be valid when a command starts
+LEAST = timedelta(hours=1)  # minimum validity of an access token when a command starts
 Renew = Callable[[], None]
-Problem = tuple[str, str]  # what is wrong, and the fix
+Problem = tuple[str, str]  # what is wrong, and how to fix it
 
 
 @dataclass(frozen=True)
 class Source:
-    """A place with credentials.
+    """A source of credentials.
 
     Attributes:
-        name: for messages.
+        name: name to show in messages.
         kind: "token", "key" or "login".
-        secret: the token or key; "" for a login.
-        path: of a token's file; None if it is in a variable.
+        secret: the token or key, or "" for a login.
+        path: path to the token's file, or None if it comes from an environment variable.
     """
 
     name: str
@@ -71,12 +71,12 @@ class Source:
 
 @dataclass
 class Found:
-    """The credentials on this machine.
+    """The credentials found on this machine.
 
     Attributes:
-        sources: in the client's order; it uses the first.
-        problems: with places that should hold credentials.
-        username: of the key; a token has none.
+        sources: available sources in the order of precedence. The client uses the first.
+        problems: problems with files or variables that should contain credentials.
+        username: username that belongs to the key. Tokens do not have one.
     """
 
     sources: list[Source] = field(default_factory=list)
@@ -84,11 +84,11 @@ class Found:
     username: str = ""
 
 
-# What is on this machine
+# Credentials on this machine
 
 
 def look() -> Found:
-    """Return what the client would find now. From now on `secrets` redacts it."""
+    """Return the credentials that the client would find. `secrets` redacts them from now on."""
     found, home = Found(), Path.home() / ".kaggle"
     variable = os.environ.get("KAGGLE_API_TOKEN", "").strip()
     files = {f"~/.kaggle/{name}": home / name for name in ("access_token", "access_token.txt")}
@@ -113,7 +113,7 @@ def look() -> Found:
 
 
 def _look_for_key(found: Found) -> None:
-    """Look for a username and a key: each from its variable, or else from kaggle.json."""
+    """Find the username and key. Environment variables take precedence over kaggle.json."""
     path = config_folder() / "kaggle.json"
     file = _object(found, path)
     name, key = (os.environ.get(f"KAGGLE_{x.upper()}", file.get(x)) for x in ("username", "key"))
@@ -124,89 +124,90 @@ def _look_for_key(found: Found) -> None:
     places = " and ".join([*variables, "kaggle.json"][:2])
     if str(key).startswith(TOKEN):
         fix = f"Move it to ~/.kaggle/access_token, or {NEW_TOKEN}"
-        found.problems.append((f"{places}: the key in it is a token", fix))
+        found.problems.append((f"{places}: the key is actually a token", fix))
     elif found.username and key:
         found.sources.append(Source(places, "key", str(key)))
     elif variables or file:
-        what = f"{places}: there is no {'key' if found.username else 'username'}"
-        found.problems.append((what, f"Set both, or remove it, and {NEW_TOKEN}"))
+        what = f"{places}: the {'key' if found.username else 'username'} is missing"
+        found.problems.append((what, f"Set both, or delete the file or variable, and {NEW_TOKEN}"))
 
 
 def _object(found: Found, path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; {} without one. Note a problem with it."""
+    """Return the object in a JSON file, or {} if the file does not exist. Record any problem."""
     with contextlib.suppress(ValueError):
         if isinstance(value := json.loads(_text(found, path) or "{}"), dict):
             return value
-    fix = "Download it again, or remove it."
+    fix = "Download it again, or delete it."
     found.problems.append((f"{path} is not a JSON object", fix))
     return {}
 
 
 def _text(found: Found, path: Path) -> str:
-    """Return the text of a file; "" without one. Note a problem with it."""
+    """Return a file's text, or "" if the file does not exist. Record any problem."""
     try:
-        text = path.read_text(encoding="utf-8-sig").strip()  # Windows may write a byte order mark
+        text = path.read_text(encoding="utf-8-sig").strip()  # Windows may add a byte order mark
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", "it is not UTF-8")
-        found.problems.append((f"{path} cannot be read: {why}", "Fix the file, or remove it."))
+        why = getattr(error, "strerror", "it is not valid UTF-8")
+        found.problems.append((f"{path} cannot be read: {why}", "Fix the file, or delete it."))
         return ""
     secrets.know(text)
     return text
 
 
 def config_folder() -> Path:
-    """Return where the client looks for kaggle.json."""
+    """Return the folder in which the client looks for kaggle.json."""
     usual, variable = Path.home() / ".kaggle", os.environ.get("KAGGLE_CONFIG_DIR")
     if variable or usual.exists() or not sys.platform.startswith("linux"):
         return Path(variable or usual)
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "kaggle"
 
 
-# Which Kaggle, and the proxies on the way to it
+# The Kaggle server and its proxies
 
 
 def environment() -> str:
     """Return "PROD" or "LOCALHOST".
 
     Raises:
-        UsageError: for any other KAGGLE_API_ENVIRONMENT: it may be a typo, or one of Kaggle's
-            internal sites.
+        UsageError: if KAGGLE_API_ENVIRONMENT has any other value, which may be a typo or one of
+            Kaggle's internal sites.
     """
     value = os.environ.get("KAGGLE_API_ENVIRONMENT", "PROD")
     if value in ("PROD", "LOCALHOST"):
         return value
     raise UsageError(
-        f"KAGGLE_API_ENVIRONMENT={value!r}: expected LOCALHOST, PROD, or nothing.\nUnset it."
+        f"KAGGLE_API_ENVIRONMENT={value!r}: expected LOCALHOST, PROD or no value.\nUnset it."
     )
 
 
 def address() -> str:
-    """Return the site's address, or host:port of a local Kaggle, without credentials.
+    """Return the site's host name, or host:port of a local Kaggle. Credentials are removed.
 
-    A local Kaggle is the proxy for http://localhost, so the proxy tells two of them apart.
+    A local Kaggle acts as the proxy for http://localhost, so local instances are identified by
+    their proxy.
 
     Raises:
-        UsageError: as `environment` does.
+        UsageError: if KAGGLE_API_ENVIRONMENT is invalid.
     """
     return SITE if environment() == "PROD" else _proxy("http://localhost") or "localhost"
 
 
 def proxies() -> str:
-    """Return the proxies in words, without passwords."""
+    """Describe the configured proxies, without their passwords."""
     hosts = {name: _host(proxy) for name, proxy in sorted(getproxies().items()) if name != "no"}
     return ", ".join(f"{name}_proxy {host}" for name, host in hosts.items()) or "none"
 
 
 def _proxy(site: str) -> str:
-    """Return host and port of the proxy that leads to a site; "" without one."""
+    """Return host and port of the proxy used for a site, or ""."""
     used = select_proxy(site, get_environ_proxies(site))
     return _host(used) if used else ""
 
 
 def _host(address: str) -> str:
-    """Return host and port alone: a proxy's address may hold a password."""
+    """Return only the host and port, because a proxy URL may contain a password."""
     return address.rpartition("@")[2].rpartition("//")[2].partition("/")[0]
 
 
@@ -214,11 +215,11 @@ def _host(address: str) -> str:
 
 
 def require() -> Found:
-    """Return the credentials of this machine, without asking Kaggle.
+    """Return the credentials on this machine without contacting Kaggle.
 
     Raises:
-        UsageError: if the client cannot be used.
-        CredentialError: if there are no credentials, or none that can be read.
+        UsageError: if the client is missing or unsupported.
+        CredentialError: if there are no readable credentials.
     """
     require_client()
     found = look()
@@ -230,11 +231,11 @@ def require() -> Found:
 def require_client() -> dict[str, str]:
     """Return the versions of the client and its dependencies.
 
-    Nothing is imported, since that would log in.
+    Nothing is imported, because an import would log in.
 
     Raises:
-        UsageError: if one is missing, or not a version that was tested: another package's pins may
-            have changed it.
+        UsageError: if a package is missing or has an untested version, which may be due to another
+            package's pins.
     """
     versions, wrong = {}, []
     for need in map(Requirement, NEEDS):
@@ -244,32 +245,34 @@ def require_client() -> dict[str, str]:
             wrong.append(f"{need.name} is not installed")
         else:
             if installed not in need.specifier:
-                wrong.append(f"{need} is expected, and {installed} is installed")
+                wrong.append(f"expected {need}, but {installed} is installed")
     if wrong:
         raise UsageError(f"The Kaggle client cannot be used: {'; '.join(wrong)}. Run:\n{INSTALL}")
     return versions
 
 
 def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
-    """Return kagglesdk's HTTP client with credentials and timeouts, the username, and a renewal.
+    """Log in with kagglesdk.
 
-    The renewal gets a new access token, or raises `CredentialError` if the login has expired. It is
-    None for a token or key, which cannot be renewed.
+    Returns:
+        Its HTTP client with credentials and timeouts, the username, and a function that gets a new
+        access token or raises `CredentialError` if the login has expired. The function is None for
+        tokens and keys, which cannot be renewed.
 
     Raises:
-        CredentialError: if there are no credentials, or they cannot be read, or are not valid.
-        UsageError: if the client cannot be used, or KAGGLE_API_ENVIRONMENT is wrong.
-        requests.RequestException: if Kaggle has to check them and does not answer.
+        CredentialError: if the credentials are missing, unreadable or invalid.
+        UsageError: if the client is unsupported, or KAGGLE_API_ENVIRONMENT is invalid.
+        requests.RequestException: if Kaggle does not respond when it has to check the credentials.
     """
     environment()
     found = require()
     first, *others = found.sources
-    can_be_sent = first.secret.isascii() and first.secret.isprintable()  # in a header
+    can_be_sent = first.secret.isascii() and first.secret.isprintable()  # as a header
     if first.kind == "token" and can_be_sent:
         client = _client(timeouts, first.secret)
         if name := _named(client, first.secret):
             return client.http_client(), name, None
-    for source in (first, *others):  # after an expired token, as `kaggle` does
+    for source in (first, *others):  # `kaggle` also tries these if the token has expired
         if source.kind == "key":
             http = _client(timeouts).http_client()
             http._session.auth = (found.username, source.secret)
@@ -280,10 +283,10 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
 
 
 def _client(timeouts: tuple[float, float], token: str = "") -> Any:
-    """Return a client that signs its calls with a token, or does not sign them without one."""
+    """Return a client that authenticates with a token, or an unauthenticated one without it."""
     from kagglesdk import KaggleClient
 
-    client = KaggleClient(api_token=token)  # None would make it look for one
+    client = KaggleClient(api_token=token)  # with None, it would search for a token
     http = client.http_client()
     http._init_session()
     if not token:
@@ -293,7 +296,7 @@ def _client(timeouts: tuple[float, float], token: str = "") -> Any:
 
 
 def _named(client: Any, token: str) -> str:
-    """Return the owner of a token; "" if Kaggle does not know the token."""
+    """Return the owner of a token, or "" if Kaggle does not recognize it."""
     from kagglesdk.security.types.oauth_service import IntrospectTokenRequest
 
     request = IntrospectTokenRequest()
@@ -301,17 +304,17 @@ def _named(client: Any, token: str) -> str:
     try:
         answer = client.security.oauth_client.introspect_token(request)
     except requests.HTTPError as error:
-        if error.response.status_code not in (400, 401, 403, 404):  # the token signs this call too
+        if error.response.status_code not in (400, 401, 403, 404):  # this call uses the token, too
             raise
         return ""
     return str(answer.username) if answer.active else ""
 
 
 def _logged_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew]:
-    """Return what `log_in` does for a login in the browser, with a new access token if due."""
+    """Log in with a browser login like `log_in`, and renew the access token if it expires soon."""
     from kagglesdk import KaggleCredentials
 
-    # An unsigned client: an expired access token would be refused.
+    # This client must be unauthenticated, because Kaggle would reject an expired access token.
     login = KaggleCredentials.load(client=_client(timeouts))
     http = _client(timeouts).http_client()
 
@@ -335,19 +338,19 @@ def _logged_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew]:
 
 
 def unusable(found: Found) -> CredentialError:
-    """Return the error for credentials that are missing, broken or expired."""
+    """Return the error for missing, broken or expired credentials."""
     if found.sources:
         first = found.sources[0]
         if first.kind == "login":
             return CredentialError(LOGIN_ENDED)
-        why = f"Kaggle does not know the token in {first.name}: it has expired, or was revoked."
+        why = f"Kaggle does not recognize the token in {first.name}: it has expired or was revoked."
         return CredentialError(f"{why}\n{without(first)}, and {NEW_TOKEN}")
     broken = "; ".join(what for what, _ in found.problems)
-    why = f"The Kaggle credentials cannot be used: {broken}" if broken else NOTHING
+    why = f"The Kaggle credentials are invalid: {broken}" if broken else NOTHING
     fixes = dict.fromkeys(fix for _, fix in found.problems)
     return CredentialError("\n".join([f"{why}.", *fixes, HOW]))
 
 
 def without(source: Source) -> str:
-    """Return the edit that removes a token."""
+    """Return the instruction for removing a token."""
     return f"Remove {source.path}" if source.path else f"unset {source.name}"

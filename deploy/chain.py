@@ -1,10 +1,10 @@
-"""The whole chain: train until done → publish → infer → submit. Each task is a part of it.
+"""The whole chain: train until complete, publish, infer and submit. Each task runs one part of it.
 
 Reads  a project and its journal
 Gives  the steps that `invoke` runs, as generators of events
 
-Each step takes the result of the one before from the journal, by version. So whenever the chain is
-stopped or killed, the same command resumes it.
+Each step reads the previous step's result from the journal, by version. If the chain is stopped or
+killed, running the same command again resumes it.
 """
 
 import time
@@ -36,13 +36,13 @@ from deploy.records import Records, run_of
 from deploy.runs import Run
 from deploy.sessions import Next
 
-TRIES = 2  # sessions in a row without progress
-ONCE_MORE = "Pushing the same again, once: Kaggle may mount a new source only in the second run."
+TRIES = 2  # consecutive sessions without progress
+ONCE_MORE = "Pushing it once more, because Kaggle may not mount a new source until the second run."
 
 
 @dataclass(frozen=True)
 class Model:
-    """The model of an inference: a pulled artifact, or the members of an ensemble."""
+    """The model for an inference, which is a pulled artifact or the members of an ensemble."""
 
     artifact: Path | None = None
     members: Sequence[Member] = ()
@@ -53,7 +53,7 @@ NO_MODEL = Model()
 
 @dataclass(frozen=True)
 class CompleteTraining:
-    """A complete training. `sessions`: the number of versions that this command watched."""
+    """A complete training run. `sessions` is the number of versions that this command watched."""
 
     run: Run
     folder: Path
@@ -62,7 +62,7 @@ class CompleteTraining:
 
 @dataclass(frozen=True)
 class Result:
-    """The chain's result. `dataset` is None if the train kernel's output was mounted instead."""
+    """Result of the chain. `dataset` is None if the train kernel's output was mounted instead."""
 
     train: Run
     dataset: DatasetVersion | None
@@ -73,7 +73,7 @@ class Result:
     seconds: float
 
     def values(self) -> dict[str, Any]:
-        """Return it for `json.dumps`. `rows`: of the submission, without the header."""
+        """Return the values for `json.dumps`. `rows` excludes the submission's header."""
         file = self.inferred / competition.FILE
         pictures = sorted([*self.trained.glob("*.png"), *self.inferred.glob("*.png")])
         return {
@@ -94,12 +94,12 @@ class Result:
 def run(
     kaggle: Kaggle, records: Records, check: Check, *, fresh: bool = False, now: bool = False
 ) -> Steps[Result]:
-    """Run the whole chain. Each step raises its own errors; the same command resumes where it
-    stopped, and so do the single tasks.
+    """Run the whole chain. Any step may raise its own errors. Running the same command or the
+    individual tasks again resumes the chain where it stopped.
 
     Args:
-        check, now: as in `competition.submit`.
-        fresh: as in `train`.
+        check, now: see `competition.submit`.
+        fresh: see `train`.
     """
     began, project = time.monotonic(), records.project
 
@@ -120,7 +120,7 @@ def run(
         try:
             yield from watch.watch(kaggle, records, infer)
             break
-        except NotMounted as error:  # such a run ends within seconds
+        except NotMounted as error:  # such runs end within seconds
             if late:
                 raise
             yield Note(f"{error}\n{ONCE_MORE}")
@@ -145,22 +145,23 @@ def push_kernel(
     fresh: bool = False,
     agreed: bool = False,
 ) -> Steps[Run]:
-    """Build and push a kernel, and record the version that Kaggle gave; resume a partial training.
+    """Build and push a kernel, and record the version that Kaggle returns. A partial training run
+    is resumed.
 
-    It looks at journal and Kaggle once, decides what to do, asks, and does that.
+    This checks the journal and Kaggle once, decides what to do, asks the user, and pushes.
 
     Args:
-        model: what an inference accepts.
-        again: push even if the current version has this bundle, or Kaggle does not say.
-        fresh: start the training over, whatever an earlier run saved.
-        agreed: only show what is spent: an earlier answer covered this push.
+        model: model for an inference.
+        again: push even if the current version has this bundle, or its state is unknown.
+        fresh: start training from scratch, ignoring the progress of earlier runs.
+        agreed: only show the costs, because the user has already agreed to this push.
 
     Raises:
-        UsageError, Denied: if there is no such competition, its rules are not accepted, or a
-            dataset that the training starts from is missing. The run would be worthless.
-        Unknown: if Kaggle does not say whether a notebook of ours exists and runs.
-        Busy: if another process pushes from this project.
-        Detached: if the user did not agree.
+        UsageError, Denied: if the run could not be useful, because the competition does not exist,
+            its rules are not accepted, or a dataset needed for training is missing.
+        Unknown: if Kaggle does not report whether one of our notebooks exists and is running.
+        Busy: if another process is pushing from this project.
+        Detached: if the user declines.
     """
     project, journal = records.project, records.journal
     with journal.locked():
@@ -172,17 +173,17 @@ def push_kernel(
             if "kernel_sources" not in error.kinds or row is None or row.route != KERNEL:
                 raise
             yield Note(
-                f"{error}\nThat is the notebook's own output, which is sent as a dataset instead."
+                f"{error}\nIt is the notebook's own output, so it is sent as a dataset instead."
             )
             if row.number:
-                with suppress(RunFailed):  # until its end Kaggle allows no other session
+                with suppress(RunFailed):  # until it ends, Kaggle allows no other session
                     yield from watch.watch(kaggle, records, run_of(row))
         except Unknown as error:
-            if "/code/" in error.page:  # it is not about a dataset
+            if "/code/" in error.page:  # otherwise it is about a dataset
                 command = project.command(f"{KERNELS[kernel].task} --again")
-                error.args = (f"{error}\nTo push it again, whatever runs there:\n{command}",)
+                error.args = (f"{error}\nTo push it again even if it is running:\n{command}",)
             raise
-    # By now the journal has that Kaggle rejects the notebook's own output.
+    # The journal now contains that Kaggle rejects the notebook's own output.
     return (yield from push_kernel(kaggle, records, kernel, model, agreed=True))
 
 
@@ -196,7 +197,7 @@ def _push(
     fresh: bool,
     agreed: bool,
 ) -> Steps[Run]:
-    """Do what `push_kernel` does, while no other process pushes."""
+    """Implement `push_kernel` while holding the lock."""
     journal, anew = records.journal, again or fresh
     code = bundle.read(records.project, kernel, [member.config for member in model.members])
     handle = records.handle(kaggle.username, kernel)
@@ -217,15 +218,15 @@ def _push(
         except Unknown as error:
             yield _untold(error, anew=anew)
     if found is None and adopts and (found := push.holding(kaggle, records, built, current)):
-        # It was pushed from another machine, or its journal is gone.
+        # It was pushed from another machine, or the journal was lost.
         run, _ = found
         intended = journal.intend(request)
         journal.record(intended, State.VERSION, number=run.version, url=run.url)
     if found is not None:
         run, status = found
         yield Note(
-            f"{run} has this bundle already, {status} on {run.machine_shape or run.accelerator};"
-            " nothing was sent. To run it again:"
+            f"{run} already has this bundle, {status} on {run.machine_shape or run.accelerator}."
+            " Nothing was sent. To run it again:"
             f" {records.project.command(f'{KERNELS[kernel].task} --again')}"
         )
         return run
@@ -241,7 +242,7 @@ def _push(
 def _following(
     kaggle: Kaggle, records: Records, code: Code, *, again: bool, fresh: bool
 ) -> Steps[Next]:
-    """Return the next session, after finding out what an unclear push made."""
+    """Return the next session, after resolving any unclear push."""
     anew = again or fresh
     try:
         yield from push.resolve(kaggle, records, [code.kernel])
@@ -250,12 +251,12 @@ def _following(
     try:
         return (yield from sessions.following(kaggle, records, code, again=again, fresh=fresh))
     except Unknown as error:
-        yield _untold(error, "it starts over, since there may be nothing to resume from", anew=anew)
+        yield _untold(error, "starting over, as there may be nothing to resume from", anew=anew)
         return Next(True)
 
 
-def _untold(error: Unknown, so: str = "what runs there is ignored", *, anew: bool) -> Note:
-    """Return the note for a call that Kaggle did not answer; raise the error without --again."""
+def _untold(error: Unknown, so: str = "anything running there is ignored", *, anew: bool) -> Note:
+    """Return a note about a call without an answer. Without --again, raise the error instead."""
     if not anew:
         raise error
     return Note(f"{str(error).splitlines()[0]}\n--again: {so}.")
@@ -269,7 +270,7 @@ def _send(
     request: Request,
     costs: preview.Preview,
 ) -> Steps[Run]:
-    """Send a push that the user has agreed to."""
+    """Send a push to which the user has agreed."""
     base = following.base
     if base is not None and base.route == DATASET:
         yield from datasets.checkpoint(kaggle, records, base.folder, base.progress)
@@ -280,7 +281,7 @@ def _send(
     made = yield from push.send(kaggle, journal, request, built, costs.version, costs.seconds)
     changed = ", with local changes" if built.code.git_dirty else ""
     yield Note(
-        f"{made} is pushed: bundle {built.sha256[:12]}, {built.size:,} bytes, commit"
+        f"Pushed {made}: bundle {built.sha256[:12]}, {built.size:,} bytes, commit"
         f" {built.code.git_commit[:12] or 'none'}{changed}"
     )
     yield Pushed(str(made))
@@ -288,13 +289,13 @@ def _send(
 
 
 def build(owner: str, records: Records, kernel: str, model: Model = NO_MODEL) -> Bundle:
-    """Build the bundle of a kernel's first push. `owner`: of the kernel."""
+    """Build the bundle for a kernel's first push, where `owner` is the kernel's owner."""
     code = bundle.read(records.project, kernel, [member.config for member in model.members])
     return _built(owner, records, code, model, Next(again=False))
 
 
 def _expected(records: Records, model: Model) -> dict[str, Any]:
-    """Return the `expect` of an inference's bundle; {} for any other kernel."""
+    """Return `expect` for an inference bundle, or {} for any other kernel."""
     project = records.project
     if model.members:
         return output.expected(model.members)
@@ -340,7 +341,7 @@ def _intent(kaggle: Kaggle, records: Records, built: Bundle, following: Next) ->
 def _gates(
     kaggle: Kaggle, records: Records, built: Bundle, model: Model, following: Next
 ) -> Steps[None]:
-    """Refuse a run that would be worthless, before anything is spent."""
+    """Reject runs that could not be useful before anything is spent."""
     project = records.project
     if model.artifact is not None and project.handoff == "dataset":
         datasets.require_current(kaggle, records, model.artifact)
@@ -348,33 +349,33 @@ def _gates(
         datasets.require_current(kaggle, records, member.folder, member)
     yield from datasets.require_shared(kaggle, project, built.kernel)
     yield from models.require(kaggle, built.metadata["model_sources"], built.kernel)
-    if built.kernel == TRAIN and following.base is None:  # a training that resumes has its weights
+    if built.kernel == TRAIN and following.base is None:  # a resumed run already has its weights
         datasets.require_first_stage(kaggle, project)
     if project.mounts:
         yield from competition.require(kaggle, project.competition)
 
 
-# A training, from session to session
+# Training over several sessions
 
 
 def train(
     kaggle: Kaggle, records: Records, *, fresh: bool = False, command: str = ""
 ) -> Steps[CompleteTraining]:
-    """Push, watch and pull, from one session to the next, until the training is complete.
+    """Push, watch and pull one session after another until training is complete.
 
-    The first push asks; later ones are only shown. An earlier answer for a run that is active
-    already does not count: it was for one session.
+    The user is only asked before the first push, and later ones are just shown. Having agreed to a
+    run that is already active does not count, because that was for a single session.
 
     Args:
-        fresh: start over, whatever an earlier run saved.
-        command: the command that resumes; by default `invoke push-train --until-done`.
+        fresh: start from scratch, ignoring the progress of earlier runs.
+        command: command that resumes. Defaults to `invoke push-train --until-done`.
 
     Raises:
-        NoQuota: if no time is left this week; with the time when the quota returns.
-        NoSlot: if no session is free.
-        RunFailed: if the first session saves nothing, or two in a row make no progress;
-            `NotMounted` if two in a row did not find a source.
-        Others: as push, watch and pull raise; the same command resumes.
+        NoQuota: if no time is left this week. The message states when the quota is renewed.
+        NoSlot: if there is no free session.
+        RunFailed: if the first session saves nothing, or two consecutive ones make no progress.
+            `NotMounted` is raised if two consecutive sessions could not find a source.
+        Others: as push, watch and pull. The same command resumes.
     """
     command = command or records.project.command("push-train --until-done")
     count, late, agreed = 0, False, False
@@ -400,7 +401,7 @@ def train(
             failure = error
         late = False
         folder, found = yield from sessions.saved_output(kaggle, records, run, status)
-        if found is None and not (row and row.base):  # the next session would be the same
+        if found is None and not (row and row.base):  # another session would do the same
             raise failure or RunFailed(
                 f"{run} saved neither an artifact nor a checkpoint; expected one of them.\n"
                 "Fix the notebook so that it trains, or run it again:\n"
@@ -414,20 +415,20 @@ def train(
         vain = sessions.in_vain(kaggle, records)
         if vain >= TRIES:
             raise RunFailed(
-                f"{vain} sessions in a row got no further than the checkpoint of version"
-                f" {row.base if row else 0}; the last is {run}. Expected each to save a later step;"
-                " no more quota is spent.\nIf it ended as COMPLETE, session_hours is too short for"
-                f" a step. Fix the cause, then resume:\n{command}"
+                f"{vain} consecutive sessions made no progress since the checkpoint of version"
+                f" {row.base if row else 0}. The last one is {run}. Expected each of them to save a"
+                " later step, so no more quota is spent.\nIf it ended as COMPLETE, session_hours is"
+                f" too short for a step. Fix the cause, then resume:\n{command}"
             )
         saved = found or "it saved nothing to resume from"
         yield Note(f"{run}: {saved}. Starting the next session.")
 
 
-# What follows a run
+# After a run
 
 
 def pull(kaggle: Kaggle, records: Records, of: Run) -> Steps[Path]:
-    """Pull a run's output into `runs` and return its folder; record a training's progress."""
+    """Pull a run's output into `runs` and return its folder. Record progress of a training run."""
     folder = yield from output.pull(kaggle, of, records.project.runs)
     if records.kernel_of(of) == TRAIN:
         sessions.note_progress(records, of, folder)
@@ -435,8 +436,8 @@ def pull(kaggle: Kaggle, records: Records, of: Run) -> Steps[Path]:
 
 
 def next_command(records: Records, of: Run, folder: Path) -> str:
-    """Return the command that follows a pull; "" if the run is not ours, an older training, or
-    submitted.
+    """Return the command to run after a pull. Return "" if the run is not ours, is already
+    submitted, or is not the last training run.
     """
     project, journal, kernel = records.project, records.journal, records.kernel_of(of)
     if kernel == INFER:
@@ -456,14 +457,14 @@ def next_command(records: Records, of: Run, folder: Path) -> str:
         return on.command("push-train --until-done" if found else "push-train")
     last = journal.last(PUSH, kernel=TRAIN, **project.ours)
     if last is None or run_of(last) != of:
-        return ""  # the next steps use the last one
+        return ""  # the next steps use the last training run
     published = journal.last(PUBLISH, config=project.name, state=State.ENDED)
     ready = project.handoff == "kernel" or (published and published.at >= last.at)
     return project.command("push-infer" if ready else "publish")
 
 
 def after_complete(records: Records, row: Request) -> str:
-    """Return the command that follows a push whose run is complete, or ""."""
+    """Return the command to run after a push whose run is complete, or ""."""
     made = run_of(row)
     if row.kernel == PREPARE:
         return after_preparation(records.project, "complete")
@@ -474,5 +475,5 @@ def after_complete(records: Records, row: Request) -> str:
 
 
 def after_preparation(project: Project, progress: str) -> str:
-    """Return the command that follows a preparation with this progress."""
+    """Return the command to run after a preparation with this progress."""
     return project.command("push-train" if progress == "complete" else "push-prepare")

@@ -1,13 +1,14 @@
-"""A competition: its rules, what it takes, and the submission of a run.
+"""A competition's rules and requirements, and the submission of runs.
 
 Reads  the competition on Kaggle, and a run's submission.csv, which is checked against the sample
-Gives  a `Competition`, or an error with the address of its rules; a `Submission` with its score
+Gives  a `Competition`, or an error with the URL of its rules, and a `Submission` with its score
 
-A competition takes a notebook, which Kaggle runs again on the hidden test set, or a file: then the
-pulled submission.csv is uploaded. A submission is spent only after the file was checked and the
-user has agreed, and only once: its description names the run, so an earlier submission of the same
-run is found, also if its answer was lost. After a failed submission, which was spent too, another
-one needs `again`. A pulled file that was changed is refused.
+A competition accepts either notebooks, which Kaggle reruns on the hidden test set, or files, in
+which case the pulled submission.csv is uploaded. Nothing is spent before the file has been checked
+and the user has agreed. Each run is submitted only once. The submission's description contains the
+run, so an earlier submission of the same run is found even if its response was lost. Failed
+submissions count against the limit, so submitting again requires `again`. Pulled files that have
+been modified are rejected.
 """
 
 import csv
@@ -39,35 +40,36 @@ from formats.sealed_folder import MANIFEST
 Check = Callable[[Path, Path | None], object]
 
 FILE = "submission.csv"
-FAILED = "ERROR"  # Kaggle's word for a submission without a score
+FAILED = "ERROR"  # Kaggle's status of a submission without a score
 DECLINED = "Nothing was submitted."
-LOOKS = 3  # at the list, for a submission whose answer was lost
-NAMED = "[run "  # starts the part of a description that names the run
-# What helps after a refusal, by Kaggle's words.
+LOOKS = 3  # checks of the list for a submission whose response was lost
+NAMED = "[run "  # prefix of the part of a description that identifies the run
+# Advice after a refusal, keyed by a pattern of Kaggle's message.
 REFUSALS = {
-    "minutes exceeds .* max of 0": "This competition takes no notebook with that machine. Choose"
-    " another one in kernels/infer-gpu/kernel-metadata.json, and push again:\n{push}",
-    "minutes exceeds": "Write that maximum in hours into the config, for example infer_hours=9, and"
+    "minutes exceeds .* max of 0": "This competition does not accept notebooks with that machine."
+    " Choose another one in kernels/infer-gpu/kernel-metadata.json, and push again:\n{push}",
+    "minutes exceeds": "Set that maximum in hours in the config, for example infer_hours=9, and"
     " push again:\n{push}",
-    "could not find provided notebook": "Kaggle does not offer this version for a submission. Push"
-    " a new version of the same notebook, then watch, pull and submit it:\n{push} --again",
+    "could not find provided notebook": "Kaggle cannot submit this version. Push a new"
+    " version of the same notebook, then watch, pull and submit it:\n{push} --again",
     "submission allowance": "Try again after midnight UTC:\n{submit}",
-    "being processed": "Try again once the submission before it has its score:\n{submit}",
+    "being processed": "Try again when the previous submission has its score:\n{submit}",
 }
+# Usual causes of failed reruns and their fixes, keyed by a pattern of Kaggle's message.
 # Kaggle's words for a failed rerun, with the usual cause and the edit.
 CAUSES = {
-    "timeout": "The hidden test set takes too long. Predict in larger batches, or with a smaller"
+    "timeout": "The hidden test set takes too long. Predict in larger batches, or use a smaller"
     " model.",
-    "threw exception": "The code assumes something that is not true of the hidden files, such as a"
-    " number of rows. Read it from the mounted files, then rehearse it:\n{rehearse}",
-    "exceeded allowed compute": "Memory or disk ran out on the hidden test set. Predict in smaller"
-    " batches, and write no other files.",
-    "csv not found": "The rerun wrote no submission.csv. Write it on every path through the"
-    " notebook.",
-    "scoring error": "The rows, ids or types of the rerun's file differ from the hidden sample."
-    " Take them from the mounted sample_submission.csv, never from the public one.",
-    "kaggle error": "Something failed at Kaggle: the same run may get a score later.",
-    "": "Look at the submission on kaggle.com.",
+    "threw exception": "The code makes an assumption that does not hold for the hidden files, such"
+    " as a number of rows. Read it from the mounted files, then rehearse:\n{rehearse}",
+    "exceeded allowed compute": "The hidden test set exhausted the memory or disk. Predict in"
+    " smaller batches, and do not write any other files.",
+    "csv not found": "The rerun did not write submission.csv. Make sure that the notebook always"
+    " writes it.",
+    "scoring error": "The rerun's file has other rows, ids or types than the hidden sample. Read"
+    " them from the mounted sample_submission.csv, not from the public one.",
+    "kaggle error": "Kaggle had an internal error. The same run may get a score later.",
+    "": "Check the submission on kaggle.com.",
 }
 
 
@@ -76,8 +78,8 @@ class Submission:
     """A scored submission.
 
     Attributes:
-        score: the public score; None if the competition hides it.
-        uploaded: whether the file was submitted, and not the notebook.
+        score: public score, or None if the competition hides it.
+        uploaded: whether the file was submitted instead of the notebook.
     """
 
     ref: int
@@ -92,54 +94,54 @@ class Submission:
 
 
 def rules_address(competition: str) -> str:
-    """Return the page where the rules are accepted."""
+    """Return the URL of the page for accepting the rules."""
     return f"https://www.kaggle.com/competitions/{competition}/rules"
 
 
 def look(kaggle: Kaggle, competition: str) -> Competition:
-    """Return a competition that this account has entered.
+    """Return a competition that this account has joined.
 
     Raises:
-        UsageError: if there is no such competition.
-        Denied: if this account has not accepted its rules, or cannot see it.
+        UsageError: if the competition does not exist.
+        Denied: if this account has not accepted its rules, or has no access to it.
     """
     try:
         found = kaggle.competition(competition)
     except NotFound as error:
         raise UsageError(
-            f"Kaggle has no competition {competition!r}.\nCorrect the slug, the last part of its"
-            " address: https://www.kaggle.com/competitions/<slug>"
+            f"The competition {competition!r} does not exist on Kaggle.\nCorrect the slug, which is"
+            " the last part of the competition's URL: https://www.kaggle.com/competitions/<slug>"
         ) from error
     except Denied as error:
         if error.gate not in ("", failures.RULES):
-            raise  # the account lacks something else, such as a verified phone
+            raise  # something else is missing, such as a verified phone
         found = None
     if found is None or not found.entered:
-        # The page of the rules shows whether it takes nobody new.
+        # The rules page shows whether new participants are accepted.
         raise Denied(
-            f"This account has not entered the competition {competition!r}, or may not see it.\n"
-            f"Accept its rules at {rules_address(competition)}, or correct the slug; then run the"
+            f"This account has not joined the competition {competition!r}, or cannot see it.\n"
+            f"Accept its rules at {rules_address(competition)}, or correct the slug. Then run the"
             " same command again."
         )
     return found
 
 
 def require(kaggle: Kaggle, competition: str) -> Steps[Competition]:
-    """Return what `look` does, and note if the competition takes no submissions, or has ended."""
+    """Call `look`, and yield a warning if submissions are disabled or the competition has ended."""
     found = look(kaggle, competition)
     if found.closed:
-        yield Note(f"Warning: {competition} takes no submissions now, so a run cannot be scored.")
+        yield Note(f"Warning: {competition} is not accepting submissions, so runs get no score.")
     elif found.ends is not None and found.ends < datetime.now(UTC):
         yield Note(
-            f"Warning: {competition} ended on {_day(found.ends)}; scores no longer count for the"
-            " leaderboard."
+            f"Warning: {competition} ended on {_day(found.ends)}. Scores no longer count towards"
+            " the leaderboard."
         )
     return found
 
 
 def in_words(found: Competition) -> str:
-    """Return what a competition takes and when it ends, for a person."""
-    parts = [f"takes {'uploaded files' if found.takes_files else 'notebooks'}"]
+    """Describe what a competition accepts and when it ends."""
+    parts = [f"accepts {'uploaded files' if found.takes_files else 'notebooks'}"]
     if found.daily:
         parts.append(f"{found.daily} submissions per day")
     if found.ends is not None:
@@ -164,27 +166,27 @@ def submit(
     now: bool = False,
     again: bool = False,
 ) -> Steps[Submission]:
-    """Submit a run, record it, and return its score.
+    """Submit a run, record the submission, and return its score.
 
     Args:
-        inferred: the pulled folder of the run.
-        check: called with its submission.csv and the competition's sample, None if it has none,
-            before anything is spent; raises to stop.
-        now: submit at once, without the wait of some minutes after the pull.
-        again: submit even if a submission of this run failed before. One that did not fail is
-            followed anyway.
+        inferred: folder to which the run was pulled.
+        check: function that is called with the run's submission.csv and the competition's sample,
+            or None if there is no sample. It raises an error to stop before anything is spent.
+        now: skip the wait of several minutes after the pull.
+        again: submit even if an earlier submission of this run failed. If there is one that did not
+            fail, it is followed instead.
 
     Raises:
-        Unverified: if the pulled file is not what the run wrote.
-        UsageError: if there is no submission.csv, the check stops it, or the config's name seems to
+        Unverified: if the pulled file is not the one written by the run.
+        UsageError: if submission.csv is missing, the check fails, or the config's name seems to
             contain a secret.
-        Detached: if the user declines, or presses Ctrl-C.
-        NoQuota: if no submission is left today.
+        Detached: if the user declines or presses Ctrl-C.
+        NoQuota: if no submissions are left today.
         Refused, CredentialError: if Kaggle refuses, or the rules are not accepted.
-        RunFailed: if the scored rerun failed, now or before; with Kaggle's words, the usual cause,
-            and the edit.
-        DeadlinePassed: if there is no score in time; the same command follows this submission.
-        Ambiguous: if no answer came, and the list does not have the submission either.
+        RunFailed: if the rerun failed, now or earlier. The message contains Kaggle's message, the
+            usual cause, and the fix.
+        DeadlinePassed: if there is no score in time. The same command continues to follow it.
+        Ambiguous: if there was no response and the submission is not in the list either.
     """
     journal, project = records.journal, records.project
     attempt = _Attempt(kaggle, project, run, inferred, project.command(f"submit --run {run}"))
@@ -198,12 +200,12 @@ def submit(
         failed = attempt.failed_before(made, again=again)
         if made is None or failed:
             token = yield from attempt.agreed(about, failed, now=now)
-            # Another command may have submitted while this one waited.
+            # Another command may have submitted it during the wait.
             made, when = attempt.in_list(), "meanwhile"
             failed = attempt.failed_before(made, again=again)
         if made is not None and not failed:
             ref = made.ref
-            yield Note(f"{run} was submitted {when}, as {ref}; following that submission.")
+            yield Note(f"{run} was submitted {when}, as {ref}. Following that submission.")
         else:
             request = journal.note(request, sha256=checksums.sha256(inferred / FILE))
             request = journal.record(request, State.SENT, before=0)
@@ -218,27 +220,27 @@ def submit(
 
 
 def last_sent(records: Records, run: Run) -> Request | None:
-    """Return the last submission of a run that was made, by the journal, or None."""
+    """Return a run's last submission that was made according to the journal, or None."""
     entries = records.journal.requests(SUBMIT, handle=run.handle, kernel_version=run.version)
     return next((entry for entry in entries if entry.is_made or entry.is_open), None)
 
 
 def underway(records: Records, named: str) -> bool:
-    """Return whether the journal has a submission of a run that has not failed as far as is known.
+    """Return whether the journal has a submission of a run that is not known to have failed.
 
     Args:
-        named: the run; "" for the last inference that was pushed from here.
+        named: the run, or "" for the last inference that was pushed from this project.
     """
     try:
         last = last_sent(records, records.find_run(named, INFER))
-    except UsageError:  # raised later, where the run is needed
+    except UsageError:  # raised again later, when the run is needed
         return False
     return last is not None and last.status != FAILED
 
 
 def rows(submission: Path) -> int:
-    """Return the number of rows of a submission.csv, without its header."""
-    csv.field_size_limit(sys.maxsize)  # a mask is longer than the default
+    """Return the number of rows in a submission.csv, excluding its header."""
+    csv.field_size_limit(sys.maxsize)  # masks exceed the default limit
     with submission.open(encoding="utf-8", newline="") as lines:
         return sum(1 for row in csv.reader(lines) if row) - 1
 
@@ -248,8 +250,8 @@ class _Attempt:
     """An attempt to submit a run.
 
     Attributes:
-        inferred: the pulled folder of the run.
-        command: submits this run, or follows its submission.
+        inferred: folder to which the run was pulled.
+        command: command that submits this run or follows its submission.
     """
 
     kaggle: Kaggle
@@ -259,7 +261,7 @@ class _Attempt:
     command: str
 
     def checked(self, check: Check) -> Steps[Competition]:
-        """Check the file against the competition's current sample; return the competition."""
+        """Check the file against the competition's current sample, and return the competition."""
         if not (self.inferred / FILE).is_file():
             raise UsageError(
                 f"{self.inferred / FILE} is missing; expected the pulled output of an inference.\n"
@@ -273,25 +275,25 @@ class _Attempt:
             path = Path(folder) / Path(sample).name if sample else None
             if sample and path and not self._has(sample, path):
                 raise UsageError(
-                    f"The competition {competition} has no file {sample}.\nSet"
+                    f"The competition {competition} has no file named {sample}.\nSet"
                     f" data.sample_submission in the config {self.project.name} to its name there,"
-                    " or to None without one."
+                    " or to None if there is no sample."
                 )
             try:
                 check(self.inferred / FILE, path)
             except KnownError as error:
                 if error.exit_code != 1:
-                    raise  # it is not about the submission
+                    raise  # the error is not about the submission
                 where = f"{sample} of the competition {competition}"
                 why = str(error).replace(str(path), where) if path else str(error)
                 raise UsageError(
-                    f"{why}\nIf Kaggle's files have changed since the inference ran, run it again"
-                    f" with them:\n{self.project.command('push-infer --again')}"
+                    f"{why}\nIf Kaggle's files have changed since the inference run, run it again"
+                    f" with the new files:\n{self.project.command('push-infer --again')}"
                 ) from error
         return about
 
     def _has(self, sample: str, path: Path) -> bool:
-        """Download the sample to a path, or an archive of it; return whether it exists."""
+        """Download the sample or an archive of it to a path, and return whether it exists."""
         for name in (sample, f"{sample}.zip", str(Path(sample).with_suffix(".zip"))):
             with suppress(NotFound):
                 self.kaggle.download_competition_file(self.project.competition, name, path)
@@ -299,10 +301,10 @@ class _Attempt:
         return False
 
     def made_before(self, before: Request | None) -> Scored | None:
-        """Return a submission of this run that Kaggle has, or None.
+        """Return a submission of this run that exists on Kaggle, or None.
 
         Args:
-            before: the last one in the journal.
+            before: last submission of this run in the journal.
         """
         made = None
         if before is not None and before.number:
@@ -313,10 +315,10 @@ class _Attempt:
         return self.in_list(LOOKS if before is not None and before.is_open else 1) or made
 
     def in_list(self, looks: int = 1) -> Scored | None:
-        """Return a submission of this run that did not fail, or the last that did, or None.
+        """Return a submission of this run that did not fail, else the last failed one, else None.
 
         Args:
-            looks: at Kaggle's list, which may have it late.
+            looks: how often to check Kaggle's list, which may be delayed.
         """
         made = None
         for again in range(looks):
@@ -333,10 +335,10 @@ class _Attempt:
         return f"{NAMED}{self.run}]" in made.description
 
     def failed_before(self, made: Scored | None, *, again: bool) -> str:
-        """Return in words that a submission of this run failed; "" if none did.
+        """Describe the failed submission of this run, or return "" if none failed.
 
         Raises:
-            RunFailed: if it failed, without `again`.
+            RunFailed: if a submission failed and `again` is not set.
         """
         if made is None or _counts(made):
             return ""
@@ -348,12 +350,12 @@ class _Attempt:
         return f"submission {made.ref} of this run failed: {_reason(made)}"
 
     def agreed(self, about: Competition, failed: str, *, now: bool) -> Steps[str]:
-        """Ask the user, and wait until Kaggle has stored the output. Return the token of the
-        uploaded file, or "" for a notebook.
+        """Ask the user, and wait until Kaggle has stored the output. Return the uploaded file's
+        token, or "" for a notebook.
 
         Args:
-            failed: an earlier failed submission of this run, in words, or "".
-            now: as in `submit`.
+            failed: description of an earlier failed submission of this run, or "".
+            now: see `submit`.
         """
         file, competition = self.inferred / FILE, self.project.competition
         left = self._left(about)
@@ -363,7 +365,7 @@ class _Attempt:
         lines = [
             f"submit      {FILE} of {self.run}, {rows(file):,} rows; {how}",
             f"competition {competition}: {left}",
-            f"validation  {_validation(self.project, self.inferred) or 'not known here'}",
+            f"validation  {_validation(self.project, self.inferred) or 'unknown'}",
             *([f"before      {failed}"] if failed else []),
         ]
         if not (yield Ask(lines, "Submit it?")):
@@ -375,41 +377,41 @@ class _Attempt:
         return ""
 
     def _left(self, about: Competition) -> str:
-        """Return in words how many submissions are left; raise if none can be made now."""
+        """Describe the remaining submissions, or raise an error if none can be made now."""
         competition = self.project.competition
         if about.closed:
             raise Refused(
-                f"The competition {competition} takes no submissions now.\nLook at its page:"
+                f"The competition {competition} is not accepting submissions.\nCheck its page:"
                 f" https://www.kaggle.com/competitions/{competition}"
             )
         limits = self.kaggle.submission_limits(competition)
         if (limits.today, limits.total, limits.allowed_now) == (0, 0, 0):
-            return "Kaggle does not know your team there: have you accepted its rules?"
+            return "Kaggle does not recognize your team yet. Have you accepted the rules?"
         if limits.allowed_now < 1:
             none = (
-                f"No submission to {competition} is left now ({limits.today} today, {limits.total}"
-                f" in all). {limits.next}"
+                f"No submissions to {competition} are left ({limits.today} made today,"
+                f" {limits.total} in total). {limits.next}"
             )
             raise Refused(none) if limits.by_total else NoQuota(f"{none} Then:\n{self.command}")
-        return f"submissions left {'in all' if limits.by_total else 'today'}: {limits.allowed_now}"
+        return f"submissions left {'overall' if limits.by_total else 'today'}: {limits.allowed_now}"
 
     def _stored(self) -> Steps[None]:
-        """Wait until Kaggle has certainly stored the output: an earlier submission is lost."""
+        """Wait until Kaggle has certainly stored the output, as earlier submissions are lost."""
         note, settled = output.noted(self.inferred), self.kaggle.pace.settled
         pulled = datetime.fromisoformat(note.at) if note else datetime.now(UTC)
         left = min(settled - (datetime.now(UTC) - pulled).total_seconds(), settled)
         if left > 0:
             yield Note(
-                f"Waiting {left:.0f} s, until Kaggle has stored the output of {self.run}; to skip"
-                " this: --now"
+                f"Waiting {left:.0f} s until Kaggle has stored the output of {self.run}. To skip"
+                " this wait: --now"
             )
             time.sleep(left)
 
     def sent(self, token: str) -> Steps[int]:
-        """Submit, and return the number of the submission.
+        """Submit the run, and return the submission's number.
 
         Args:
-            token: of the uploaded file; "" for a notebook.
+            token: token of the uploaded file, or "" for a notebook.
         """
         run, competition = self.run, self.project.competition
         words = f"{self.project.name} {NAMED}{run}]"
@@ -422,18 +424,18 @@ class _Attempt:
                 )
             if ref < 1:
                 raise errors.Ambiguous(
-                    f"Kaggle accepted the submission of {run} and gave no number; expected one.\n"
+                    f"Kaggle accepted the submission of {run} but returned no number.\n"
                     f"{failures.LOOK}"
                 )
             return ref
         except errors.Ambiguous:
             made = None
-            time.sleep(self.kaggle.pace.first)  # the list may be late
-            with suppress(RelayError):  # it is not about the submission
+            time.sleep(self.kaggle.pace.first)  # the list may be delayed
+            with suppress(RelayError):  # errors of this call say nothing about the submission
                 made = self.in_list(LOOKS)
             if made is None or not _counts(made):
                 raise
-            yield Note(f"The answer was lost, but the submission is there: {made.ref}.")
+            yield Note(f"The response was lost, but the submission exists: {made.ref}.")
             return made.ref
         except (NoQuota, Refused) as error:
             heading = str(error).splitlines()[0]
@@ -443,7 +445,7 @@ class _Attempt:
             raise type(error)(f"{heading}\n{advice}") from error
 
     def _advice(self, known: Mapping[str, str], said: str) -> str:
-        """Return what helps, by Kaggle's words and a table; "" if that is unknown."""
+        """Return the advice in a table for Kaggle's message, or ""."""
         advice = (text for words, text in known.items() if re.search(words, said, re.IGNORECASE))
         return next(advice, "").format(
             push=self.project.command("push-infer"),
@@ -452,10 +454,10 @@ class _Attempt:
         )
 
     def scored(self, ref: int) -> Steps[Scored]:
-        """Follow a submission to its end, and return it."""
+        """Follow a submission until it is scored or fails, and return it."""
         kaggle, seconds = self.kaggle, self.project.deadline_seconds
         polls = Polls(kaggle.pace, time.monotonic() + seconds)
-        attach = f"To follow submission {ref} again, without spending another:\n{self.command}"
+        attach = f"To follow submission {ref} again without spending another:\n{self.command}"
         try:
             while True:
                 now = kaggle.get_submission(ref)
@@ -476,15 +478,15 @@ class _Attempt:
             raise
 
     def failure(self, made: Scored) -> str:
-        """Return the message about a failed submission: Kaggle's words, the cause and the edit."""
+        """Return the message for a failed submission: Kaggle's message, the cause and the fix."""
         reason = _reason(made)
         cause = self._advice(CAUSES, reason)
         return f"Submission {made.ref} of {self.run} failed: {reason}\nExpected a score. {cause}"
 
 
 def _validation(project: Project, inferred: Path) -> str:
-    """Return the validation score of each model of an inference, from the pulled trainings; "" if
-    none has one.
+    """Return the validation score of each of an inference's models, taken from the pulled training
+    runs, or "" if none of them has one.
     """
     expect = output.json_object(inferred / output.BUNDLE).get("expect") or {}
     wanted = [one.get("weights_sha256") for one in expect.get("members") or [expect]]
@@ -499,17 +501,17 @@ def _validation(project: Project, inferred: Path) -> str:
 
 
 def _counts(made: Scored | None) -> bool:
-    """Return whether there is a submission, and it has not failed."""
+    """Return whether a submission exists and has not failed."""
     return made is not None and made.status != FAILED
 
 
 def _score(made: Scored) -> float | None:
-    """Return the public score of a submission; None if it is not there yet, or hidden."""
+    """Return a submission's public score, or None if it is pending or hidden."""
     return _number(made.public_score)
 
 
 def _number(text: str) -> float | None:
-    """Return a finite number; None for any other text."""
+    """Parse a finite number. Any other text returns None."""
     with suppress(ValueError):
         score = float(text)
         return score if math.isfinite(score) else None
@@ -517,5 +519,5 @@ def _number(text: str) -> float | None:
 
 
 def _reason(made: Scored) -> str:
-    """Return Kaggle's reason for a failed submission."""
+    """Return Kaggle's reason why a submission failed."""
     return failures.plain(made.error).strip() or "no reason was given"

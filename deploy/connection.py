@@ -1,9 +1,9 @@
-"""How calls to Kaggle are sent and retried.
+"""Sends calls to Kaggle and retries them.
 
-A read is retried with full jitter for at most `pace.patience` seconds if a retry can help; a
-transfer for that long after its last byte. A call that changes something is sent once. If its
-answer is lost, it raises `Ambiguous`, and the caller checks what exists. Errors of our own code are
-raised as they are.
+Reads are retried with full jitter for up to `pace.patience` seconds, as long as a retry can help.
+For transfers, this time starts again with each received byte. Calls that make changes are sent only
+once. If the response is lost, they raise `Ambiguous`, and the caller checks what exists. Exceptions
+in our own code are not caught.
 """
 
 import json
@@ -26,13 +26,13 @@ from deploy.transfer import Place, Transfer, Upload
 from formats.errors import DiskError
 
 T = TypeVar("T")
-Values = Mapping[str, Any]  # a request's values by kagglesdk's names; None is omitted
+Values = Mapping[str, Any]  # request values keyed by kagglesdk's names; None values are omitted
 
-# Raised if no answer came, or one that cannot be read: a page in place of JSON, or unexpected JSON.
+# Errors for missing or unreadable responses, such as an HTML page or unexpected JSON.
 UNREADABLE = (requests.RequestException, json.JSONDecodeError, Malformed)
-# Seconds to retry until Kaggle has answered once, so that a machine that is offline learns it soon.
+# Retry time in seconds before Kaggle's first response, so that offline machines fail quickly.
 FIRST_PATIENCE = 10.0
-ODD_AT_MOST = 3  # malformed answers in a row
+ODD_AT_MOST = 3  # consecutive malformed responses
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Pace:
     """Waiting times, in seconds.
 
     Attributes:
-        first: between two polls, at the start.
-        most: between two polls, in the long run.
-        patience: how long a read without an answer is retried.
+        first: initial interval between polls.
+        most: maximum interval between polls.
+        patience: how long to retry a read that gets no response.
         listed: how long Kaggle may take to list the output of a finished run.
-        settled: how long to wait between pulling a run and submitting it: Kaggle may store the
-            output later than it lists it.
-        hidden: how long a submission may be complete without a score.
+        settled: how long to wait after pulling a run before submitting it, because Kaggle may list
+            the output before it is stored.
+        hidden: how long a submission may be complete without having a score.
     """
 
     first: float
@@ -58,17 +58,17 @@ class Pace:
 
     @property
     def stable(self) -> float:
-        """How long a status has to stay the same before it counts, where Kaggle may be early."""
+        """How long a status must remain unchanged, because Kaggle may report it early."""
         return self.most / 2
 
     @property
     def unseen(self) -> float:
-        """How long calls may not find a version that was just pushed: two minutes."""
+        """How long calls may fail to find a newly pushed version (two minutes)."""
         return 2 * self.most
 
     @property
     def unstarted(self) -> float:
-        """How long a version that was just pushed may have the status of a draft: ten minutes."""
+        """How long a newly pushed version may have the status of a draft (ten minutes)."""
         return 2 * self.patience
 
 
@@ -77,15 +77,15 @@ LOOPBACK = Pace(first=0.5, most=2, patience=15, listed=30, hidden=10)
 
 
 class Polls:
-    """Polls with pauses that grow while the answers stay the same.
+    """Polls at intervals that grow while the response stays the same.
 
     Args:
-        end: when to stop, by `time.monotonic`.
+        end: when to stop, according to `time.monotonic`.
 
     Attributes:
         pause: seconds until the next poll.
-        count: the number of pauses so far.
-        changed_at: when the answer last changed, by the same clock.
+        count: number of pauses so far.
+        changed_at: when the response last changed, according to `time.monotonic`.
     """
 
     def __init__(self, pace: Pace, end: float) -> None:
@@ -94,17 +94,17 @@ class Polls:
         self._pace, self._end, self._state = pace, end, ""
 
     def changed(self, state: str) -> bool:
-        """Return whether this state is new. If so, the next poll comes soon."""
+        """Return whether the state has changed. If so, shorten the interval again."""
         if state == self._state:
             return False
         self._state, self.pause, self.changed_at = state, self._pace.first, time.monotonic()
         return True
 
     def wait(self, late: str) -> None:
-        """Wait until the next poll.
+        """Wait until the next poll is due.
 
         Raises:
-            DeadlinePassed: with the message `late`, if the next poll would be after the end.
+            DeadlinePassed: with the message `late`, if the next poll would be after the deadline.
         """
         if time.monotonic() + self.pause > self._end:
             raise errors.DeadlinePassed(late)
@@ -114,12 +114,12 @@ class Polls:
 
 
 class Connection:
-    """A logged-in connection. Its arguments are those of `connect`.
+    """A logged-in connection. See `connect` for the arguments.
 
     Attributes:
-        username: of the account that is logged in.
-        signed_by: "key" or "token": what signs each call.
-        answered: whether Kaggle has answered at all.
+        username: name of the logged-in account.
+        signed_by: how calls are authenticated, "key" or "token".
+        answered: whether Kaggle has responded at least once.
     """
 
     def __init__(
@@ -133,10 +133,10 @@ class Connection:
             raise known or errors.Unreachable(failures.unanswered("log in", error)) from error
         is_local = transfer.is_loopback(self._http._endpoint)
         self.pace, self._show = pace or (LOOPBACK if is_local else REMOTE), show
-        # Private: kagglesdk has no other way to set the headers of a download, or to follow a log.
+        # kagglesdk has no public API to set a download's headers or to follow a log.
         self._session: requests.Session = self._http._session
-        self._anonymous = transfer.guarded(requests.Session(), timeouts)  # for signed addresses
-        self._anonymous.auth = lambda request: request  # else requests would read ~/.netrc
+        self._anonymous = transfer.guarded(requests.Session(), timeouts)  # for signed URLs
+        self._anonymous.auth = lambda request: request  # prevents requests from using ~/.netrc
         self.signed_by = "key" if isinstance(self._session.auth, tuple) else "token"
         self.answered = False
 
@@ -148,40 +148,40 @@ class Connection:
         timeouts: tuple[float, float] = (10, 60),
         show: Callable[[str], None] = lambda line: None,
     ) -> Self:
-        """Return a connection with the credentials that the official client would use.
+        """Connect with the credentials that the official client would use.
 
         Args:
-            pace: by default `REMOTE`, or `LOOPBACK` for a local Kaggle.
-            timeouts: seconds to connect, and between two bytes.
-            show: called with a line before a wait for Kaggle that may take minutes.
+            pace: waiting times. Defaults to `REMOTE`, or to `LOOPBACK` for a local Kaggle.
+            timeouts: connect and read timeouts in seconds.
+            show: function that prints a line before each wait that may take minutes.
 
         Raises:
-            CredentialError: without credentials, or with invalid ones.
-            Unreachable: if Kaggle has to check them and does not answer.
+            CredentialError: if the credentials are missing or invalid.
+            Unreachable: if Kaggle does not respond when it has to check the credentials.
         """
         return cls(pace, timeouts, show)
 
     def _read(self, what: str, call: Call[T], values: Values, patience: float | None = None) -> T:
-        """Read something, and retry temporary failures.
+        """Send a read call, and retry temporary failures.
 
         Args:
-            what: the call in words, after "Could not".
-            values: of the request.
-            patience: seconds to retry; by default the pace's.
+            what: description of the call, which follows "Could not".
+            values: values of the request.
+            patience: maximum retry time in seconds. Defaults to the pace's.
 
         Raises:
-            BadAnswer: after several malformed answers in a row.
-            Limited: if Kaggle still answers 429.
-            Unreachable: if no answer comes.
+            BadAnswer: after several consecutive malformed responses.
+            Limited: if Kaggle keeps responding with a 429.
+            Unreachable: if Kaggle does not respond.
         """
         return self._retried(what, partial(self._send, call, values), patience)
 
     def _write(self, what: str, call: Call[T], values: Values) -> T:
-        """Change something: send the call once.
+        """Send a call that makes changes. It is never retried.
 
         Raises:
-            Ambiguous: if no readable answer came, so the change may have happened.
-            Unreachable: if there was no connection.
+            Ambiguous: if there was no readable response, so the change may have been made.
+            Unreachable: if no connection could be made.
         """
         try:
             return self._send(call, values)
@@ -206,7 +206,7 @@ class Connection:
                 return
             before, token = token, page.next_page_token
         raise errors.BadAnswer(
-            f"Could not {what}: Kaggle repeats the page before.\nTry again in a minute."
+            f"Could not {what}: Kaggle returned the same page twice.\nTry again in a minute."
         )
 
     def _retried(
@@ -216,13 +216,13 @@ class Connection:
         patience: float | None = None,
         moved: Transfer | None = None,
     ) -> T:
-        """Try, and retry temporary failures with full jitter.
+        """Call `attempt` until it succeeds, and retry temporary failures with full jitter.
 
         Args:
-            moved: the file that is transferred. Patience starts again with each new byte.
+            moved: the transfer in progress. Each new byte resets the retry time.
 
         Raises:
-            BadAnswer, Limited, Unreachable: as `_read`.
+            BadAnswer, Limited, Unreachable: see `_read`.
         """
         began, ceiling, odd, shown = time.monotonic(), self.pace.first / 5, 0, False
         while True:
@@ -250,7 +250,7 @@ class Connection:
                 shown = True
                 pause = failures.retry_after(error)
                 if pause is None:
-                    pause = random.uniform(0, ceiling)  # noqa: S311 - spreads load, guards nothing
+                    pause = random.uniform(0, ceiling)  # noqa: S311 - not used for security
                 time.sleep(min(pause, left))
                 ceiling = min(ceiling * 2, self.pace.most)
 
@@ -262,13 +262,13 @@ class Connection:
         *,
         renew: bool = True,
     ) -> T:
-        """Send a call once, and return its answer.
+        """Send a call once, and return its response.
 
-        A 401 means that the call did nothing, so it is sent again with a new access token if the
-        old one has expired.
+        After a 401, the call is sent again with a new access token if the old one has expired. This
+        is safe because a call that gets a 401 has no effect.
 
         Args:
-            headers: added to those of the session, also after a redirect.
+            headers: headers to add to the session's, including after redirects.
         """
         from kagglesdk.common.types.http_redirect import HttpRedirect
 
@@ -296,12 +296,12 @@ class Connection:
     def _upload(
         self, path: Path, call: Call[Place], values: Values, note: Path | None = None
     ) -> str:
-        """Upload a file and return its token. A broken connection is resumed.
+        """Upload a file and return its token. Broken connections are resumed.
 
         Args:
-            call: returns the token and the address of an upload.
-            note: a file that keeps both, for this user alone, in case this process is killed. Its
-                name must identify these bytes and this Kaggle.
+            call: call that returns the token and URL for an upload.
+            note: private file that stores the token and URL in case this process is killed. Its
+                name must identify the file's content and the Kaggle server.
         """
         size, changed = path.stat().st_size, int(path.stat().st_mtime)
         about = {**values, "content_length": size, "last_modified_epoch_seconds": changed}
@@ -310,12 +310,12 @@ class Connection:
         return self._transferred(f"upload {path.name}", upload)
 
     def _transferred(self, what: str, file: Transfer) -> str:
-        """Transfer a file, and resume where a connection broke. Return an upload's token.
+        """Transfer a file, resuming after broken connections. Return an upload's token.
 
         Raises:
-            Expired: if the storage refuses a new address too.
-            Unreachable: if no byte moved during the pace's patience. With a note, the next process
-                resumes the transfer.
+            Expired: if the storage also rejects a new URL.
+            Unreachable: if there was no progress for `pace.patience` seconds. If the transfer has a
+                note, the next process resumes it.
         """
         try:
             with suppress(errors.Expired):

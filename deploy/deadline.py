@@ -1,11 +1,13 @@
-"""A deadline for a task, even if it waits for a byte that never comes.
+"""Deadlines for tasks, which also work while waiting for data that never arrives.
 
-A connection's timeout counts from byte to byte, so a server that sends one per second holds a
-caller for ever (measured). So a timer of the operating system interrupts the main thread.
+A connection's timeout applies to the time between two bytes. In our tests, a server that sent one
+byte per second blocked its caller forever. Deadlines therefore use an operating system timer that
+interrupts the main thread.
 
-Ctrl-C needs the same timer. An interruption may come between acquiring a lock and entering the
-block that releases it, for example in Python's own queue. The clean-up then waits for that lock for
-ever, even at the end of the process (seen in one of 50 interruptions of a pull, in urllib3's pool).
+The same timer is used for Ctrl-C. An interrupt may occur after a lock was acquired but before the
+block that releases it is entered, for example in Python's own queue. Clean-up code then waits for
+the lock forever, even at interpreter exit. We saw this in urllib3's pool, in one of 50 interrupted
+pulls.
 """
 
 import signal
@@ -16,23 +18,23 @@ from types import FrameType
 
 from deploy.errors import DeadlinePassed
 
-AGAIN_SECONDS = 3.0  # until another interruption, if the first was swallowed or clean-up is slow
-AFTER_CTRL_C_SECONDS = 0.5  # shorter, since a person is waiting
+AGAIN_SECONDS = 3.0  # interval of further interrupts if one was swallowed or clean-up is slow
+AFTER_CTRL_C_SECONDS = 0.5  # shorter, because the user is waiting
 
 
 class TimeUp(BaseException):
-    """The deadline. Not an `Exception`, so that no handler mistakes it for Kaggle's answer."""
+    """The deadline has passed. Not an `Exception`, so that handlers do not catch it as an error."""
 
 
 @contextmanager
 def limit(seconds: float, message: str) -> Iterator[None]:
-    """Raise `DeadlinePassed` if the body takes too long; also end it at Ctrl-C.
+    """Raise `DeadlinePassed` if the body takes too long, and stop it on Ctrl-C.
 
-    There is no deadline outside the main thread.
+    Only the main thread has a deadline.
 
     Args:
-        seconds: until the deadline.
-        message: of the error.
+        seconds: seconds until the deadline.
+        message: error message.
 
     >>> with limit(0.01, "The task took longer than 0.01 seconds."):
     ...     threading.Event().wait(5)
@@ -56,7 +58,7 @@ def limit(seconds: float, message: str) -> Iterator[None]:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, ring)
-    # Another handler is not replaced: Ctrl-C may have to be ignored.
+    # Do not replace a custom handler, because it may be there to ignore Ctrl-C.
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:
         signal.signal(signal.SIGINT, press)

@@ -1,4 +1,4 @@
-"""Kaggle's answers: JSON as frozen dataclasses, and the log of a run."""
+"""Decoding of Kaggle's responses, from JSON to frozen dataclasses, and of run logs."""
 
 import json
 import re
@@ -8,25 +8,25 @@ from datetime import UTC, datetime
 from types import UnionType
 from typing import Any, NewType, get_args, get_origin
 
-# What Python raises for malformed values in an answer or a file.
+# Exceptions that Python raises for malformed values in a response or file.
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
-Word = NewType("Word", str)  # of an enumeration, such as NOT_YET; Kaggle may write notYet
+Word = NewType("Word", str)  # an enum value, such as NOT_YET, which Kaggle may write as notYet
 DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)s")
 
 
 class Malformed(ValueError):
-    """Kaggle's answer, or a part of it, does not have the expected form."""
+    """Kaggle's response, or a part of it, has an unexpected format."""
 
 
 def called(name: str, default: Any = MISSING) -> Any:
-    """Return a dataclass field with this name in the JSON, such as `blob.source` for the source
-    within a blob. Other fields have their own name in camel case.
+    """Return a dataclass field that is read from this JSON key, such as `blob.source` for the
+    source within a blob. Other fields are read from their own name in camel case.
     """
     return field(default=default, metadata={"json": name})
 
 
 def camel_case(name: str) -> str:
-    """Return a name in camel case, as in the JSON.
+    """Convert a name to camel case, as used in the JSON.
 
     >>> camel_case("version_number")
     'versionNumber'
@@ -34,18 +34,18 @@ def camel_case(name: str) -> str:
     return re.sub(r"_(\w)", lambda found: found[1].upper(), name)
 
 
-def decoded(kind: Any, value: object, name: str = "the answer") -> Any:
-    """Return a JSON value as a value of a type.
+def decoded(kind: Any, value: object, name: str = "the response") -> Any:
+    """Convert a JSON value to a Python type.
 
-    null and "" count as an omitted field; fields that the type does not have are ignored.
+    null and "" are treated like missing fields. Fields that the type does not define are ignored.
 
     Args:
         kind: a dataclass, `tuple[X, ...]`, `X | None`, `str`, `int`, `bool`, a `datetime` (UTC), a
             `float` (seconds, such as "1.5s"), or a `Word`.
-        name: of the value, for the error.
+        name: name of the value, for the error message.
 
     Raises:
-        Malformed: if it is of another type, or lacks a field without a default.
+        Malformed: if the value has the wrong type, or a required field is missing.
     """
     parts = get_args(kind)
     if get_origin(kind) is UnionType:
@@ -62,10 +62,10 @@ def decoded(kind: Any, value: object, name: str = "the answer") -> Any:
         with suppress(ValueError, OverflowError):
             moment = datetime.fromisoformat(value.removesuffix("Z"))
             return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    if type(value) is not kind:  # not isinstance, by which true is an int
-        # The value is not shown: it may hold a signed address.
+    if type(value) is not kind:  # not isinstance, which accepts true as an int
+        # Do not show the value, because it may contain a signed URL.
         wanted = getattr(kind, "__name__", kind)
-        raise Malformed(f"{name}: {type(value).__name__} in place of {wanted}")
+        raise Malformed(f"{name}: expected {wanted}, got {type(value).__name__}")
     return value
 
 
@@ -79,14 +79,14 @@ def _with_fields(kind: Any, value: dict[str, object], name: str) -> Any:
         if inner.get(key) not in (None, ""):
             found[one.name] = decoded(one.type, inner[key], key)
         elif one.default is MISSING:
-            said = value.get("message")  # for example, why a submission has no number
-            raise Malformed(f"{name} has no {key}{f'; it says: {said}' if said else ''}")
+            said = value.get("message")  # such as why a submission has no number
+            raise Malformed(f"{name} has no {key}{f'; message: {said}' if said else ''}")
     return kind(**found)
 
 
 def log_pieces(log: str) -> list[tuple[str, str]]:
-    """Return (stream, text) of each piece of a run's log: a JSON array, which Kaggle may cut
-    anywhere. Any other text is returned as one piece.
+    """Return (stream, text) for each piece of a run's log. The log is a JSON array, which Kaggle
+    may truncate anywhere. Any other text is returned as a single piece.
 
     >>> log_pieces('[{"stream_name":"stdout","time":0.5,"data":"a b"}]')
     [('stdout', 'a b')]
@@ -107,6 +107,6 @@ def log_lines(log: str) -> list[str]:
     ['one line']
     """
     whole = "".join(data for _, data in log_pieces(log))
-    # A piece may end inside a character. Two halves are joined; a single one is replaced.
+    # A piece may end within a character. Matching halves are joined, and others are replaced.
     text = whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return re.sub(r"\r\n?", "\n", text).removesuffix("\n").split("\n") if text else []

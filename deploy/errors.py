@@ -1,37 +1,37 @@
-"""The errors of the Kaggle side. docs/dev/design.md explains their exit codes.
+"""Errors of the Kaggle client. See docs/dev/design.md for their exit codes.
 
-A message says what happened, what was expected, and what to type now.
+Each message states what went wrong, what was expected, and which command to run next.
 """
 
 from formats.errors import KnownError
 
 
 class RelayError(KnownError):
-    """The base class of every error here."""
+    """Base class for all errors in this package."""
 
 
 class RunFailed(RelayError):
-    """The kernel or the submission failed."""
+    """A kernel run or a submission failed."""
 
 
 class NotMounted(RunFailed):
-    """The notebook did not find one of its sources. Kaggle may mount it in the next run."""
+    """The notebook could not find one of its sources. Kaggle may mount it in the next run."""
 
     words = "Kaggle has not mounted"  # as in pipeline/runtime/mounts.py
 
 
 class Unverified(RunFailed):
-    """Files differ from what their manifest says."""
+    """Some files do not match their manifest."""
 
 
 class UsageError(RelayError):
-    """An argument or a file of this project is wrong. Nothing was sent."""
+    """An argument or a project file is invalid. Nothing was sent."""
 
     exit_code = 2
 
 
 class SourceMissing(UsageError):
-    """Kaggle has no such dataset or model. `kinds`: as in `SourcesRefused`."""
+    """A dataset or model does not exist on Kaggle. See `SourcesRefused` for `kinds`."""
 
     def __init__(self, message: str, kinds: tuple[str, ...] = ("dataset_sources",)) -> None:
         super().__init__(message)
@@ -39,16 +39,16 @@ class SourceMissing(UsageError):
 
 
 class CredentialError(RelayError):
-    """The credentials are missing or expired, or lack permission."""
+    """The credentials are missing, expired or insufficient."""
 
     exit_code = 3
 
 
 class Denied(CredentialError):
-    """Kaggle answered 403, as it also does for what does not exist.
+    """Kaggle responded with a 403, which it also does for things that do not exist.
 
     Args:
-        gate: what a person has to do on kaggle.com, if Kaggle names it; otherwise "".
+        gate: what you must do on kaggle.com, if the response states it; otherwise "".
     """
 
     def __init__(self, message: str, gate: str = "") -> None:
@@ -57,10 +57,10 @@ class Denied(CredentialError):
 
 
 class Unknown(Denied):
-    """Kaggle answered 403 about something of ours, so it is unknown whether it exists.
+    """Kaggle responded with a 403 about something of ours, so it may or may not exist.
 
     Args:
-        page: its address on kaggle.com.
+        page: URL of its page on kaggle.com.
     """
 
     def __init__(self, message: str, page: str) -> None:
@@ -69,21 +69,21 @@ class Unknown(Denied):
 
 
 class Refused(RelayError):
-    """Kaggle understood the request and refused it."""
+    """Kaggle rejected a valid request."""
 
     exit_code = 4
 
 
 class NotFound(Refused):
-    """Kaggle answered 404."""
+    """Kaggle responded with a 404."""
 
 
 class SourcesRefused(Refused):
-    """Kaggle started the run without one of its sources.
+    """Kaggle started a run even though one of its sources was missing.
 
     Args:
-        version: the run's version; 0 if Kaggle gave none.
-        kinds: the kinds of the missing sources, as in kernel-metadata.json.
+        version: version of the run, or 0 if Kaggle did not return one.
+        kinds: kinds of the missing sources, as in kernel-metadata.json.
     """
 
     def __init__(self, message: str, version: int = 0, kinds: tuple[str, ...] = ()) -> None:
@@ -92,56 +92,56 @@ class SourcesRefused(Refused):
 
 
 class BadAnswer(Refused):
-    """Kaggle's answer lacks a field, or has an unsafe name or address."""
+    """Kaggle's response is missing a field, or contains an unsafe name or URL."""
 
 
 class DeadlinePassed(RelayError):
-    """We stopped waiting. The run is still alive."""
+    """The wait timed out. The run itself continues."""
 
     exit_code = 5
 
 
 class Unreachable(RelayError):
-    """Kaggle did not answer."""
+    """Kaggle did not respond."""
 
     exit_code = 6
 
 
 class Ambiguous(Unreachable):
-    """A call that changes something got no answer, and may have taken effect."""
+    """There was no response to a call that makes changes, so they may have been made."""
 
 
 class Expired(Unreachable):
-    """The storage refused the signed address. A new one may work."""
+    """The storage rejected a signed URL. A new URL may work."""
 
 
 class Limited(Unreachable):
-    """Kaggle answered 429 for as long as we retried. The same call may succeed later."""
+    """Kaggle kept responding with a 429 until we gave up. The same call may succeed later."""
 
     exit_code = 7
 
 
 class NoQuota(RelayError):
-    """There is no quota left, or no free slot. The same call may succeed later."""
+    """The quota is used up, or all slots are taken. The same call may succeed later."""
 
     exit_code = 7
 
 
 class NoSlot(NoQuota):
-    """As many sessions run as Kaggle allows at a time."""
+    """The maximum number of concurrent sessions are already running."""
 
 
 class Busy(RelayError):
-    """Another process pushes, pulls or publishes the same. The same command may succeed later."""
+    """Another process is already pushing, pulling or publishing this. Try again later."""
 
     exit_code = 7
 
 
 class Detached(RelayError):
-    """The user pressed Ctrl-C. What runs on Kaggle continues."""
+    """The user pressed Ctrl-C. Runs on Kaggle continue."""
 
     exit_code = 130
 
 
-# What a read raises if Kaggle does not answer it. An expired login is not among them.
+# Errors of a read that Kaggle did not answer. Expired logins are not included.
 UNTOLD = (Denied, Refused, NoQuota, Unreachable)

@@ -1,6 +1,6 @@
-"""The events of steps: a step is a generator that yields them, and its caller shows them.
+"""Events of steps. A step is a generator that yields events, which its caller displays.
 
-A step never prints or asks by itself. The answer to an `Ask` is sent back into it.
+Steps never print or prompt by themselves. The answer to an `Ask` is sent back to the step.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -9,33 +9,33 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-ETA_AT_MOST = 10 * 365 * 24 * 3600.0  # seconds; anything longer is no estimate
+ETA_AT_MOST = 10 * 365 * 24 * 3600.0  # seconds; longer estimates are ignored
 ENDED = ("COMPLETE", "ERROR", "CANCEL_ACKNOWLEDGED")
 
 
 @dataclass(frozen=True)
 class Note:
-    """A line for a person."""
+    """A line of text for the user."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Status:
-    """The state of a run that is watched.
+    """The state of a watched run.
 
     Attributes:
         run: owner/slug/version.
         status: Kaggle's status.
-        seconds: since the run was pushed, or else since the watch began.
-        ran_seconds: since the run was first seen running; None before that.
-        words: the last line of its log that is text for people.
-        progress: its lines of progress, the oldest first.
+        seconds: seconds since the run was pushed or, if unknown, since the watch started.
+        ran_seconds: seconds since the run was first seen running, or None if it has not started.
+        words: last line of the log that is readable text.
+        progress: progress lines from the log, oldest first.
         accelerator: "TPU", "GPU" or "CPU".
-        left, allowed: seconds of this week's quota when the watch began; None if unknown.
-        pushed: whether `seconds` counts from the push.
-        often: whether only the progress has changed since a recent status: a screen shows it, a
-            pipe does not.
+        left, allowed: seconds of this week's quota at the start of the watch, or None if unknown.
+        pushed: whether `seconds` is measured from the push.
+        often: whether only the progress has changed since a recent status. Screens show such
+            updates, but pipes do not.
     """
 
     run: str
@@ -57,24 +57,24 @@ class Status:
 
     @property
     def newest(self) -> Mapping[str, Any]:
-        """The newest line of progress."""
+        """The latest progress line."""
         return self.progress[-1] if self.progress else {}
 
     @property
     def seconds_ahead(self) -> float | None:
-        """The seconds that the run expects to need; None if unknown."""
+        """The run's estimate of its remaining seconds, or None if unknown."""
         eta = self.newest.get("eta_seconds")
         return float(eta) if isinstance(eta, (int, float)) and 0 <= eta < ETA_AT_MOST else None
 
 
 @dataclass(frozen=True)
 class Ask:
-    """The question whether to spend something. True or False is sent back.
+    """A question to the user before something is spent. True or False is sent back.
 
     Attributes:
-        lines: what would be spent, for a person.
-        question: for a person.
-        preview: the `Preview` of a push; None for a submission.
+        lines: description of what would be spent.
+        question: text of the question.
+        preview: the `Preview` of a push, or None for a submission.
     """
 
     lines: Sequence[str]
@@ -84,7 +84,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Pushed:
-    """A push has made a version. `run`: owner/slug/version."""
+    """A push has created a version. `run` is its owner/slug/version."""
 
     run: str
 
@@ -95,9 +95,9 @@ Tell = Callable[[Event], bool | None]
 
 
 def completed(steps: Steps[T], tell: Tell) -> T:
-    """Run steps to their end, pass each event to `tell`, and return what they return.
+    """Run steps until they are finished, pass each event to `tell`, and return their result.
 
-    An error in `tell`, such as Ctrl-C, is raised in the steps where they wait.
+    If `tell` raises an error, such as on Ctrl-C, the error is raised inside the waiting step.
 
     >>> def greet():
     ...     yield Note("hello")

@@ -1,6 +1,6 @@
-"""Translates exceptions of the Kaggle client into our errors, with their messages.
+"""Converts exceptions from the Kaggle client to our own errors.
 
-The client's own texts do not help: it calls an expired login "a wrong kernel slug".
+The client's messages are misleading. For example, it calls an expired login "a wrong kernel slug".
 """
 
 import re
@@ -15,107 +15,109 @@ from deploy.transfer import is_loopback
 
 RETRY_AFTER_AT_MOST = 120.0  # seconds
 LOOK = (
-    "It may or may not have happened, and was not retried. Look on kaggle.com, or run:\n"
+    "The request may have been processed, so it was not retried. Check on kaggle.com, or run:\n"
     "invoke status"
 )
-IN_USE = re.compile(r"title .{0,200}already in use", re.IGNORECASE)  # of a dataset or a notebook
+IN_USE = re.compile(r"title .{0,200}already in use", re.IGNORECASE)  # by a dataset or notebook
 OTHER_ADDRESS = (
-    "start the addresses with another name, by these lines in relay.toml:\n"
+    "use another name in the URLs by adding these lines to relay.toml:\n"
     '[slugs]\nCOMPETITION = "ANOTHER-NAME"'
 )
 SETTINGS = "https://www.kaggle.com/settings"
 RULES = (
-    "This account has not joined the competition, or its token may not take part. Accept the rules"
-    f" on the competition's page; for another token: {SETTINGS}"
+    "This account has not joined the competition, or its token does not allow it. Accept the rules"
+    f" on the competition's page, or create another token at {SETTINGS}"
 )
 DENIED = (
-    "It does not exist, is somebody else's, or needs a key or token with more rights, or accepted"
-    " rules.\nCheck name, owner and rules on kaggle.com, and who is logged in:\ninvoke doctor"
+    "It does not exist, belongs to somebody else, or requires accepted rules or a key or token"
+    " with more permissions.\nCheck the name, owner and rules on kaggle.com, and which account is"
+    " logged in:\ninvoke doctor"
 )
 SLOTS = (
-    "A slot is free when a run ends, and no call can stop one. To stop one by hand:"
+    "A slot becomes free when a run ends. The API cannot stop runs. To stop one by hand, open"
     ' "View Active Events" at the bottom left of https://www.kaggle.com\n'
     "Then run the same command again."
 )
 LICENCE = (
-    "This account has not accepted the licence of a model that the notebook mounts. Accept it on"
-    " the model's page."
+    "This account has not accepted the licence of a model used by the notebook. Accept it on the"
+    " model's page."
 )
-# Why Kaggle may answer 403 about something of ours.
+# Possible reasons for a 403 about something of ours.
 CAUSES = (
-    "Once an account has an OAuth token, Kaggle may refuse its key: remove kaggle.json,"
-    " KAGGLE_USERNAME and KAGGLE_KEY. A token may be limited: make one without limits at"
-    f" {SETTINGS}. To see which one is used:\ninvoke doctor"
+    "Kaggle may reject an account's key once the account has an OAuth token. In that case, remove"
+    " kaggle.json, KAGGLE_USERNAME and KAGGLE_KEY. Tokens can be restricted. Create one without"
+    f" restrictions at {SETTINGS}. To see which credentials are used:\ninvoke doctor"
 )
 
-# The storage's codes for an expired address, by method; calls to Kaggle are POST. A PUT may get a
-# 400 about its file.
+# Status codes with which the storage rejects an expired URL, by method. Calls to Kaggle use POST. A
+# PUT may also get a 400 because of its file.
 STORAGE = {"GET": (400, 401, 403, 404, 410), "PUT": (401, 403, 404, 410)}
 
 
-# What only a person can do on kaggle.com, by Kaggle's words for it. Both words have to be near each
-# other: one alone may be in a competition's title.
+# What only the user can do on kaggle.com, keyed by a pattern of Kaggle's message. Both words must
+# be close to each other, because a competition's title may contain one of them.
 DONE, THING = r"verif\w*|solved?|completed?", r"phone|identity|persona|(?:re)?captcha"
 GATES = {
     rf"\b(?:{DONE})\b[^.]{{0,40}}\b(?:{THING})\b|\b(?:{THING})\b[^.]{{0,40}}\b(?:{DONE})\b": (
-        "This account's phone is not verified, or its identity, or Kaggle asks for a CAPTCHA."
-        f" Verify them at {SETTINGS}, and solve it at https://www.kaggle.com with a browser."
+        "This account needs a verified phone or identity, or Kaggle requires a CAPTCHA. Verify the"
+        f" account at {SETTINGS}, and solve the CAPTCHA at https://www.kaggle.com in a browser."
     ),
     r"accept .{0,40}\brules\b|competitions\.participate": RULES,
     r"\bnot consented\b": LICENCE,
 }
 SLOT = r"maximum .{0,60}session|session count"
 QUOTA = r"quota|submission allowance|submissions? being processed"
-# Kaggle's refusals: code (None for any), a pattern of the message, the error, and what to do. The
-# first match counts.
+# Kaggle's refusals: status code (None for any), message pattern, error class and advice. The first
+# match is used.
 REFUSALS: tuple[tuple[int | None, str, type[errors.RelayError], str], ...] = (
-    (401, "", errors.CredentialError, f"The credentials expired or are wrong.\n{auth.HOW}"),
-    (404, "", errors.NotFound, "Expected it to exist. Check its name on kaggle.com."),
+    (401, "", errors.CredentialError, f"The credentials are invalid or have expired.\n{auth.HOW}"),
+    (404, "", errors.NotFound, "Check that it exists on kaggle.com and that the name is correct."),
     *((None, words, errors.Denied, todo) for words, todo in GATES.items()),
     (403, "", errors.Denied, DENIED),
     (None, SLOT, errors.NoSlot, SLOTS),
-    (None, QUOTA, errors.NoQuota, "Try again later. To see the hours left:\ninvoke status"),
-    (429, "", errors.NoQuota, "Kaggle limits how often it is asked. Try again later."),
-    (None, "", errors.Refused, "Correct it, and try again."),
+    (None, QUOTA, errors.NoQuota, "Try again later. To see the remaining hours:\ninvoke status"),
+    (429, "", errors.NoQuota, "Kaggle received too many requests. Try again later."),
+    (None, "", errors.Refused, "Fix the problem, and try again."),
 )
-# Errors without a connection, by their names and texts.
+# Names and messages of errors that mean that no connection was made.
 UNMADE = "NewConnectionError|NameResolutionError|ConnectTimeout|CERTIFICATE_VERIFY_FAILED"
-# Why no answer came: a pattern of "site" or "local" followed by the names and texts of the errors;
-# what happened; what was expected, and what to do. The first match counts.
+# Reasons for a missing response: a pattern that is matched against "site" or "local" followed by
+# the errors' names and messages, what happened, and what was expected and how to fix it. The first
+# match is used.
 REASONS = (
     (
         "^local .*ConnectionRefusedError",
-        "nothing answers at {host}, the local Kaggle in http_proxy and KAGGLE_API_ENVIRONMENT",
+        "nothing is listening at {host}, which http_proxy sets as the local Kaggle",
         "a running local Kaggle. Start it with the same --folder:\n"
         "invoke serve --input DIR --folder DIR\npython -m localkaggle serve --folder DIR\n"
-        "Paste what it prints into this shell; for kaggle.com, open a new one",
+        "Paste its output into this shell. To use kaggle.com instead, open a new shell",
     ),
     (
         "CERTIFICATE_VERIFY_FAILED",
         "this machine does not trust the server's certificate ({detail})",
-        "Kaggle's. If your company's proxy decrypts connections, name a PEM file with its"
-        " certificate:\nexport REQUESTS_CA_BUNDLE=/path/to/authority.pem\n"
-        "If this machine's clock is wrong, set it",
+        "Kaggle's certificate. If your company's proxy decrypts connections, set a PEM file that"
+        " contains its certificate:\nexport REQUESTS_CA_BUNDLE=/path/to/authority.pem\n"
+        "If this machine's clock is wrong, correct it",
     ),
     (
         "^(?!.*ProxyError).*gaierror",
-        "{host} cannot be looked up: this machine is offline, or its network blocks that name",
-        "a network that allows {host}, or a proxy. {proxies}",
+        "{host} cannot be resolved: this machine is offline, or its network blocks that name",
+        "a network with access to {host}, or a proxy. {proxies}",
     ),
     (
         "Malformed",
-        "Kaggle's answer does not have the expected form ({detail})",
-        "an answer as before. If this stays so, get a newer version of this project",
+        "Kaggle's response has an unexpected format ({detail})",
+        "the usual format. If this error persists, update this project to a newer version",
     ),
     (
         "",
-        "{host} gave no usable answer ({how})",
-        "one in time. Check whether it can be reached, or a proxy answers in its place."
-        " {proxies}. Correct https_proxy or REQUESTS_CA_BUNDLE, or name {host} in no_proxy",
+        "{host} did not send a usable response ({how})",
+        "a timely response. Check whether the host is reachable, or whether a proxy responds"
+        " instead. {proxies}. Correct https_proxy or REQUESTS_CA_BUNDLE, or add {host} to no_proxy",
     ),
 )
-# Terminal sequences (200 characters at most), control characters, and those that change the
-# direction of writing.
+# Terminal sequences (up to 200 characters), control characters, and characters that change the text
+# direction.
 CONTROL = re.compile(
     r"\x1b\[[0-?]{0,200}[ -/]{0,200}[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)?"
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
@@ -123,22 +125,22 @@ CONTROL = re.compile(
 
 
 def plain(text: str) -> str:
-    """Return the text without terminal controls and secrets; newlines and tabs are kept.
+    """Return the text without terminal control sequences and secrets, but with newlines and tabs.
 
     >>> plain("\\x1b[31mred\\x1b[0m")
     'red'
     """
-    # Callers cut it afterwards, since a part of a secret would not be recognized.
+    # Callers must truncate the result, not the input, because partial secrets are not recognized.
     return redact(CONTROL.sub("", text))
 
 
 def refusal(heading: str, said: str, code: int | None = None) -> errors.RelayError:
-    """Return the error for a refusal, by `REFUSALS`.
+    """Return the error for a refusal, using `REFUSALS`.
 
     Args:
-        heading: the first lines of the message.
-        said: Kaggle's words.
-        code: Kaggle's code.
+        heading: first lines of the message.
+        said: Kaggle's message.
+        code: Kaggle's status code.
     """
     kind, todo = next(
         (kind, todo)
@@ -151,21 +153,21 @@ def refusal(heading: str, said: str, code: int | None = None) -> errors.RelayErr
 
 
 def error_for(what: str, error: Exception) -> errors.RelayError | None:
-    """Return the error to raise for Kaggle's answer; None if it is unknown what happened.
+    """Return the error for Kaggle's response, or None if the outcome is unknown.
 
     Args:
-        what: the call in words, after "Could not".
-        error: the client's exception, with the answer.
+        what: description of the call, which follows "Could not".
+        error: exception from the client, which contains the response.
     """
     number, said = code(error), _said(error)
     if number is None or number >= 500 or number == 408:
-        return None  # the request may have happened
+        return None  # the request may have been processed
     answer = f"{number or ''} {said}".strip()
     request = getattr(getattr(error, "response", None), "request", None)
     if number in STORAGE.get(getattr(request, "method", ""), ()):
         return errors.Expired(
-            f"Could not {what}: the storage refused the signed address ({answer}), and a new one,"
-            " too.\nRun the same command again. If it fails again, a proxy may block"
+            f"Could not {what}: the storage rejected the signed URL ({answer}), and a new one as"
+            " well.\nRun the same command again. If it keeps failing, a proxy may be blocking"
             " storage.googleapis.com. To check:\ninvoke doctor"
         )
     return refusal(f"Kaggle refused to {what}: {answer}.", said, number)
@@ -176,49 +178,50 @@ def unknown(kind: str, handle: str, denied: errors.Denied, listed: bool | None) 
 
     Args:
         kind: "notebook" or "dataset".
-        listed: whether the list of our notebooks or datasets has it; None if it is not available.
+        listed: whether it is in the list of our notebooks or datasets, or None if that list is not
+            available.
     """
-    why = "is not available either" if listed is None else "has it"
+    why = "is not available either" if listed is None else "contains it"
     page = f"https://www.kaggle.com/{'code' if kind == 'notebook' else 'datasets'}/{handle}"
     return errors.Unknown(
         f"{str(denied).splitlines()[0]}\n{handle} is yours, and the list of your {kind}s {why}, so"
-        f" this 403 does not mean that it is gone.\n{CAUSES}\nIts page: {page}",
+        f" this 403 does not mean that it was deleted.\n{CAUSES}\nIts page: {page}",
         page,
     )
 
 
 def lost_push_advice(lost: Exception, datasets: Sequence[str], first: str) -> str:
-    """Return what helps if Kaggle answers each push with 500; "" for any other error.
+    """Return advice for when Kaggle responds to each push with a 500, or "" for any other error.
 
-    Kaggle does so for ever if a dataset was deleted and made again under its name (kaggle-cli,
-    issue 187), and may do so if the first push of a kernel was refused.
+    This happens permanently if a dataset was deleted and recreated with the same name (kaggle-cli
+    issue 187). It may also happen if a kernel's first push was refused.
 
     Args:
-        datasets: that the push mounts.
-        first: the kernel if it has no version; otherwise "".
+        datasets: datasets mounted by the push.
+        first: the kernel if it does not have any versions, otherwise "".
     """
     if code(lost.__cause__ or lost) != 500:
         return ""
     advice = ""
     if datasets:
         advice = (
-            "If it is 500 each time: Kaggle refuses a dataset that was deleted and made again"
-            f" ({', '.join(datasets)}).\nTo mount the training's own output instead, write"
-            ' handoff="kernel" into the config and push again.\n'
+            "If it is 500 each time: Kaggle rejects datasets that were deleted and recreated"
+            f" ({', '.join(datasets)}).\nTo mount the training run's own output instead, set"
+            ' handoff="kernel" in the config and push again.\n'
         )
     if first:
-        heading = f"If it is 500 each time: {first} may be a notebook without a version."
+        heading = f"If it is 500 each time: {first} may be a notebook without any versions."
         advice += f"{without_version(first, heading)}\n"
     return advice
 
 
 def without_version(handle: str, heading: str = "") -> str:
-    """Return the message about a kernel that has an address on Kaggle but no version.
+    """Return the message about a kernel that exists on Kaggle but has no versions.
 
     Args:
-        heading: its first line; by default for a kernel that is known to be in that state.
+        heading: first line of the message. Defaults to one that states this as a fact.
     """
-    heading = heading or f"Kaggle has {handle} without a version: its first push was refused."
+    heading = heading or f"{handle} has no versions on Kaggle because its first push was refused."
     return (
         f"{heading}\nDelete it by hand, and push again: https://www.kaggle.com/code/{handle}\n"
         f"Or {OTHER_ADDRESS}"
@@ -226,15 +229,15 @@ def without_version(handle: str, heading: str = "") -> str:
 
 
 def retry_after(error: Exception) -> float | None:
-    """Return the seconds that Kaggle asks us to wait, 120 at most; None if it names none."""
+    """Return the seconds to wait before a retry (at most 120), or None if Kaggle sets no time."""
     response = getattr(error, "response", None)
     text = response.headers.get("Retry-After", "") if response is not None else ""
     return min(float(text), RETRY_AFTER_AT_MOST) if text.isdecimal() else None
 
 
 def code(error: BaseException) -> int | None:
-    """Return the HTTP code of Kaggle's answer, or that of an error in a 200, 0 if it has none; None
-    without an answer, or without an error in it.
+    """Return the HTTP status code of an error response. For an error inside a 200, return the code
+    in its body, or 0 if it has none. Return None if there was no response or no error.
     """
     status = getattr(getattr(error, "response", None), "status_code", 0)
     inside = _body(error).get("code", 0 if _words(error) else None)
@@ -243,12 +246,12 @@ def code(error: BaseException) -> int | None:
 
 
 def _body(error: BaseException) -> dict[str, Any]:
-    """Return the JSON of an error answer, or {}."""
+    """Return the JSON body of an error response, or {}."""
     try:
-        body = error.response.json()  # type: ignore[attr-defined]  # what has none is caught
+        body = error.response.json()  # type: ignore[attr-defined]  # handled below
         return dict(body["error"] if isinstance(body.get("error"), dict) else body)
     except (AttributeError, ValueError, RuntimeError, TypeError, OSError):
-        return {}  # no answer, not JSON, no object, or read already
+        return {}  # no response, not JSON, not an object, or already consumed
 
 
 def _words(error: BaseException) -> str:
@@ -258,13 +261,13 @@ def _words(error: BaseException) -> str:
 
 
 def _said(error: BaseException) -> str:
-    """Return Kaggle's words in one line, safe for a terminal."""
+    """Return Kaggle's message as a single line that is safe to print."""
     text = _words(error) or getattr(getattr(error, "response", None), "reason", "") or ""
     return " ".join(plain(text).split())[:500].rstrip(".")
 
 
 def _chain(error: object) -> Iterator[BaseException]:
-    """Yield an error and the errors inside it, where requests hides what happened."""
+    """Yield an error and the errors nested in it, which requests uses to wrap the cause."""
     while isinstance(error, BaseException):
         yield error
         inner = (getattr(error, "reason", None), *error.args, error.__cause__)
@@ -272,12 +275,12 @@ def _chain(error: object) -> Iterator[BaseException]:
 
 
 def was_sent(error: Exception) -> bool:
-    """Return whether a call without an answer may have reached Kaggle, by a connection."""
+    """Return whether a connection was made, so that Kaggle may have received the call."""
     return not re.search(UNMADE, " ".join(f"{type(one).__name__}: {one}" for one in _chain(error)))
 
 
 def unanswered(what: str, error: Exception) -> str:
-    """Return the message about a call without a readable answer: why, and what to do."""
+    """Return the message for a call without a readable response, with its cause and a fix."""
     number, address, chain = code(error), auth.address(), list(_chain(error))
     asked = "site" if address == auth.SITE else "local"
     text = " ".join([asked, *(f"{type(one).__name__}: {one}" for one in chain)])
@@ -288,7 +291,7 @@ def unanswered(what: str, error: Exception) -> str:
     how = f"{type(error).__name__}: {detail}" if number is None else f"{number} {_said(error)}"
     facts = {
         "detail": detail,
-        "host": address if ours else host,  # of the storage, to which an answer has led
+        "host": address if ours else host,  # of the storage, after a redirect
         "how": how.rstrip(),
         "proxies": f"Proxies: {auth.proxies()}; no_proxy {getproxies().get('no', 'none')}",
     }

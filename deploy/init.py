@@ -1,11 +1,12 @@
-"""Starts a competition: checks it on Kaggle, and makes its config the default of the tasks.
+"""Sets up a competition by checking it on Kaggle and making its config the default for all tasks.
 
 Reads  the configs in pipeline/configs/, and the competition on Kaggle
-Gives  relay.toml, which names the default config of the tasks. Its table [slugs] may set the start
-       of the addresses of a competition's notebooks, in place of its slug
+Gives  relay.toml, which sets the default config. Its [slugs] table can replace the competition's
+       slug at the start of the notebook URLs
 
-Only `invoke inspect` writes configs. This adds to an existing one the competition's slug if it was
-assumed, and the hours on the command line. Running it again changes nothing.
+Configs are only created by `invoke inspect`. This module adds the competition's slug to an existing
+config if the slug was assumed, and the hours if they are given on the command line. Running it
+twice is safe.
 """
 
 import re
@@ -27,25 +28,25 @@ from deploy.runs import parse
 from formats import atomic_file
 
 FILE = "relay.toml"
-REHEARSED = "digits"  # the config of the tasks until a competition is started
+REHEARSED = "digits"  # the default config until a competition has been set up
 NAME = re.compile(r"[a-z][a-z0-9_]{0,79}")
-SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{2,99}")  # such as "leash-BELKA", also where it mounts
+SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{2,99}")  # such as "leash-BELKA"; case matters in mounts
 PAGE = re.compile(r"(?:https?://)?(?:www\.)?kaggle\.com/(?:competitions|c)/([^/?#]+).*", re.I)
-ADDRESS = re.compile(r"[a-z][a-z0-9-]{2,}")  # Kaggle does not find a new notebook at any other
+ADDRESS = re.compile(r"[a-z][a-z0-9-]{2,}")  # Kaggle cannot find new notebooks with other URLs
 PACE = Pace(first=1, most=5, patience=15)
-TIMEOUTS = (5.0, 20.0)  # seconds to connect, and between two bytes
-MOST_HOURS = 12  # Kaggle's limit for a notebook with a GPU
+TIMEOUTS = (5.0, 20.0)  # connect and read timeouts in seconds
+MOST_HOURS = 12  # Kaggle's time limit for GPU notebooks
 LINE = re.compile(r"""^config[ \t]*=[ \t]*(["']).*?\1""", re.MULTILINE)
-HEAD = "# The config of every task without --config. Written by: invoke init"
+HEAD = "# The default config for all tasks without --config. Written by: invoke init"
 
 
 class Stated(NamedTuple):
-    """The values of a config.
+    """Values read from a config.
 
     Attributes:
-        competition: the slug.
-        assumed: whether `invoke inspect` took the slug from the name of a folder.
-        hours: the competition's limit for a notebook with a GPU; None if it is not set.
+        competition: slug of the competition.
+        assumed: whether `invoke inspect` derived the slug from a folder name.
+        hours: the competition's time limit for GPU notebooks, or None if it is not set.
     """
 
     competition: str
@@ -57,42 +58,42 @@ class Stated(NamedTuple):
 
 
 def default_config(root: Path) -> str:
-    """Return the default config of the tasks: that in relay.toml, or "digits".
+    """Return the default config for all tasks, which is "digits" unless relay.toml sets another.
 
     Raises:
-        UsageError: if the file cannot be read, is invalid, or names a config that does not exist.
+        UsageError: if relay.toml is unreadable or invalid, or its config does not exist.
     """
     name, names = str(_settings(root).get("config", REHEARSED)), bundle.configs(root)
     if name in names or name == REHEARSED:
         return name
     raise UsageError(
-        f"{root / FILE} names the config {name!r}, which does not exist; expected one of:"
-        f" {', '.join(names)}.\nCorrect that line, or remove the file."
+        f"{root / FILE} sets the config {name!r}, which does not exist; expected one of:"
+        f" {', '.join(names)}.\nCorrect that line, or delete the file."
     )
 
 
 def slug(root: Path, competition: str) -> str:
-    """Return the start of the addresses of a competition's notebooks; "" for its own slug.
+    """Return the first part of the competition's notebook URLs, or "" to use its own slug.
 
-    Kaggle does not find a new notebook whose address begins with a digit.
+    Kaggle cannot find new notebooks if their URL starts with a digit.
 
     Raises:
-        UsageError: if relay.toml cannot be read, or Kaggle would not find such an address.
+        UsageError: if relay.toml is unreadable, or Kaggle could not find notebooks with this URL.
     """
     usual = with_letter(competition) if competition[:1].isdigit() else ""
     name = _settings(root).get("slugs", {}).get(competition, usual)
     if name != "" and (not isinstance(name, str) or not ADDRESS.fullmatch(name)):
         raise UsageError(
-            f"{root / FILE} has {competition} = {name!r}; expected 3 or more lower-case letters,"
-            " digits and hyphens, a letter first: Kaggle does not find other new notebooks.\n"
+            f"{root / FILE} sets {competition} = {name!r}; expected at least 3 lower-case letters,"
+            " digits or hyphens, starting with a letter. Kaggle cannot find other new notebooks.\n"
             f'Correct that line, for example: {competition} = "{with_letter(competition)}"'
         )
     return str(name)
 
 
 def config_of(root: Path, run: str) -> str:
-    """Return the config in pipeline/configs/ of a run in the journal; "" if there is none, or no
-    run is named.
+    """Return the config that a run in the journal used, or "" if `run` is empty, is not in the
+    journal, or its config is no longer in pipeline/configs/.
 
     Raises:
         DiskError: if the journal cannot be read.
@@ -103,13 +104,13 @@ def config_of(root: Path, run: str) -> str:
     try:
         named = parse(run)
     except UsageError:
-        return ""  # `report` also takes a folder; the task reports anything else
+        return ""  # `report` also accepts a folder, and the task reports invalid values
     row = Journal(journal).last(PUSH, handle=named.handle, number=named.version)
     return str(row.config) if row and row.config in bundle.configs(root) else ""
 
 
 def _settings(root: Path) -> dict[str, Any]:
-    """Return the content of relay.toml: "config", "slugs", both or nothing."""
+    """Return the contents of relay.toml, which can set "config" and "slugs"."""
     path = root / FILE
     try:
         value = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -119,26 +120,26 @@ def _settings(root: Path) -> dict[str, Any]:
         why = f"it contains {value}"
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError) as error:  # also not UTF-8, or not TOML
+    except (OSError, ValueError, TypeError) as error:  # includes invalid UTF-8 and invalid TOML
         why = str(error)
     raise UsageError(
-        f'{path} cannot be used: {why}; expected one line, config = "NAME", and at most a table'
-        " [slugs].\nCorrect it, or remove the file."
+        f'{path} is invalid: {why}; expected one line, config = "NAME", and optionally a [slugs]'
+        " table.\nCorrect it, or delete the file."
     )
 
 
 def named(root: Path) -> str:
-    """Return the config in relay.toml, or "". Raises `UsageError` as `slug` does."""
+    """Return the config set in relay.toml, or "". Raises `UsageError` like `slug`."""
     return str(_settings(root).get("config", ""))
 
 
 def remember(root: Path, config: str) -> bool:
-    """Make a config the default of the tasks, and return whether that changed anything. The rest of
-    relay.toml stays.
+    """Make a config the default for all tasks, leaving the rest of relay.toml unchanged. Return
+    whether the file was modified.
 
     Raises:
         UsageError: if relay.toml cannot be read.
-        DiskError: if it cannot be written.
+        DiskError: if relay.toml cannot be written.
     """
     if config == named(root):
         return False
@@ -163,29 +164,29 @@ def begin(
     hours: float | None = None,
     show: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Make the config of a competition the default, and show the addresses on Kaggle.
+    """Make the competition's config the default, and print its URLs on Kaggle.
 
     Args:
-        root: of the repository.
-        competition: Kaggle's slug, or the address of one of its pages.
-        configs: in pipeline/configs/, by name.
-        put: writes fields into the file of the config with that name, and returns the file.
-        config: which config; by default relay.toml's or the only one for the competition, or else
-            the only one whose competition was assumed.
-        hours: the competition's limit for a notebook with a GPU, which no call returns; None for
-            that in the config.
-        show: called with lines.
+        root: path to the repository.
+        competition: slug of the competition, or the URL of one of its pages.
+        configs: the configs in pipeline/configs/, keyed by name.
+        put: function that writes fields into a config file, given its name, and returns its path.
+        config: name of the config. Defaults to the one in relay.toml, then to the only config for
+            the competition, then to the only config whose competition was assumed.
+        hours: the competition's time limit for GPU notebooks, which the API does not provide. Use
+            None to keep the config's value.
+        show: function that prints a line.
 
     Returns:
-        {"config", "path", "competition", "added": {field: value} written into the config,
-        "remembered": whether it has become the default, "handles": {what: handle} on Kaggle,
-        "unchecked": why Kaggle was not asked, or ""}.
+        {"config", "path", "competition", "added": {field: value} added to the config,
+        "remembered": whether relay.toml was modified, "handles": {name: handle on Kaggle},
+        "unchecked": why the competition was not checked on Kaggle, or ""}.
 
     Raises:
-        UsageError: if a name is not valid, there is no such competition, or it is not clear which
-            config is meant. Without a config, the message has the command that makes one.
-        Denied: if the competition's rules are not accepted. After an error nothing is written.
-        DiskError: if the files cannot be written.
+        UsageError: if a name is invalid, the competition does not exist, or several configs match.
+            If there is no config, the message contains the command that creates one.
+        Denied: if you have not accepted the competition's rules. Nothing is written on errors.
+        DiskError: if a file cannot be written.
     """
     competition = require_slug(competition, "invoke init --competition SLUG", show)
     stem = slug(root, competition) or competition
@@ -193,8 +194,8 @@ def begin(
     owner, about, unchecked = _ask_kaggle(competition, show)
     if not name:
         raise UsageError(
-            f"There is no config for the competition {competition!r}; expected one that `invoke"
-            " inspect` writes for its data. To download and describe the data:\n"
+            f"There is no config for the competition {competition!r}; expected one created by"
+            " `invoke inspect`. To download and inspect the competition's data, run:\n"
             f"invoke start {competition}"
         )
     known = configs[name]
@@ -203,10 +204,10 @@ def begin(
     path = put(name, added)
     remembered = remember(root, name)
     fields = " and ".join(f"{field}={value!r}" for field, value in added.items())
-    show(f"Wrote {fields} into {path}" if added else f"Nothing was changed in {path}")
-    show(f"{root / FILE} names {name} as the default")
+    show(f"Wrote {fields} to {path}" if added else f"{path} is unchanged")
+    show(f"{root / FILE} sets {name} as the default config")
     if (hours or known.hours) is None and (about is None or not about.takes_files):
-        show("If a GPU notebook may run less than 9 hours there, set --infer-hours")
+        show("If the limit for GPU notebooks is below 9 hours, set --infer-hours")
     handles = {kernel: bundle.address(owner, stem, kernel) for kernel in (TRAIN, INFER)}
     handles["artifact"] = bundle.address(owner, competition, "artifact")
     for what, handle in handles.items():
@@ -224,10 +225,10 @@ def begin(
 
 
 def in_address(competition: str, show: Callable[[str], None] = lambda line: None) -> str:
-    """Return the slug in the address of a competition's page, or any other text unchanged.
+    """Return the slug from a competition page's URL. Any other text is returned unchanged.
 
     Args:
-        show: called with a line if it was an address.
+        show: function that prints a line, called if the text is a URL.
 
     >>> in_address("https://www.kaggle.com/competitions/digits/overview?tab=code")
     'digits'
@@ -235,28 +236,28 @@ def in_address(competition: str, show: Callable[[str], None] = lambda line: None
     page = PAGE.fullmatch(competition)
     if page is None:
         return competition
-    show(f"The competition at that address is {page[1]}")
+    show(f"The competition at that URL is {page[1]}")
     return page[1]
 
 
 def require_slug(
     competition: str, command: str, show: Callable[[str], None] = lambda line: None
 ) -> str:
-    """Return the slug of a competition, from a slug or from the address of one of its pages.
+    """Return the slug of a competition, given its slug or the URL of one of its pages.
 
     Args:
-        command: the command to type instead, for the message.
-        show: called with a line if it was an address.
+        command: command to suggest in the error message.
+        show: function that prints a line, called if a URL is given.
 
     Raises:
-        UsageError: if it is not a valid slug.
+        UsageError: if the slug is invalid.
     """
     competition = in_address(competition, show)
     if not SLUG.fullmatch(competition):
         why = f"{competition[:80]!r} is not a slug" if competition else "is missing"
         raise UsageError(
-            f"--competition {why}; expected the last part of its address, with the same capitals:"
-            f" letters, digits and hyphens.\n{command}"
+            f"--competition {why}; expected the last part of the competition's URL, which consists"
+            f" of letters, digits and hyphens. Case matters.\n{command}"
         )
     return competition
 
@@ -264,23 +265,24 @@ def require_slug(
 def chosen(
     configs: Mapping[str, Stated], competition: str, config: str = "", default: str = ""
 ) -> str:
-    """Return the config for a competition, or one whose competition was assumed; "" without one.
+    """Return the config for a competition, or one whose competition was assumed, or "".
 
     Args:
-        configs: those to choose from, by name.
-        config: the name on the command line, or "".
-        default: preferred among several; then the one with the competition's name.
+        configs: available configs, keyed by name.
+        config: name given on the command line, or "".
+        default: preferred config if several match. The next choice is the one named after the
+            competition.
 
     Raises:
-        UsageError: if `config` is for a different competition, or the choice is not clear.
+        UsageError: if `config` is for another competition, or several configs match.
     """
     if config:
         stated = configs.get(config)
         if stated and (stated.competition == competition or stated.assumed):
             return config
         raise UsageError(
-            f"--config {config[:80]!r}: expected the name of a config in pipeline/configs/ that is"
-            f" for the competition {competition!r}.\nCorrect --config, or write into the config:"
+            f"--config {config[:80]!r}: expected the name of a config in pipeline/configs/ for the"
+            f" competition {competition!r}.\nCorrect --config, or add this line to the config:"
             f' competition="{competition}"'
         )
     fitting = [name for name, stated in configs.items() if stated.competition == competition]
@@ -290,8 +292,8 @@ def chosen(
             return name
     if len(fitting) > 1:
         raise UsageError(
-            f"Several configs fit the competition {competition!r}: {', '.join(fitting)}; expected"
-            " the name of one.\n"
+            f"Several configs match the competition {competition!r}: {', '.join(fitting)}. Choose"
+            " one with --config, for example:\n"
             f"invoke init --competition {competition} --config {fitting[0]}"
         )
     return "".join(fitting)
@@ -300,10 +302,10 @@ def chosen(
 def _ask_kaggle(
     competition: str, show: Callable[[str], None]
 ) -> tuple[str, Competition | None, str]:
-    """Look at the competition and its rules if there are credentials, and show the result.
+    """Check that the competition exists and its rules are accepted, and print the result.
 
     Returns:
-        The owner of our notebooks, the competition, and why Kaggle was not asked, or "".
+        The owner of our notebooks, the competition, and why Kaggle was not queried, or "".
     """
     try:
         auth.require()
@@ -312,9 +314,9 @@ def _ask_kaggle(
     except Denied:
         raise
     except (CredentialError, Unreachable) as error:
-        # Only reported, since a config does not need Kaggle.
+        # Only print a warning, because setting up a config does not require Kaggle.
         why = failures.plain(str(error).splitlines()[0].rstrip("."))
-        show(f"Could not check whether the competition {competition} exists: {why}.")
+        show(f"Could not check that the competition {competition} exists: {why}.")
         show(f"Accept its rules at {competitions.rules_address(competition)}")
         return auth.look().username or "<you>", None, why
     show(f"The competition {competition} exists, and its rules are accepted")

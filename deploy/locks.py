@@ -1,4 +1,4 @@
-"""A lock for one process at a time."""
+"""File locks between processes."""
 
 import errno
 import os
@@ -16,17 +16,17 @@ if sys.platform != "win32":
 
 @contextmanager
 def locked(path: Path, busy: str) -> Iterator[None]:
-    """Keep other processes out while the body runs. The lock ends with its process.
+    """Hold a lock while the body runs. It is released when the process ends.
 
     Args:
-        path: of the lock's file, which is created if it does not exist. On a file system without
-            locks, such as some network drives, it keeps nobody out, and says so on stderr.
-        busy: the message for a second process.
+        path: path of the lock file, which is created if it does not exist. If the file system does
+            not support locks, as with some network drives, a warning is printed to stderr.
+        busy: error message if another process holds the lock.
 
     Raises:
         Busy: if another process holds the lock.
     """
-    if sys.platform == "win32":  # it has no such locks
+    if sys.platform == "win32":  # fcntl is not available
         yield
         return
     with writing(path):
@@ -35,11 +35,11 @@ def locked(path: Path, busy: str) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not path.exists() or path.stat().st_ino != os.fstat(file.fileno()).st_ino:
-                raise BlockingIOError  # the process that held it has removed it meanwhile
+                raise BlockingIOError  # the previous holder has just deleted the file
         except BlockingIOError as error:
             raise Busy(busy) from error
         except OSError as error:
             if error.errno not in (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS):
                 raise
-            print(f"Warning: {path} cannot be locked: run one command at a time.", file=sys.stderr)
+            print(f"Warning: {path} cannot be locked. Run one command at a time.", file=sys.stderr)
         yield

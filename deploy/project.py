@@ -1,4 +1,4 @@
-"""A project: a config, its competition and its folders. A kernel: one of its notebooks."""
+"""Projects, which consist of a config, its competition and folders, and kernels (notebooks)."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -7,36 +7,36 @@ from pathlib import Path
 
 from deploy.errors import UsageError
 
-# Kaggle's name of each machine that a training may use, by the runtime's name in `invoke plan`.
+# Kaggle's names for the machines that can train, keyed by the runtime's name in `invoke plan`.
 PAIR = "gpu-t4x2"
 SHAPES = {"tpu-v5e-8": "TpuV5E8", PAIR: "NvidiaTeslaT4"}
-REHEARSAL = "rehearsal.json"  # in the folder of a dry run: its result
-DEADLINE_SECONDS = 24 * 3600.0  # up to seven hours in the TPU's queue, and the session itself
+REHEARSAL = "rehearsal.json"  # a dry run's result, in its folder
+DEADLINE_SECONDS = 24 * 3600.0  # up to seven hours in the TPU queue, plus the session itself
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A notebook of the chain: the task that pushes it, and the longest session in seconds."""
+    """A notebook of the chain, with the task that pushes it and its maximum session in seconds."""
 
     task: str
     seconds: int
 
 
-# By the name of its folder in kernels/, which is also the end of its address.
+# Keyed by the name of the folder in kernels/, which is also the last part of the URL.
 PREPARE, TRAIN, INFER, BENCH = "prepare-cpu", "train-tpu", "infer-gpu", "bench"
-# A minute below Kaggle's limits: 12 hours on a CPU, 9 on a TPU, and in most competitions on a GPU.
+# One minute below Kaggle's limits: 12 hours on CPUs, 9 on TPUs, and usually 9 on GPUs.
 KERNELS = {
     PREPARE: Kernel("push-prepare", 12 * 3600 - 60),
     TRAIN: Kernel("push-train", 9 * 3600 - 60),
     INFER: Kernel("push-infer", 9 * 3600 - 60),
     BENCH: Kernel("push-bench", 9 * 3600 - 60),
 }
-WITH_RUNTIME = ("push-train", "push-bench", "relay")  # the tasks that take --for
+WITH_RUNTIME = ("push-train", "push-bench", "relay")  # tasks that accept --for
 NO_TASKS = ("push-bench", "check")  # commands of `python -m commands`
 
 
 def with_letter(competition: str) -> str:
-    """Return the start of the addresses for a competition whose slug begins with a digit.
+    """Return the first part of the URLs for a competition whose slug starts with a digit.
 
     >>> with_letter("2026-Leaves")
     'k-2026-leaves'
@@ -49,29 +49,29 @@ class Project:
     """A config, its competition and its folders.
 
     Attributes:
-        root: of the repository.
-        config: a name in pipeline/configs/, or the path of a .py file.
-        competition: the competition's slug in the config.
+        root: path to the repository.
+        config: name of a config in pipeline/configs/, or path to a .py file.
+        competition: slug of the competition, from the config.
         handoff: "dataset" or "kernel", from the config.
-        runs: the folder of the journal and of pulled runs.
-        builds: the folder of bundles.
-        kernels: the folder of the notebooks; by default root/kernels.
-        deadline_seconds: of each wait for a run, a dataset or a score.
-        queue_seconds: of the wait for a machine; 0 for `deadline_seconds`.
-        sample: the competition's sample submission; None if it has none.
-        needs: owner/slug of each dataset that the training reads.
-        models: Kaggle's models that the training reads: owner/model/framework/variation/version.
-        first_stage: `init_from` of the config.
-        decoding: a text that is equal for configs whose images are decoded equally; "" if there is
-            nothing to prepare.
-        slug: the start of the notebooks' addresses; "" for the competition's slug.
-        infer_hours: the competition's limit for a GPU notebook; None for Kaggle's.
-        runtime: the machine that trains, one of `SHAPES`; "" for that in kernel-metadata.json.
+        runs: folder for the journal and pulled runs.
+        builds: folder for bundles.
+        kernels: folder of the notebooks. Defaults to root/kernels.
+        deadline_seconds: timeout for each wait for a run, a dataset or a score.
+        queue_seconds: timeout for the wait for a machine, or 0 to use `deadline_seconds`.
+        sample: the competition's sample submission, or None if there is none.
+        needs: owner/slug of each dataset used for training.
+        models: Kaggle models used for training, as owner/model/framework/variation/version.
+        first_stage: the config's `init_from`.
+        decoding: text that is the same for all configs that decode images in the same way, or "" if
+            there is nothing to prepare.
+        slug: first part of the notebook URLs, or "" for the competition's slug.
+        infer_hours: the competition's time limit for GPU notebooks, or None for Kaggle's.
+        runtime: machine for training, one of `SHAPES`, or "" for the one in kernel-metadata.json.
         mounts: whether the notebooks mount the competition.
-        options: of a benchmark, by the names of its command's options.
+        options: options of a benchmark, keyed by the names of its command-line options.
 
     Raises:
-        UsageError: if there is no such runtime.
+        UsageError: if the runtime does not exist.
     """
 
     root: Path
@@ -98,17 +98,17 @@ class Project:
         if self.runtime and self.runtime not in SHAPES:
             raise UsageError(
                 f"--for {self.runtime[:40]}: expected one of {', '.join(SHAPES)}.\n"
-                "Correct it, or leave it out for the machine in kernels/train-tpu/"
+                "Correct it, or omit it to use the machine set in kernels/train-tpu/"
                 "kernel-metadata.json."
             )
 
     def trained_on(self, machine_shape: str) -> "Project":
-        """Return the project with its training on two T4 if a run of it used them."""
+        """Return the project, set to train on two T4 GPUs if this machine of a run is that pair."""
         return replace(self, runtime=PAIR if machine_shape == SHAPES[PAIR] else self.runtime)
 
     @property
     def machine_shape(self) -> str:
-        """Kaggle's name of the machine that trains; "" for that in kernel-metadata.json."""
+        """Kaggle's name for the training machine, or "" for the one in kernel-metadata.json."""
         return SHAPES[self.runtime] if self.runtime else ""
 
     @property
@@ -118,15 +118,15 @@ class Project:
 
     @property
     def ours(self) -> dict[str, str]:
-        """The columns of this config's entries in the journal. A file of the same name in another
-        folder may be for another competition."""
+        """Columns that identify this config's journal entries. A config with the same name in
+        another folder may be for another competition."""
         return {"config": self.name, "competition": self.competition}
 
     def command(self, task: str) -> str:
-        """Return the command that runs a task with this config, quoted for a shell.
+        """Return the command that runs a task with this config, quoted for the shell.
 
         Args:
-            task: its name and options, such as "pull --run ann/digits-train-tpu/3".
+            task: name and options of the task, such as "pull --run ann/digits-train-tpu/3".
         """
         name = task.partition(" ")[0]
         program = "python -m commands" if name in NO_TASKS else "invoke"

@@ -1,7 +1,7 @@
-"""The runs that were pushed from here, by the journal and the folders in `runs`.
+"""Runs that were pushed from this project, based on the journal and the folders in `runs`.
 
-Reads  the journal's pushes to this Kaggle, and the folders in `runs`
-Gives  a `Run` by version; a folder only if that run wrote it
+Reads  the journal's pushes to the current Kaggle server, and the folders in `runs`
+Gives  a `Run` for a version, and its folder if it was written by that run
 """
 
 from collections.abc import Iterable
@@ -20,87 +20,87 @@ from deploy.runs import Run, parse
 
 
 def run_of(row: Request) -> Run:
-    """Return the run that a push made."""
+    """Return the run created by a push."""
     return Run(row.handle, row.number, row.url, row.bundle_sha256, row.machine_shape)
 
 
 @dataclass(frozen=True)
 class Records:
-    """The journal of a project, and the pushes in it."""
+    """A project's journal and the pushes it records."""
 
     project: Project
 
     @cached_property
     def journal(self) -> Journal:
-        """The journal in `runs`, for the Kaggle that this process talks to."""
+        """The journal in `runs` for the current Kaggle server."""
         return Journal(self.project.runs / "journal.sqlite")
 
     def asked(self, owner: str, kernel: str) -> str:
-        """Return the address that a new kernel should have."""
+        """Return the handle to request for a new kernel."""
         return bundle.address(owner, self.project.slug or self.project.competition, kernel)
 
     def handle(self, owner: str, kernel: str) -> str:
-        """Return the address of a kernel: Kaggle may have given it another one."""
+        """Return a kernel's handle. Kaggle may have assigned a different one than requested."""
         asked = self.asked(owner, kernel)
         return next((row.handle for row in self.made(asked=asked)), asked)
 
     def made(self, **where: Any) -> list[Request]:
-        """Return the pushes with these values that made a version, newest first."""
+        """Return the pushes with these values that created a version, newest first."""
         return [row for row in self.journal.requests(PUSH, **where) if row.is_made]
 
     def kernel_of(self, run: Run) -> str:
-        """Return the project's kernel that a run belongs to; "" for any other."""
+        """Return the project's kernel that a run belongs to, or ""."""
         owner = run.handle.partition("/")[0]
         return next((name for name in KERNELS if self.handle(owner, name) == run.handle), "")
 
     def push_of(self, run: Run) -> Request | None:
-        """Return the push that made a run, or found it; None if the journal has none."""
+        """Return the push that created or found a run, or None if the journal has none."""
         rows = self.journal.requests(PUSH, handle=run.handle, number=run.version)
         return next((row for row in rows if row.is_made), next(iter(rows), None))
 
     def newest_version(self, handle: str) -> int:
-        """Return the newest version of a kernel in the journal, or 0."""
+        """Return a kernel's newest version in the journal, or 0."""
         return max((row.number for row in self.made(handle=handle)), default=0)
 
     def stored_by_refusal(self, handle: str, status: str) -> bool:
-        """Return whether a version with this status is only the leftover of a push that Kaggle
-        refused to run: it stays QUEUED for ever.
+        """Return whether a version with this status was left behind by a push that Kaggle refused
+        to run. Such versions stay QUEUED forever.
         """
         rows = self.journal.requests(PUSH, handle=handle)
         since = takewhile(lambda row: not row.is_made, rows)
         return status == "QUEUED" and any(row.state == State.REFUSED for row in since)
 
     def unclear(self, kernels: Iterable[str] = KERNELS) -> list[Request]:
-        """Return the last push of each kernel if it is unknown whether it made a version."""
+        """Return each kernel's last push if it is unknown whether it created a version."""
         ours = self.project.ours
         last = (self.journal.last(PUSH, kernel=kernel, **ours) for kernel in kernels)
         return [row for row in last if row is not None and row.is_open]
 
     def last_run(self, kernel: str, instead: str = "") -> Run:
-        """Return the last run of a kernel with this config that was pushed from here.
+        """Return a kernel's last run with this config, if it was pushed from this project.
 
         Args:
-            instead: the alternative, for the message.
+            instead: alternative to suggest in the error message.
 
         Raises:
-            UsageError: if there is no push, or the newest one made no version: the user does not
-                mean an older run.
+            UsageError: if there is no push, or the latest one created no version. Older runs are
+                not used, because they are not what the user expects.
         """
         row = self.journal.last(PUSH, kernel=kernel, **self.project.ours)
         push = self.project.command(KERNELS[kernel].task)
         if row is None:
             raise UsageError(
                 f"The journal in {self.project.runs} has no push of {kernel} with the config"
-                f" {self.project.name} for the competition {self.project.competition}; rehearsals"
-                f" do not count.\nPush it with the command below{instead}.\n{push}"
+                f" {self.project.name} for the competition {self.project.competition}. Rehearsals"
+                f" are not included.\nPush it with the command below{instead}.\n{push}"
             )
         if not row.is_made:
-            why = row.why or "its process ended before the answer"
-            came = f"made no version that we know of: it ended as {row.state} ({why})"
+            why = row.why or "its process ended before the response"
+            came = f"created no known version: it ended as {row.state} ({why})"
             if row.state == State.INCOMPLETE and row.number:
-                came = f"became {run_of(row)}, which lacks one of its sources: correct the sources"
-                came += " in kernel-metadata.json or pretrained in the config, get access to them,"
-                came += " or accept the model's licence"
+                came = f"created {run_of(row)}, but one of its sources is missing. Correct the"
+                came += " sources in kernel-metadata.json or pretrained in the config, get access"
+                came += " to them, or accept the model's licence"
             raise UsageError(
                 f"The last push of {kernel} {came}.\n"
                 f"Push it again with the command below{instead}.\n{push}"
@@ -108,30 +108,30 @@ class Records:
         return run_of(row)
 
     def find_run(self, named: str, kernel: str) -> Run:
-        """Return a run, with what the journal knows about it.
+        """Return a run, including its details from the journal.
 
         Args:
-            named: owner/slug/version; "" for the last run of `kernel`.
+            named: owner/slug/version, or "" for the last run of `kernel`.
             kernel: one of `KERNELS`.
 
         Raises:
-            UsageError: if the name is not a run's, or there is no such kernel, or no run of it.
+            UsageError: if the run's name is invalid, or the kernel is unknown or has no run.
         """
         if named:
             row = self.push_of(parse(named))
             return run_of(row) if row else parse(named)
         if kernel not in KERNELS:
             raise UsageError(
-                f"--kernel {kernel[:80]!r}: there is no such notebook; expected"
-                f" {', '.join(KERNELS)}.\nCorrect it, or name a run: --run owner/slug/version"
+                f"--kernel {kernel[:80]!r} does not exist; expected one of"
+                f" {', '.join(KERNELS)}.\nCorrect it, or specify a run: --run owner/slug/version"
             )
-        return self.last_run(kernel, ", or name a run: --run owner/slug/version")
+        return self.last_run(kernel, ", or specify a run: --run owner/slug/version")
 
     def pulled_folder(self, run: Run) -> Path:
-        """Return the folder that a run was pulled to.
+        """Return the folder to which a run was pulled.
 
         Raises:
-            UsageError: if the run was not pulled, or the folder is gone or from a different run.
+            UsageError: if the run was not pulled, or its folder is missing or from another run.
         """
         folder = self.project.runs / output.folder_name(run)
         pull = self.project.command(f"pull --run {run}")
@@ -140,29 +140,29 @@ class Records:
         held, note = output.of_bundle(folder, "bundle_sha256"), output.noted(folder)
         server, wrong = self.journal.server, ""
         if run.bundle_sha256 and held != run.bundle_sha256:
-            wrong = f"was written by bundle {held[:12] or 'none'}; {run} has"
+            wrong = f"was written by bundle {held[:12] or 'none'}, but {run} has"
             wrong += f" {run.bundle_sha256[:12]}, so it is from a different run"
         elif note is not None and (note.run, note.server) != (str(run), server):
             wrong = f"was pulled from {note.run} at {note.server}; expected {run} at {server}"
         elif note is not None and note.at < self._pushed_at(run):
-            wrong = f"was pulled before {run} was pushed, so it is from an earlier run with that"
-            wrong += " number: the notebook was deleted, or that Kaggle was restarted"
+            wrong = f"was pulled before {run} was pushed, so it is from an older run with the same"
+            wrong += " number. The notebook was deleted, or that Kaggle server was restarted"
         if wrong:
             raise UsageError(
-                f"{folder} {wrong}.\nPull the run again, which sets that folder aside:\n{pull}"
+                f"{folder} {wrong}.\nPull the run again, which moves that folder aside:\n{pull}"
             )
         return folder
 
     def last_artifact(self) -> Path:
-        """Return the artifact of the last training. Raises as `pulled_folder` does."""
+        """Return the last training run's artifact. Raises `UsageError` like `pulled_folder`."""
         return self.pulled_folder(self.last_run(TRAIN)) / output.ARTIFACT
 
     def training(self, named: str) -> tuple[Path, str]:
-        """Return the output of a pulled training, and the run.
+        """Return the output folder of a pulled training run, and the run.
 
         Args:
-            named: owner/slug/version; "" for the last one that was pushed, or, if none ever was,
-                the last one that was rehearsed, whose run is "".
+            named: owner/slug/version, or "" for the last pushed training run. If none was ever
+                pushed, "" means the last rehearsed one, which is returned with "" as the run.
         """
         ours = self.project.ours
         if not named and self.journal.last(PUSH, kernel=TRAIN, **ours) is None:
@@ -172,9 +172,9 @@ class Records:
         return self.pulled_folder(run), str(run)
 
     def _rehearsed(self) -> Path:
-        """Return the output of the last training of this config that was rehearsed.
+        """Return the output folder of this config's last rehearsed training run.
 
-        A rehearsal has its own folder in `runs`. Raises `ValueError` if there is none.
+        Each rehearsal has its own folder in `runs`. Raises `ValueError` if there is none.
         """
         ours = {"kernel": TRAIN, **self.project.ours}.items()
         folders = [path.parent for path in self.project.runs.glob(f"*/*/{output.NOTE}")]
@@ -183,6 +183,6 @@ class Records:
         return max(notes)[1]
 
     def _pushed_at(self, run: Run) -> str:
-        """Return when we last made this version; "" if we did not, as far as is known."""
+        """Return when we last created this version, or "" if we did not as far as we know."""
         made = self.made(handle=run.handle, number=run.version)
         return next((row.at for row in made if row.is_ours), "")

@@ -1,11 +1,11 @@
-"""The next session of a kernel: what it resumes from.
+"""Determines a kernel's next session, and what it resumes from.
 
 Reads  the journal's pushes, the status of their runs, and their pulled outputs
-Gives  a `Next`: the run that is this session already, or what a new one resumes from and mounts
+Gives  a `Next`, which is either an existing run, or what a new session resumes from and mounts
 
-Nothing is "the latest": the bundle of a training has the sha256 of everything that it resumes from
-(docs/decisions/0007). Decoded images and a benchmark's cells verify themselves, so they are not
-pinned.
+Nothing is looked up as "the latest". A training bundle contains the SHA-256 of everything that it
+resumes from (docs/decisions/0007). Decoded images and the cells of a benchmark are not pinned,
+because they verify themselves.
 """
 
 import time
@@ -26,8 +26,8 @@ from deploy.push import status_of
 from deploy.records import Records, run_of
 from deploy.runs import ENDED, NOT_MOUNTED, Run
 
-LOOKS = 3  # tries to pull a run that has just ended: Kaggle may need a minute
-NOTHING = "nothing"  # in the column `left`: the run saved no progress
+LOOKS = 3  # attempts to pull a run that has just ended, because Kaggle may need a minute
+NOTHING = "nothing"  # value of `left` for runs that saved no progress
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Base:
     """What a session resumes from.
 
     Attributes:
-        run: the run that saved it.
-        folder: its pulled output.
-        progress: what the run saved.
-        route: how it reaches the next session: by "kernel", the run's own output as a source, or by
-            "dataset", the pulled files as a private dataset.
+        run: run that saved the progress.
+        folder: folder of the run's pulled output.
+        progress: progress saved by the run.
+        route: how the progress reaches the next session. "kernel" mounts the run's own output, and
+            "dataset" uploads the pulled files as a private dataset.
     """
 
     run: Run
@@ -50,12 +50,13 @@ class Base:
 
 @dataclass(frozen=True)
 class Next:
-    """The next session of a kernel.
+    """A kernel's next session.
 
     Attributes:
-        again: push it even if a version has its bundle: that version did not finish.
-        run, status: the run that is this session already, and its status; None to push a new one.
-        base: what a training resumes from.
+        again: whether to push even if a version with this bundle exists, because that version did
+            not finish.
+        run, status: existing run and its status, or None if a new session has to be pushed.
+        base: what a training run resumes from.
         kernels: other kernels whose output is mounted.
     """
 
@@ -72,8 +73,8 @@ def following(
     """Return the next session of a kernel with this code.
 
     Args:
-        again: mount no decoded images if Kaggle does not say whether there are any.
-        fresh: use nothing from earlier sessions.
+        again: whether to go without decoded images if Kaggle does not report whether any exist.
+        fresh: whether to ignore all earlier sessions.
     """
     if code.kernel == TRAIN:
         return (yield from _training(kaggle, records, code, again=again, fresh=fresh))
@@ -82,14 +83,15 @@ def following(
     return Next(again=fresh)
 
 
-# A training
+# Training
 
 
 def _training(
     kaggle: Kaggle, records: Records, code: Code, *, again: bool, fresh: bool
 ) -> Steps[Next]:
-    """Return the next session: the active or complete run if it has this code; otherwise what
-    resumes from the last one. The training starts over after a complete run with different code.
+    """Return the next training session. If the last run has this code and is active or complete, it
+    is returned. A complete run with other code starts a new training run, and any other run is
+    resumed.
     """
     images = ""
     try:
@@ -97,7 +99,7 @@ def _training(
     except Unknown as error:
         if not (again or fresh):
             raise
-        yield Note(f"{str(error).splitlines()[0]}\n--again: no decoded images are mounted.")
+        yield Note(f"{str(error).splitlines()[0]}\n--again: no decoded images will be mounted.")
     kernels = [images] if images else []
     if fresh:
         return Next(True, kernels=kernels)
@@ -110,25 +112,25 @@ def _training(
     if base is not None:
         way = "its own output" if base.route == KERNEL else "a dataset"
         yield Note(
-            f"{base.run} is {base.progress}. Resuming from it, through {way}; to start over:"
+            f"{base.run} is {base.progress}. Resuming from it through {way}. To start over, use"
             " --fresh"
         )
     return replace(state, kernels=kernels)
 
 
 def training_state(kaggle: Kaggle, records: Records) -> Steps[Next]:
-    """Return the last run of this config's training if it is active or complete; otherwise what the
-    next session resumes from, which is pulled.
+    """Return this config's last training run if it is active or complete. Otherwise return what the
+    next session resumes from, after pulling it.
 
-    A run that failed counts with the complete checkpoints in its output. If none of them is further
-    than what it resumed from, the run before it counts. So it does if the last run waits in the
-    queue of a different machine than requested.
+    Complete checkpoints in the output of a failed run are used. If none of them is ahead of the
+    checkpoint that the run resumed from, the previous run is used instead. The previous run is also
+    used if the last one is queued for a different machine than requested.
     """
     pushed = _pushes_of_training(kaggle, records)
     rows = [row for row in pushed if row.is_made]
     by_version = {row.number: row for row in reversed(rows)}
     handle = records.handle(kaggle.username, TRAIN)
-    # Kaggle mounts the newest output of a notebook, which several configs may share.
+    # Kaggle mounts a notebook's newest output, but several configs may share the notebook.
     theirs = [r.number for r in records.made(handle=handle) if r.config != records.project.name]
     own_output_works = not any(
         row.state == State.INCOMPLETE or (row.route == KERNEL and row.left == NOTHING)
@@ -144,7 +146,7 @@ def training_state(kaggle: Kaggle, records: Records) -> Steps[Next]:
         elif status and status not in ENDED:
             return Next(False, run, status)
         else:
-            if status:  # otherwise Kaggle has lost it; earlier outputs may still be here
+            if status:  # otherwise Kaggle has lost the run, but earlier outputs may exist locally
                 folder, found = yield from saved_output(kaggle, records, run, status)
                 if found is not None and found.complete:
                     return Next(False, run, status)
@@ -153,7 +155,7 @@ def training_state(kaggle: Kaggle, records: Records) -> Steps[Next]:
                     direct = status == "COMPLETE" and own_output_works and newest and not failed
                     route = KERNEL if direct else DATASET
                     return Next(not waits, base=Base(run, folder, found, route))
-            failed = True  # after a session without progress, the other route is used
+            failed = True  # switch to the other route after a session without progress
         row = before
     return Next(False)
 
@@ -161,10 +163,10 @@ def training_state(kaggle: Kaggle, records: Records) -> Steps[Next]:
 def saved_output(
     kaggle: Kaggle, records: Records, run: Run, status: str
 ) -> Steps[tuple[Path | None, SavedProgress | None]]:
-    """Return the pulled folder of a run that has ended, and what it saved, and record that.
+    """Return the pulled folder of a finished run and its saved progress, and record the progress.
 
     Returns:
-        (None, None) for a run that failed and saved nothing; (None, complete) for a complete run,
+        (None, None) for a failed run that saved nothing, or (None, progress) for a complete run,
         which is not pulled here.
     """
     row = records.push_of(run)
@@ -180,7 +182,7 @@ def saved_output(
         except RunFailed:
             if status == "COMPLETE":
                 raise
-            yield Note(f"{run} ended as {status} without an output: its progress is lost")
+            yield Note(f"{run} ended as {status} without any output, so its progress is lost")
             if row is not None:
                 records.journal.note(row, left=NOTHING, status=row.status or status)
             return None, None
@@ -188,7 +190,7 @@ def saved_output(
 
 
 def note_progress(records: Records, run: Run, folder: Path) -> SavedProgress | None:
-    """Return what a training saved, and record it, for `status` and for `in_vain`."""
+    """Return a training run's progress, and record it for `status` and `in_vain`."""
     found, row = output.saved_progress(folder), records.push_of(run)
     if row is not None:
         left = str(found) if found else NOTHING
@@ -198,7 +200,7 @@ def note_progress(records: Records, run: Run, folder: Path) -> SavedProgress | N
 
 
 def in_vain(kaggle: Kaggle, records: Records) -> int:
-    """Return how many of the last sessions in a row made no progress."""
+    """Return the number of consecutive sessions without progress, counted from the last one."""
     rows = [row for row in _pushes_of_training(kaggle, records) if row.is_made]
     steps = {row.number: row.step for row in rows}
 
@@ -209,10 +211,10 @@ def in_vain(kaggle: Kaggle, records: Records) -> int:
 
 
 def progress_of(kaggle: Kaggle, run: Run, *, wait: bool = False) -> Steps[str]:
-    """Return the progress of a run that has ended, without a download.
+    """Return a finished run's progress without downloading its output.
 
     Args:
-        wait: until Kaggle lists the files of a complete run.
+        wait: whether to wait until Kaggle lists the files of a complete run.
 
     Returns:
         "complete", "partial, step 40 of 120", or "" if its files and log do not show it.
@@ -230,13 +232,13 @@ def progress_of(kaggle: Kaggle, run: Run, *, wait: bool = False) -> Steps[str]:
 def _pushes_of_training(kaggle: Kaggle, records: Records) -> list[Request]:
     handle = records.handle(kaggle.username, TRAIN)
     rows = records.journal.requests(PUSH, handle=handle, **records.project.ours)
-    # Without sessions that did not find what they resume from, so that they are pushed again.
+    # Skip sessions that could not find what they resume from, so that they are pushed again.
     return [row for row in rows if not (row.base and row.is_made and row.status == NOT_MOUNTED)]
 
 
 def _pull_patiently(kaggle: Kaggle, records: Records, run: Run) -> Steps[Path]:
-    """Pull the output of a run, and retry for some minutes: it may have ended just now, or another
-    window may be pulling it.
+    """Pull a run's output, and retry for a few minutes. The run may have just ended, or another
+    terminal may be pulling it.
     """
     for _ in range(LOOKS - 1):
         try:
@@ -250,7 +252,7 @@ def _pull_patiently(kaggle: Kaggle, records: Records, run: Run) -> Steps[Path]:
 
 
 def _prepared_images(kaggle: Kaggle, records: Records) -> Steps[str]:
-    """Return the kernel whose decoded images a training mounts; "" if it decodes them itself."""
+    """Return the kernel whose decoded images training mounts, or "" if it decodes them itself."""
     project, journal = records.project, records.journal
     handle = records.handle(kaggle.username, PREPARE)
     refused = journal.last(
@@ -260,39 +262,39 @@ def _prepared_images(kaggle: Kaggle, records: Records) -> Steps[str]:
         run, status = run_of(row), status_of(kaggle, row)
         if status is None:
             journal.record(row, State.ABSENT)
-        elif status == "COMPLETE":  # Kaggle mounts the newest of these
+        elif status == "COMPLETE":  # Kaggle mounts the newest complete version
             left = row.left or (yield from progress_of(kaggle, run, wait=True))
             journal.record(row, State.ENDED, status=status, left=left)
             prepare = "push-prepare"
             if refused is not None and refused.id > row.id:
-                why = "Kaggle has refused a source of a training since then"
+                why = "Kaggle has since refused one of a training run's sources"
                 prepare += " --again"
             elif left != "complete":
                 why = f"it is {left or 'without images'}"
             elif row.decoding != project.decoding:
-                why = "it has different images, or another size"
+                why = "its images differ or have another size"
             else:
-                yield Note(f"The training will use the images that {run} has decoded.")
+                yield Note(f"Training will use the images decoded by {run}.")
                 return handle
             yield Note(f"{run} is not mounted: {why}. To prepare: {project.command(prepare)}")
             return ""
         elif status not in ENDED:
-            yield Note(f"{run} is {status}: this training will not wait for it.")
+            yield Note(f"{run} is {status}. Training will not wait for it.")
     return ""
 
 
-# Preparations and benchmarks, which resume from their own output
+# Preparation and benchmarks, which resume from their own output
 
 
 def _resumed(kaggle: Kaggle, records: Records, code: Code) -> Steps[Next]:
-    """Return the next session: the last one on this machine if it is active or complete (for a
-    benchmark the last one with this grid); otherwise one that mounts the outputs of earlier ones,
-    on any machine.
+    """Return the next session. If the last run on this machine (for benchmarks, the last one with
+    this grid) is active or complete, it is returned. Otherwise the session mounts the outputs of
+    earlier runs on any machine.
     """
     handle = records.handle(kaggle.username, code.kernel)
     rows = records.made(handle=handle)
     here = [row for row in rows if row.machine_shape == records.project.machine_shape]
-    # Only the newest preparation counts, since Kaggle mounts that.
+    # Only the newest preparation is relevant, because Kaggle mounts that one.
     same = [row for row in here if row.code_sha256 == code.sha256 and code.kernel == BENCH]
     row = next(iter([*same, *here]), None)
     status = status_of(kaggle, row) if row is not None else None
@@ -307,7 +309,7 @@ def _resumed(kaggle: Kaggle, records: Records, code: Code) -> Steps[Next]:
         if (active or progress == "complete") and row.code_sha256 == code.sha256:
             return Next(False, last, status, kernels=kernels)
         if progress:
-            yield Note(f"{last} is {progress}. Using its output; to start over: --fresh")
+            yield Note(f"{last} is {progress}. Using its output. To start over, use --fresh")
         elif not active:
-            yield Note(f"{last} is {status}: its output cannot be mounted and is made again.")
+            yield Note(f"{last} is {status}. Its output cannot be mounted, so it will be rebuilt.")
     return Next(again=row is not None, kernels=kernels)

@@ -1,8 +1,8 @@
-"""Our requests to Kaggle, their results, and the status of the last runs.
+"""Our requests to Kaggle and their results, and the status of the latest runs.
 
-Reads  the journal; and Kaggle, for the status of the last runs and the quota
-Gives  plain values for a script, and lines for a person, which show for each command whether it
-       made or spent anything
+Reads  the journal, and the latest runs' status and the quota from Kaggle
+Gives  plain values for scripts and lines for users, which show whether each command created or
+       spent anything
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,15 +21,15 @@ from deploy.records import Records, run_of
 from deploy.runs import ENDED
 
 NEWEST = 5
-JOURNAL_COLUMNS = ("when (UTC)", "task", "what", "what came of it")
+JOURNAL_COLUMNS = ("when (UTC)", "task", "what", "result")
 ACTIVE = ("QUEUED", "RUNNING")
-# A request that is only intended: its command has not ended, or was killed.
+# For requests that are only intended: the command is still running, or was killed.
 INTENDED = "still running, or interrupted"
-THERE = "existed already, nothing was sent"
+THERE = "already existed, nothing was sent"
 
 
 def journal(records: Records) -> dict[str, list[dict[str, Any]]]:
-    """Return the journal's newest entries, by kind, without asking Kaggle."""
+    """Return the latest journal entries by kind, without contacting Kaggle."""
     return {
         kind: [asdict(row) for row in _newest(records, kind)] for kind in (PUSH, PUBLISH, SUBMIT)
     }
@@ -40,13 +40,13 @@ def _newest(records: Records, kind: str) -> list[Request]:
 
 
 def now(kaggle: Kaggle, records: Records) -> dict[str, Any]:
-    """Return the status of the last run of each kernel, and the accelerator hours left this week.
+    """Return the status of each kernel's latest run, and this week's remaining accelerator hours.
 
-    A call that fails is shown with its error, and does not hide the other answers.
+    If a call fails, its error is shown alongside the other results.
 
     Raises:
-        Unreachable: if Kaggle does not answer at all.
-        CredentialError: if the credentials are not valid.
+        Unreachable: if Kaggle does not respond to any call.
+        CredentialError: if the credentials are invalid.
     """
     ours, runs = records.project.ours, dict[str, str]()
     rows = [row for kernel in KERNELS for row in records.made(kernel=kernel, **ours)[:1]]
@@ -54,7 +54,7 @@ def now(kaggle: Kaggle, records: Records) -> dict[str, Any]:
         try:
             runs[str(run_of(row))] = _state(kaggle, row)
         except RelayError as error:
-            runs[str(run_of(row))] = f"not known: {_untold(kaggle, error)}"
+            runs[str(run_of(row))] = f"unknown: {_untold(kaggle, error)}"
     quota, unknown = Quota(None, None), None
     try:
         quota = kaggle.quota()
@@ -73,7 +73,7 @@ def now(kaggle: Kaggle, records: Records) -> dict[str, Any]:
 
 
 def _next(records: Records, row: Request, state: str) -> str | None:
-    """Return the command that follows the newest push, whose run has this status."""
+    """Return the command to run after the latest push, given the status of its run."""
     if state in ACTIVE:
         return records.project.command(f"watch --run {run_of(row)}")
     if row.kernel == TRAIN and ", partial" in state:
@@ -83,7 +83,7 @@ def _next(records: Records, row: Request, state: str) -> str | None:
 
 
 def _state(kaggle: Kaggle, row: Request) -> str:
-    """Return the status of a push's run, and its progress if it is partial."""
+    """Return the status of a push's run, including its progress if it is partial."""
     status = started(kaggle, row, kaggle.kernel_status(row.handle, row.number).name)
     if row.kernel == INFER or status not in ENDED:
         return status
@@ -93,7 +93,7 @@ def _state(kaggle: Kaggle, row: Request) -> str:
 
 
 def _untold(kaggle: Kaggle, error: RelayError) -> str:
-    """Return in a line why a call has no answer; raise the error if no call will have one."""
+    """Return the first line of a call's error. Raise the error if all other calls would fail."""
     silent = isinstance(error, Unreachable) and not kaggle.answered
     if silent or (isinstance(error, CredentialError) and not isinstance(error, Denied)):
         raise error
@@ -105,7 +105,7 @@ def _in_hours(**seconds: float | None) -> dict[str, float | None]:
 
 
 def journal_lines(records: Records) -> list[str]:
-    """Return the journal's newest entries as lines for a person."""
+    """Return the latest journal entries as lines for the user."""
     rows: list[tuple[str, ...]] = [
         (row.at[:16].replace("T", " "), kind, _what(row), what_came(row))
         for kind in (PUSH, PUBLISH, SUBMIT)
@@ -118,13 +118,13 @@ def journal_lines(records: Records) -> list[str]:
 
 
 def state_lines(found: Mapping[str, Any]) -> list[str]:
-    """Return the result of `now` as lines for a person."""
+    """Format the result of `now` as lines for the user."""
     rows = [("now", run, state) for run, state in found["runs"].items()]
     for name, hours in found["hours_left"].items():
         reserved = found["hours_reserved"].get(name)
-        more = f", {reserved:.1f} hours of them reserved by running sessions" if reserved else ""
+        more = f", of which running sessions reserve {reserved:.1f} hours" if reserved else ""
         why = f": {found['hours_unknown']}" if found["hours_unknown"] else ""
-        left = f"not known{why}" if hours is None else f"{hours:.1f} hours"
+        left = f"unknown{why}" if hours is None else f"{hours:.1f} hours"
         rows.append(("left this week", name, f"{left}{more}"))
     if found["renewed"]:
         rows.append(("renewed", "at", found["renewed"][:16].replace("T", " ") + " UTC"))
@@ -132,7 +132,7 @@ def state_lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def what_came(row: Request) -> str:
-    """Return in words what a request made or spent."""
+    """Describe what a request created or spent."""
     why = row.why or (INTENDED if row.state in (State.INTENDED, State.SENT) else "")
     if row.kind == SUBMIT:
         return _submitted(row, why)
@@ -143,12 +143,12 @@ def what_came(row: Request) -> str:
         return "; ".join(part for part in parts if part not in ("", "complete"))
     return {
         State.GONE: "no longer exists on this Kaggle",
-        State.ABSENT: "made nothing: it never arrived",
-        State.REFUSED: f"made nothing: {why}",
+        State.ABSENT: "created nothing: the request was never received",
+        State.REFUSED: f"created nothing: {why}",
         State.INTENDED: f"nothing was sent: {why}",
         State.NOT_SENT: f"nothing was sent: {why}",
-        State.INCOMPLETE: f"pushed, and lacks one of its sources; {row.status}".rstrip("; "),
-    }.get(row.state, f"not known ({why.rstrip('.') or INTENDED}); the next command finds out")
+        State.INCOMPLETE: f"pushed, but one of its sources is missing; {row.status}".rstrip("; "),
+    }.get(row.state, f"unknown ({why.rstrip('.') or INTENDED}); the next command will find out")
 
 
 def _submitted(row: Request, why: str) -> str:
@@ -159,7 +159,7 @@ def _submitted(row: Request, why: str) -> str:
         return words if row.before is not None else f"followed {words}; spent nothing"
     if row.before is None or row.state == State.REFUSED:
         return f"spent nothing: {why}"
-    return f"not known whether one was spent ({why.rstrip('.')}); the next submit finds out"
+    return f"may have spent a submission ({why.rstrip('.')}); the next submit will find out"
 
 
 def _what(row: Request) -> str:
@@ -168,7 +168,7 @@ def _what(row: Request) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows as lines with aligned columns."""
+    """Format the rows as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,10 +1,10 @@
-"""Downloads and uploads of whole files, from and to the addresses that Kaggle names.
+"""Resumable downloads and uploads, using the URLs that Kaggle provides.
 
-Both resume where a connection broke or a process was killed. Uploads follow Google's resumable
-protocol: the storage reports how many bytes it has, and the rest is sent.
+Transfers are resumed after a broken connection or a killed process. Uploads use Google's resumable
+protocol, in which the storage reports the number of bytes received and the client sends the rest.
 
-Every connection goes through `Guard`. The official client has no timeouts (measured: it waits for
-ever), and follows redirects to any host over plain HTTP.
+All connections use `Guard`, because the official client has no timeouts (in our tests it waited
+indefinitely) and follows redirects to any host over plain HTTP.
 """
 
 import io
@@ -31,14 +31,14 @@ from deploy.errors import BadAnswer
 from formats import archives
 from formats.errors import writing
 
-# A broken connection loses a chunk at most: an incomplete one is not kept.
+# A broken connection loses at most one chunk, because incomplete chunks are discarded.
 RECEIVED_BYTES = 1 << 16
-SHOWN_SECONDS = 10.0  # between two lines about one transfer
-PARTIAL = ".relay-part"  # the suffix of an incomplete download; no output may have it
+SHOWN_SECONDS = 10.0  # minimum interval between progress lines of a transfer
+PARTIAL = ".relay-part"  # suffix of incomplete downloads, which outputs cannot use
 
 
 def is_loopback(url: str) -> bool:
-    """Return whether the address is on this machine.
+    """Return whether a URL points to this machine.
 
     >>> is_loopback("http://127.0.0.1:8080/x"), is_loopback("http://localhost.example.com/")
     (True, False)
@@ -51,52 +51,52 @@ def is_loopback(url: str) -> bool:
 
 
 class Guard(HTTPAdapter):
-    """Sets timeouts for each request, and refuses unsafe addresses.
+    """HTTP adapter that sets timeouts for all requests and rejects unsafe URLs.
 
     Args:
-        timeouts: seconds to connect, and between two bytes.
+        timeouts: connect and read timeouts in seconds.
     """
 
     def __init__(self, timeouts: tuple[float, float]) -> None:
         super().__init__()
         self.timeouts = timeouts
 
-    def send(  # type: ignore[override]  # the base class names its defaults
+    def send(  # type: ignore[override]  # the base class lists its arguments
         self, request: requests.PreparedRequest, **kwargs: Any
     ) -> requests.Response:
-        """Send. Raises `BadAnswer` for an address or redirect that is neither https nor local."""
+        """Send a request. Raises `BadAnswer` unless URLs and redirects use https or are local."""
         parts = urlsplit(request.url or "")
         if parts.scheme != "https" and not is_loopback(request.url or ""):
-            raise BadAnswer(  # without the rest of a signed address, which is a secret
-                f"Kaggle's answer points at {parts.scheme}://{parts.hostname}; expected https, or"
-                " an address of this machine. Nothing was transferred.\n"
-                "Check the proxy settings of this machine and try again."
+            raise BadAnswer(  # omits the rest of the URL, because signed URLs are secret
+                f"Kaggle's response points to {parts.scheme}://{parts.hostname}; expected an https"
+                " URL or one on this machine. Nothing was transferred.\n"
+                "Check this machine's proxy settings and try again."
             )
         kwargs["timeout"] = kwargs.get("timeout") or self.timeouts
         try:
             answer = super().send(request, **kwargs)
-            urlsplit(answer.headers.get("Location", ""))  # requests crashes on invalid addresses
+            urlsplit(answer.headers.get("Location", ""))  # requests crashes on invalid URLs
         except (OSError, ValueError) as error:
             if isinstance(error, requests.RequestException):
                 raise
-            raise requests.exceptions.InvalidURL(str(error)) from error  # or REQUESTS_CA_BUNDLE
+            raise requests.exceptions.InvalidURL(str(error)) from error  # or a bad CA bundle
         return answer
 
 
 def guarded(session: requests.Session, timeouts: tuple[float, float]) -> requests.Session:
-    """Return the session with `Guard` on every address."""
+    """Mount `Guard` on a session for all URLs, and return the session."""
     session.mount("http://", Guard(timeouts))
     session.mount("https://", Guard(timeouts))
     return session
 
 
 Ask = Callable[[Mapping[str, str]], requests.Response]
-"""Requests a file with these extra headers, and returns the streamed answer."""
+"""Requests a file with additional headers, and returns the streamed response."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where to upload a file: the token that names it afterwards, and the signed address."""
+    """An upload location, with its signed URL and the token that identifies the file later."""
 
     token: str
     create_url: str
@@ -104,18 +104,18 @@ class Place:
 
 @dataclass
 class Transfer(ABC):
-    """The transfer of a file, over one connection after the other.
+    """A file transfer, which may use several connections in turn.
 
     Attributes:
-        path: of the file on this machine.
-        show: called with a line about the progress at most every `SHOWN_SECONDS`.
-        note: a file that keeps `known` for a later process, for this user alone; None keeps it in
-            this process only. A download's note stays beside the complete file.
-        known: what the transfer resumes from: the ETag of a partial download, or the `Place` of an
-            upload; {} starts at the beginning.
-        furthest: the last byte that it reached.
-        at: when it got there, by the monotonic clock.
-        begun: the byte where this process started, and when; None if nothing has moved.
+        path: path of the local file.
+        show: function that prints a progress line, called at most every `SHOWN_SECONDS`.
+        note: private file that stores `known` for later processes, or None to keep it in memory. A
+            download's note is kept next to the complete file.
+        known: state to resume from, which is the ETag of a partial download or the `Place` of an
+            upload. {} starts from the beginning.
+        furthest: number of bytes transferred so far.
+        at: when `furthest` last changed, according to the monotonic clock.
+        begun: byte at which this process started and the time, or None before the first byte.
     """
 
     path: Path
@@ -133,7 +133,7 @@ class Transfer(ABC):
                 self.known = json.loads(self.note.read_text("utf-8"))
 
     def keep(self, known: dict[str, str]) -> None:
-        """Resume from this from now on. Raises `DiskError`."""
+        """Store the state to resume from. Raises `DiskError`."""
         self.known = known
         if self.note is None:
             return
@@ -141,19 +141,19 @@ class Transfer(ABC):
             self.note.unlink(missing_ok=True)
             if known:
                 self.note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self.note.touch(mode=0o600)  # before it holds a signed address
+                self.note.touch(mode=0o600)  # restrict access before writing the signed URL
                 self.note.write_text(json.dumps(known), encoding="utf-8")
 
     def forget(self) -> None:
-        """Start at the beginning with the next attempt."""
+        """Start the next attempt from the beginning."""
         self.keep({})
 
     @abstractmethod
     def attempt(self) -> str:
-        """Transfer the file from where the last attempt stopped."""
+        """Transfer the file, continuing where the previous attempt stopped."""
 
     def reached(self, place: int, total: int | None) -> None:
-        """Note the place that the transfer has reached, in bytes."""
+        """Record the current position in bytes."""
         now = time.monotonic()
         self.begun = self.begun or (place, now)
         if place > self.furthest:
@@ -168,11 +168,11 @@ class Transfer(ABC):
 
 @dataclass
 class Download(Transfer):
-    """The download of a file to `path`.
+    """A file download to `path`.
 
     Attributes:
-        ask: requests it.
-        copies: how often the file must fit on the disk: 2 for an archive that will be unpacked.
+        ask: function that requests the file.
+        copies: how many copies must fit on the disk; 2 for an archive that will be unpacked.
     """
 
     ask: Ask
@@ -180,64 +180,64 @@ class Download(Transfer):
 
     @property
     def part(self) -> Path:
-        """The file that holds the bytes until the download is complete."""
+        """The file that stores the data until the download is complete."""
         return self.path.with_name(self.path.name + PARTIAL)
 
     def forget(self) -> None:
-        """Remove what was downloaded, so that the next attempt starts at the beginning."""
+        """Delete the partial download so that the next attempt starts from the beginning."""
         self.part.unlink(missing_ok=True)
         super().forget()
 
     def attempt(self) -> str:
-        """Download the whole file, and resume where an earlier attempt stopped.
+        """Download the file, continuing where an earlier attempt stopped.
 
-        Earlier bytes are used only if the storage still has the same file, by its ETag.
+        Earlier data is only used if the file's ETag in the storage has not changed.
 
         Raises:
-            requests.RequestException: if the connection breaks, bytes are missing, or a web page
-                came in place of the file. Another attempt resumes, or starts again.
-            BadAnswer: if it is an archive that does not contain this file alone.
-            DiskError: if the disk is full or cannot be written.
+            requests.RequestException: if the connection breaks, the file is incomplete, or a web
+                page was sent instead. Another attempt continues or starts again.
+            BadAnswer: if it is an archive that contains anything but this file.
+            DiskError: if the disk is full or not writable.
         """
         name = self.path.name
         with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             address = self._receive()
             zipped = address.endswith(".zip") and not name.endswith(".zip")
-            if zipped and zipfile.is_zipfile(self.part):  # Kaggle may always compress a file
-                self.keep({})  # first, since the note is about the archive
+            if zipped and zipfile.is_zipfile(self.part):  # Kaggle may compress any file
+                self.keep({})  # do this first, because the note belongs to the archive
                 _unzip(self.part, name)
             self.part.replace(self.path)
             return ""
 
     def _receive(self) -> str:
-        """Download the rest of the file into its part, and return the path of its address."""
+        """Download the rest of the file to its part, and return its URL's path."""
         name, have = self.path.name, 0
         if self.known and self.path.is_file() and not self.part.exists():
-            self.path.replace(self.part)  # complete, by a process that was killed later
-        # A compressed transfer would hide the size.
+            self.path.replace(self.part)  # completed by a process that was killed afterwards
+        # Disable compression, which would hide the file size.
         headers = {"Accept-Encoding": "identity"}
         if self.known and self.part.exists() and self.part.stat().st_size > 1:
-            # From the last byte, so that a complete file is checked by its ETag too.
+            # Start at the last byte so that the ETag of a complete file is checked, too.
             have = self.part.stat().st_size - 1
             headers |= {"Range": f"bytes={have}-", "If-Range": self.known["tag"]}
         with self.ask(headers) as answer:
             answer.raise_for_status()
             told = answer.headers
             if told.get("Content-Type", "").startswith("text/html") and ".htm" not in name:
-                raise requests.ConnectionError(f"{name}: got a web page in its place")
+                raise requests.ConnectionError(f"{name}: received a web page instead of the file")
             if have and answer.status_code == 206:
                 size = re.fullmatch(rf"bytes {have}-\d+/(\d+)", told.get("Content-Range", ""))
                 if size is None or told.get("ETag", self.known["tag"]) != self.known["tag"]:
                     self.forget()
-                    raise requests.ConnectionError(f"{name}: got a different part")
+                    raise requests.ConnectionError(f"{name}: received the wrong part of the file")
             else:
-                self.forget()  # first, since the earlier bytes are not this file's
+                self.forget()  # do this first, because the earlier bytes are from another file
                 have, tag = 0, told.get("ETag", "")
                 size = re.fullmatch(r"(\d+)", told.get("Content-Length", ""))
                 if told.get("Content-Encoding", "identity") != "identity":
-                    tag, size = "", None  # its bytes are not those of the storage
-                # A weak tag does not prove that bytes are equal.
+                    tag, size = "", None  # the bytes differ from those in the storage
+                # A weak ETag does not guarantee identical bytes.
                 self.keep({"tag": tag} if tag.startswith('"') else {})
             total = int(size[1]) if size else None
             archives.require_space(self.part.parent, (total or 0) * self.copies - have, name)
@@ -249,20 +249,20 @@ class Download(Transfer):
                     file.flush()  # so that a killed process keeps them
                     self.reached(have, total)
             if total not in (None, have):
-                raise requests.ConnectionError(f"{name}: got {have} of {total} bytes")
+                raise requests.ConnectionError(f"{name}: received {have} of {total} bytes")
             return urlsplit(answer.url).path
 
 
 def _unzip(part: Path, name: str) -> None:
-    """Replace an archive by its only member, which must have this name."""
+    """Replace an archive with its only file, which must have this name."""
     plain = part.with_name(part.name + ".plain")
     try:
         with zipfile.ZipFile(part) as archive:
             members = archive.namelist()
             if [Path(member).name for member in members] != [name]:
                 raise BadAnswer(
-                    f"Kaggle sent an archive of {members[:5]}; expected {name} alone.\n"
-                    "Look at the file on kaggle.com; try again if it is there."
+                    f"Kaggle sent an archive of {members[:5]}; expected only {name}.\n"
+                    "Check the file on kaggle.com. If it is there, try again."
                 )
             with archive.open(members[0]) as source, plain.open("wb") as target:
                 shutil.copyfileobj(source, target)
@@ -275,21 +275,21 @@ def _unzip(part: Path, name: str) -> None:
 
 @dataclass
 class Upload(Transfer):
-    """The upload of a file.
+    """A file upload.
 
     Attributes:
-        session: without credentials.
-        announce: asks Kaggle for the place of an upload.
+        session: unauthenticated session.
+        announce: function that requests an upload location from Kaggle.
     """
 
     session: requests.Session
     announce: Callable[[], Place]
 
     def attempt(self) -> str:
-        """Send the bytes that the storage lacks, and return the upload's token.
+        """Send the bytes that the storage does not have yet, and return the upload's token.
 
         Raises:
-            requests.RequestException: if it fails. Another attempt resumes it.
+            requests.RequestException: if the upload fails. Another attempt resumes it.
         """
         size, start = self.path.stat().st_size, 0
         if self.known:
@@ -300,13 +300,13 @@ class Upload(Transfer):
                 found = re.fullmatch(r"bytes=0-(\d+)", answer.headers.get("Range", ""))
                 start = min(int(found[1]) + 1, size) if found else 0
             elif answer.status_code >= 500 or answer.status_code in (408, 429):
-                raise requests.HTTPError("the storage gives no position", response=answer)
+                raise requests.HTTPError("the storage did not report a position", response=answer)
             else:
-                self.forget()  # as the storage did
+                self.forget()  # the storage no longer has the upload
         if not self.known:
             self.keep(asdict(self.announce()))
         with _Sent(self, start, size) as file:
-            # An empty file object would be sent chunked, without a length.
+            # requests would use chunked encoding, without a length, for an empty file object.
             part = f"bytes {start}-{size - 1}/{size}" if start else None
             answer = self._put(file if size else b"", part)
         if answer.status_code not in (200, 201):
@@ -319,7 +319,7 @@ class Upload(Transfer):
 
 
 class _Sent(io.FileIO):
-    """A file that is read from a place on, to be sent."""
+    """A file that is read from a start position and reports the upload's progress."""
 
     def __init__(self, upload: Upload, start: int, size: int) -> None:
         super().__init__(upload.path)
@@ -327,6 +327,6 @@ class _Sent(io.FileIO):
         self._upload, self._size = upload, size
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return the next bytes. The bytes before them have been sent by now."""
+        """Return the next bytes, which means that the previous ones have been sent."""
         self._upload.reached(self.tell(), self._size)
         return super().read(size)

@@ -1,7 +1,7 @@
-"""Watches exactly the version that a push made, until it ends.
+"""Watches the exact version that a push created until it ends.
 
-Only the run's status counts. Its log, followed in the background, shows the progress; if that
-connection breaks, the log is read again from its beginning.
+Only the run's status is decisive. The log is followed in the background to show the progress. If
+that connection breaks, the log is read again from the start.
 """
 
 import json
@@ -34,25 +34,25 @@ from deploy.records import Records
 from deploy.runs import ENDED, NOT_MOUNTED, SAVED, Run
 
 LINE_AT_MOST = 10_000
-PROGRESS_PAUSES = 5  # of the longest pauses between two lines of a pipe with progress alone
+PROGRESS_PAUSES = 5  # maximum pauses between two progress-only lines if the output is a pipe
 NOT_YET = "NOT_THERE_YET"
-# Lines of a notebook that are not for people: %%writefile, pieces of JSON, paths.
+# Log lines that are not meant for the user: %%writefile, JSON fragments and paths.
 NO_WORDS = re.compile(r"""(Over)?[wW]riting \S+$|["'{}\]]|\[["'{]|Versions: |\S*/\S*$""")
 
 
 class Log:
-    """The log of a run, followed in a `with` block.
+    """A run's log, which is followed while in a `with` block.
 
     Attributes:
-        words: the last line that is text for people.
-        progress: the lines of progress, the oldest first.
+        words: last line that is readable text.
+        progress: progress lines, oldest first.
     """
 
     def __init__(self, kaggle: Kaggle, run: Run) -> None:
         self._kaggle, self._run = kaggle, run
         self._closed = threading.Event()
         self._rest = ""
-        self._place = 0  # of the next line of progress
+        self._place = 0  # index of the next progress line
         self.words = ""
         self.progress: list[Mapping[str, Any]] = []
 
@@ -61,18 +61,18 @@ class Log:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._closed.set()  # the thread may wait for bytes: it is not joined
+        self._closed.set()  # do not join the thread, which may be waiting for data
 
     def _follow(self) -> None:
         pause = self._kaggle.pace.first
         while not self._closed.is_set():
-            self._rest, self._place = "", 0  # the log starts at its beginning
+            self._rest, self._place = "", 0  # the log is sent from the start
             try:
                 for stream, data in self._kaggle.follow_log(self._run.handle, self._run.version):
                     pause = self._kaggle.pace.first
                     if self._closed.is_set():
                         return
-                    if stream != "stderr":  # where libraries write
+                    if stream != "stderr":  # used by libraries
                         self._read(data)
             except (RelayError, *UNREADABLE, OSError):
                 pause = min(pause * 2, self._kaggle.pace.most)
@@ -94,22 +94,22 @@ class Log:
 
 
 def watch(kaggle: Kaggle, records: Records, run: Run) -> Steps[str]:
-    """Watch a run until it ends, record how it ended, and return "COMPLETE".
+    """Watch a run until it ends, record its final status, and return "COMPLETE".
 
-    A `Status` is yielded when the status or the progress changes. The progress is checked more
-    often than the status.
+    A `Status` is yielded whenever the status or the progress changes. Progress is checked more
+    frequently than the status.
 
     Raises:
-        NotFound, Denied: if there is no such run, or this user cannot see it.
-        RunFailed: if it failed; with Kaggle's message, the failing cell, its error and advice;
-            `NotMounted` if it did not find a source.
-        DeadlinePassed: after the project's deadline; the message says how to re-attach.
-        Unreachable: if Kaggle does not answer for `kaggle.pace.patience` seconds.
-        BadAnswer: after several malformed answers in a row.
-        Detached: on Ctrl-C; the message says how to re-attach.
+        NotFound, Denied: if the run does not exist, or this user has no access to it.
+        RunFailed: if the run failed. The message contains Kaggle's message, the failing cell, its
+            error and advice. `NotMounted` is raised if a source could not be found.
+        DeadlinePassed: after the project's deadline. The message explains how to resume watching.
+        Unreachable: if Kaggle does not respond for `kaggle.pace.patience` seconds.
+        BadAnswer: after several consecutive malformed responses.
+        Detached: on Ctrl-C. The message explains how to resume watching.
     """
     project, pace = records.project, kaggle.pace
-    # A run that was pushed elsewhere can be watched too, and has no row.
+    # Runs pushed from other machines can be watched, too. They have no journal entry.
     row = records.push_of(run)
     attach = f"The run continues. To watch it again:\ninvoke watch --run {run}"
     name = ""
@@ -119,7 +119,7 @@ def watch(kaggle: Kaggle, records: Records, run: Run) -> Steps[str]:
             pause = pace.first
             while True:
                 last, watched = name, told.watched
-                # After a push, Kaggle may not find the version, and then report it as a draft.
+                # Kaggle may not find a new version at first, and then report it as a draft.
                 new = bool(run.bundle_sha256) and watched < pace.unseen
                 name, failure = _look(kaggle, run, new=new)
                 yield from told.news(name)
@@ -132,7 +132,7 @@ def watch(kaggle: Kaggle, records: Records, run: Run) -> Steps[str]:
                     if error is not None:
                         raise error
                     return name
-                # After a change, the status is checked often again.
+                # Check the status frequently again after it has changed.
                 pause = pace.first if name != last else min(pause * 1.5, pace.most)
                 allowed, waited, passed = project.deadline_seconds, "running", told.ran
                 if passed is None:
@@ -152,16 +152,16 @@ def watch(kaggle: Kaggle, records: Records, run: Run) -> Steps[str]:
     except (Unreachable, CredentialError, BadAnswer) as error:
         known = isinstance(error, Unknown) or name not in ("", NOT_YET)
         if isinstance(error, Denied) and not known:
-            raise  # there is no run
+            raise  # the run does not exist
         error.args = (f"{error}\n{attach}",)
         raise
 
 
 class _Told:
-    """What a watch has reported about a run.
+    """Tracks what a watch has already reported about a run.
 
     Args:
-        age: seconds since the run was pushed; None if it was not pushed from here.
+        age: seconds since the run was pushed, or None if it was pushed from another machine.
     """
 
     def __init__(self, kaggle: Kaggle, run: Run, log: Log, age: float | None) -> None:
@@ -175,17 +175,17 @@ class _Told:
 
     @property
     def watched(self) -> float:
-        """Seconds since the watch began."""
+        """Seconds since the watch started."""
         return time.monotonic() - self._began
 
     @property
     def ran(self) -> float | None:
-        """Seconds since it was first seen running; None before that."""
+        """Seconds since the run was first seen running, or None if it has not started."""
         return None if self._running is None else time.monotonic() - self._running
 
     def news(self, name: str) -> Iterator[Status]:
-        """Yield the state of the run if it has changed. Changes of progress alone are marked as
-        `often` unless some time has passed.
+        """Yield the run's state if it has changed. If only the progress has changed, it is marked
+        as `often` unless the previous state was reported a while ago.
         """
         if name == "RUNNING" and self._running is None:
             self._running = time.monotonic()
@@ -214,27 +214,27 @@ class _Told:
 
 
 def _failure(kaggle: Kaggle, run: Run, name: str, failure: str) -> RunFailed:
-    then = f"To pull what it wrote until then, if anything:\ninvoke pull --run {run}"
+    then = f"To pull any output that it wrote before:\ninvoke pull --run {run}"
     message = runs.failed(kaggle, run, name, failure, then)
     late = name == "ERROR" and NotMounted.words in message
     return (NotMounted if late else RunFailed)(message)
 
 
 def _quota(kaggle: Kaggle, run: Run) -> tuple[float | None, float | None]:
-    """Return the seconds left and allowed this week on a run's accelerator; None if unknown."""
+    """Return the seconds left and allowed this week on a run's accelerator, or None if unknown."""
     if run.accelerator == "CPU":
         return None, None
     try:
         quota = kaggle.quota(patience=0)
     except RelayError:
-        return None, None  # only shown
+        return None, None  # this is only for display
     if run.accelerator == "TPU":
         return quota.tpu_seconds, quota.tpu_allowed
     return quota.gpu_seconds, quota.gpu_allowed
 
 
 def _look(kaggle: Kaggle, run: Run, *, new: bool) -> tuple[str, str]:
-    """Return the status and the failure message. `new`: whether it was just pushed."""
+    """Return the status and the failure message. `new` is set if the run was just pushed."""
     try:
         status = kaggle.kernel_status(run.handle, run.version)
     except (NotFound, Denied) as error:
@@ -245,7 +245,7 @@ def _look(kaggle: Kaggle, run: Run, *, new: bool) -> tuple[str, str]:
 
 
 def in_clock(seconds: float) -> str:
-    """Return seconds as hours, minutes and seconds.
+    """Format seconds as hours, minutes and seconds.
 
     >>> in_clock(7265.9)
     '2:01:05'

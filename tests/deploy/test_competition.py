@@ -195,7 +195,7 @@ def test_a_lost_answer_does_not_matter_if_the_submission_is_there(submit, scores
     scores.say("ListSubmissions", [*[{"submissions": []}] * 3, {"submissions": [OURS]}])
 
     assert (submit().ref, scores.count(SEND)) == (4, 1)
-    assert "The answer was lost, but the submission is there: 4." in shown
+    assert "The response was lost, but the submission exists: 4." in shown
 
 
 def test_a_failed_submission_is_repeated_only_with_again(submit, scores, records):
@@ -236,7 +236,7 @@ def test_ctrl_c_leaves_a_submission_that_is_followed(kaggle, submit, scores, rec
 @pytest.mark.parametrize(
     ("about", "in_all", "kind", "said"),
     [
-        ({"submissionsDisabled": True}, False, errors.Refused, "takes no submissions now"),
+        ({"submissionsDisabled": True}, False, errors.Refused, "is not accepting submissions"),
         ({}, False, errors.NoQuota, "midnight UTC"),
         ({}, True, errors.Refused, "no more will be allowed"),
     ],
@@ -271,7 +271,7 @@ def test_a_submission_waits_after_the_pull_unless_told_not_to(
 
     assert submit(now=now).score == 0.987
 
-    assert any("to skip this: --now" in line for line in shown) == waits
+    assert any("To skip this wait: --now" in line for line in shown) == waits
 
 
 def test_a_hidden_score_ends_the_wait_as_a_success(kaggle, submit, scores, records):
@@ -334,8 +334,8 @@ def test_a_declined_file_is_not_uploaded(submit, scores, shown):
 @pytest.mark.parametrize(
     ("code", "said", "kind", "advice"),
     [
-        (400, f"{LONG} of 120", errors.Refused, "233 minutes.*Write that maximum"),
-        (400, f"{LONG} of 0", errors.Refused, "takes no notebook with that machine"),
+        (400, f"{LONG} of 120", errors.Refused, "233 minutes.*Set that maximum"),
+        (400, f"{LONG} of 0", errors.Refused, "does not accept notebooks with that machine"),
         (400, SPENT, errors.NoQuota, f"Try again after midnight UTC:\n{COMMAND}"),
         (400, "1 submission being processed", errors.NoQuota, f"has its score:\n{COMMAND}"),
         (400, "it has ended", errors.Refused, "it has ended"),

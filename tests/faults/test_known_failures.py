@@ -34,7 +34,7 @@ from tests.faults.world import (
 STATUS, SAVE = "GetKernelSessionStatus", "SaveKernel"
 CREATE, NEXT, SEND = "CreateDataset", "CreateDatasetVersion", "CreateCodeSubmission"
 OUTPUT, SCORE, READY = "ListKernelSessionOutput", "GetSubmission", "GetDatasetStatus"
-OTHER_WAY = 'write handoff="kernel"'
+OTHER_WAY = 'set handoff="kernel"'
 LONG = "a-competition-whose-name-is-longer-than-an-address-on-kaggle-may-be-2026"
 Arrange = Callable[[World], object]
 
@@ -161,7 +161,7 @@ PUSHES = [
     Row("K01 refused by a 200", 4, "Notebook not found", {SAVE: ["no such notebook"]}, SAVE),
     Row("K02 no such source", 4, "competition sources: a/b", {SAVE: [NO_DATA]}, SAVE, 1),
     Row("K03 a model dropped", 4, "model sources: a/b", {SAVE: [NO_MODEL]}, SAVE, 1),
-    Row("K04 a lost answer", 0, "is pushed", {SAVE: ["reset after"]}, SAVE, 1),
+    Row("K04 a lost answer", 0, "Pushed ", {SAVE: ["reset after"]}, SAVE, 1),
     Row("K16 no quota", 7, "No TPU time is left", arrange=no_quota),
     Row("K18 the title's address", 0, ADDRESS, {}, SAVE, 1, arrange=long_name),
 ]
@@ -181,7 +181,7 @@ WATCHES = [
     Row("K48 another server", 2, "expected LOCALHOST, PROD", arrange=elsewhere),
 ]
 PULLS = [
-    Row("K32 endless pages", 4, "repeats the page", {OUTPUT: [PAGE_AGAIN]}, ever=True),
+    Row("K32 endless pages", 4, "the same page twice", {OUTPUT: [PAGE_AGAIN]}, ever=True),
     Row("K33 an expired address", 0, "digits-train-tpu-v1", {"storage": ["an expired address"]}),
     Row("K34 half a body", 0, "digits-train-tpu-v1", {"storage": [None, "cut off"] * 2}),
     Row("K36 a climbing name", 4, "plain name", {OUTPUT: ["a name that climbs"]}, ever=True),

@@ -115,9 +115,9 @@ def test_the_client_logs_in_by_the_same_credentials(home, between, monkeypatch, 
     ("name", "content", "said"),
     [
         ("kaggle.json", "{", "not a JSON object"),
-        ("kaggle.json", {"username": "ann"}, "there is no key"),
-        ("kaggle.json", {"username": "ann", "key": TOKEN}, "the key in it is a token"),
-        ("access_token", b"\xff", "not UTF-8"),
+        ("kaggle.json", {"username": "ann"}, "the key is missing"),
+        ("kaggle.json", {"username": "ann", "key": TOKEN}, "the key is actually a token"),
+        ("access_token", b"\xff", "not valid UTF-8"),
     ],
 )
 def test_a_broken_credentials_file_is_named_with_the_edit(home, name, content, said):

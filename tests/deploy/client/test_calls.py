@@ -32,13 +32,13 @@ def test_a_value_of_a_request_is_called_in_json_as_kagglesdk_does(call):
     ("method", "answer", "said"),
     [
         (COMPETITION, {"id": None, "ref": "digits"}, "no id"),
-        (COMPETITION, {"id": True}, "id: bool in place of int"),
-        (COMPETITION, {"id": 1, "deadline": "long ago"}, "deadline: str in place of datetime"),
+        (COMPETITION, {"id": True}, "id: expected int, got bool"),
+        (COMPETITION, {"id": 1, "deadline": "long ago"}, "deadline: expected datetime, got str"),
         (COMPETITION, (200, [1]), "list"),
         (COMPETITION, {"code": "404", "message": "a code that is a text"}, "not supported"),
         (QUOTA, {"tpuQuota": [1]}, "tpuQuota"),
-        (QUOTA, {"tpuQuota": {"timeUsed": "1h"}}, "timeUsed: str"),
-        ("ListSubmissions", {"submissions": [None]}, "submissions: NoneType in place of Scored"),
+        (QUOTA, {"tpuQuota": {"timeUsed": "1h"}}, "timeUsed: expected float, got str"),
+        ("ListSubmissions", {"submissions": [None]}, "submissions: expected Scored, got NoneType"),
     ],
 )
 def test_a_malformed_answer_is_reported_after_three_tries(kaggle, between, method, answer, said):

@@ -20,8 +20,8 @@ OUTPUT, STATUS = "ListKernelSessionOutput", "GetKernelSessionStatus"
     ("code", "error", "said"),
     [
         (404, NotFound, "may not submit"),
-        (401, CredentialError, "expired or are wrong"),
-        (403, Denied, "phone is not verified"),
+        (401, CredentialError, "are invalid or have expired"),
+        (403, Denied, "a verified phone"),
     ],
 )
 def test_a_refusal_is_not_repeated(kaggle, between, code, error, said):
@@ -88,7 +88,7 @@ def test_a_submission_without_a_number_shows_kaggle_s_message(kaggle, between):
     """No field says why."""
     between.say("CreateCodeSubmission", [{"message": "Come back tomorrow UTC"}])
 
-    with pytest.raises(Ambiguous, match=r"no ref; it says: Come back tomorrow UTC"):
+    with pytest.raises(Ambiguous, match=r"no ref; message: Come back tomorrow UTC"):
         kaggle.submit_code("digits", "ann/x", 1, file_name="submission.csv", description="x")
 
     assert between.count("CreateCodeSubmission") == 1
@@ -115,7 +115,7 @@ def test_a_client_that_keras_hub_broke_is_named_first_with_the_command(tmp_path:
 
     said = done.stdout + done.stderr
     assert done.returncode == 2
-    assert "The Kaggle client cannot be used: kagglesdk" in said
+    assert "The Kaggle client cannot be used: expected kagglesdk" in said
     assert "0.1.28 is installed" in said
     assert auth.INSTALL in said and "Started a local Kaggle" not in said
 

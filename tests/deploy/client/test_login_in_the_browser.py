@@ -73,6 +73,6 @@ def test_an_expired_login_names_the_command(local, fault):
 
     for call in (kaggle.quota, lambda: log_in(local) and connect()):
         local.faults.say(RENEW, [fault])
-        with pytest.raises(CredentialError, match="expired, or was revoked") as caught:
+        with pytest.raises(CredentialError, match="expired or was revoked") as caught:
             call()
         assert str(caught.value).splitlines()[-1] == "kaggle auth login --force"

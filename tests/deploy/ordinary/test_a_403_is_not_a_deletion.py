@@ -113,7 +113,7 @@ def test_again_pushes_even_if_kaggle_does_not_say(start, ours, shown):
 
     script.released.set()
     assert outcomes(local, ours) == (2, False)
-    assert any("--again: what runs there is ignored." in line for line in shown)
+    assert any("--again: anything running there is ignored." in line for line in shown)
     assert "version 2" in plans[0].lines()[0]
 
 

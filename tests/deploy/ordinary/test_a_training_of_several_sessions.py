@@ -101,7 +101,7 @@ def test_a_late_source_pushes_the_same_notebook_again(start, ours, shown):
         failed, passed = kernel.versions
         assert mounts.NOT_MOUNTED in failed.log.text()
         assert failed.request.text == passed.request.text
-    told = [line for line in shown if "\nPushing the same again, once" in line]
+    told = [line for line in shown if "\nPushing it once more" in line]
     assert len(told) == 2
 
 
@@ -167,10 +167,10 @@ def test_a_version_that_lacks_a_source_is_reported_everywhere(
     with pytest.raises(SourcesRefused, match="exist and are shared with you"):
         push(kaggle, ours, show=shown.append)
 
-    with pytest.raises(UsageError, match=f"became {HANDLE}/1, which lacks one of"):
+    with pytest.raises(UsageError, match=f"created {HANDLE}/1, but one of its sources is missing"):
         Records(ours).last_run(TRAIN)
     lines = steps.journal_lines(ours)
-    assert any(f"{HANDLE}/1" in line and "lacks one of its sources" in line for line in lines)
+    assert any(f"{HANDLE}/1" in line and "one of its sources is missing" in line for line in lines)
     ended(local)
     monkeypatch.setattr(local.kernels, "_source_exists", exists)
     assert push(kaggle, ours, show=shown.append).version == 2

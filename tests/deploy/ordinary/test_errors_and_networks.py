@@ -90,7 +90,7 @@ def test_a_storage_that_is_blocked_is_named_and_kaggle_is_not(
         kaggle.download(f"https://{STORAGE}/x?signature=1", tmp_path / "x")
 
     why, todo = str(caught.value).split("\n")
-    assert f"{STORAGE} cannot be looked up: " in why and "its network blocks that name" in why
+    assert f"{STORAGE} cannot be resolved: " in why and "its network blocks that name" in why
     assert STORAGE in todo and "kaggle.com," not in todo
 
 
@@ -98,7 +98,7 @@ def test_a_local_kaggle_that_does_not_run_is_reported_with_the_command(kaggle, b
     kaggle.pace = SHORT
     between.__exit__()
 
-    with pytest.raises(Unreachable, match=r"nothing answers at 127\.0\.0\.1:\d") as caught:
+    with pytest.raises(Unreachable, match=r"nothing is listening at 127\.0\.0\.1:\d") as caught:
         kaggle.quota()
 
     said = str(caught.value)
@@ -110,7 +110,7 @@ def test_status_reports_an_unknown_quota_and_ends_with_an_expired_key(kaggle, be
     between.always(QUOTA, (403, {"code": 403, "message": "Not allowed"}))
     found = status.now(kaggle, Records(ours))
     assert "403 Not allowed" in found["hours_unknown"]
-    assert f"not known: {found['hours_unknown']}" in "".join(status.state_lines(found))
+    assert f"unknown: {found['hours_unknown']}" in "".join(status.state_lines(found))
 
     between.always(QUOTA, (401, {"code": 401, "message": "Unauthorized"}))
     with pytest.raises(CredentialError, match="401 Unauthorized"):

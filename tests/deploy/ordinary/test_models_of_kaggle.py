@@ -66,7 +66,7 @@ def test_a_token_without_access_to_a_model_pushes_it_with_a_note(live, ours, sho
 
     assert push(kaggle, ours, show=shown.append).version == 1
     (note,) = [text for text in shown if text.startswith("Unknown whether Kaggle has the model")]
-    assert "more rights" in note and note.endswith(PAGE)
+    assert "more permissions" in note and note.endswith(PAGE)
 
 
 def test_a_push_that_kaggle_starts_without_a_model_names_its_page(live, ours, monkeypatch):

@@ -66,7 +66,7 @@ def test_two_gpus_can_be_requested_while_the_tpu_version_waits(local, kaggle, ou
     for project, run in ((ours, first), (replace(ours, runtime=PAIR), second)):
         assert push(kaggle, project, show=shown.append) == run
     assert sent(local) == 2
-    assert shown[-1].startswith(f"{second} has this bundle already, QUEUED on NvidiaTeslaT4")
+    assert shown[-1].startswith(f"{second} already has this bundle, QUEUED on NvidiaTeslaT4")
     assert shown[-1].endswith("invoke push-train --again --config digits --for gpu-t4x2")
 
 
@@ -111,7 +111,7 @@ def test_a_session_asks_for_what_is_neither_used_nor_reserved(between, ours):
     said = "10.0 hours are left this week, 5.0 of them reserved by running sessions"
     assert said in seen.lines()[1]
     told = "\n".join(status.state_lines(status.now(connect(), Records(ours))))
-    assert "10.0 hours, 5.0 hours of them reserved" in told
+    assert "10.0 hours, of which running sessions reserve 5.0 hours" in told
 
 
 def test_a_paying_account_is_warned_and_not_refused(between, ours):

@@ -173,7 +173,7 @@ def test_two_sessions_without_progress_end_the_training(start, train, shown, end
     """Exit code 1, and no quota is spent on a third. After a fix, the same command tries again."""
     local, kaggle = start(script := Script(v2=ends, v3=ends))
 
-    with pytest.raises(RunFailed, match="no further than the checkpoint of version 1") as caught:
+    with pytest.raises(RunFailed, match="no progress since the checkpoint of version 1") as caught:
         train(kaggle)
 
     assert caught.value.exit_code == 1 and len(statuses(local)) == 3

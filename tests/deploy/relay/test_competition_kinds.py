@@ -53,7 +53,7 @@ def test_an_inference_gets_as_long_as_the_competition_gives(begin, hours, second
 
 @pytest.mark.parametrize(
     ("closed", "said"),
-    [(True, "takes no submissions now"), (False, "digits ended on 2020-01-02 23:59 UTC")],
+    [(True, "is not accepting submissions"), (False, "digits ended on 2020-01-02 23:59 UTC")],
 )
 def test_a_competition_that_is_closed_or_over_is_named_before_a_push(begin, closed, said):
     """A training may be useful anyway."""

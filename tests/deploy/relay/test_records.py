@@ -104,7 +104,7 @@ def test_without_a_push_the_last_rehearsal_is_the_last_training(ours, pulled):
     _, folder = pulled(ours.runs / "dry-run-1")
 
     assert Records(ours).training("") == (folder, "")
-    with pytest.raises(UsageError, match="rehearsals do not count"):
+    with pytest.raises(UsageError, match="Rehearsals are not included"):
         Records(replace(ours, config="digits_csv")).training("")
     with pytest.raises(UsageError, match="has not been pulled"):
         Records(ours).training(f"{HANDLE}/7")

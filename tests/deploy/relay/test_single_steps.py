@@ -59,7 +59,7 @@ def test_a_failed_call_does_not_hide_the_rest_of_the_status(live, ours, local):
 
     found = status.now(live, Records(ours))
 
-    assert found["runs"][str(run)].startswith("not known: ")
+    assert found["runs"][str(run)].startswith("unknown: ")
     assert found["hours_left"] == {"TPU": None, "GPU": None}
     with pytest.raises(Unreachable):
         status.now(connect(pace=live.pace), Records(ours))
@@ -86,7 +86,7 @@ def test_an_unclear_push_is_not_skipped(live, ours, local, shown):
     with pytest.raises(Ambiguous):
         push(live, ours)
     local.faults.clear()  # from now on it tells
-    with pytest.raises(UsageError, match="no version that we know of"):
+    with pytest.raises(UsageError, match="no known version"):
         Records(ours).last_run(TRAIN)
 
     steps.resolved(live, ours, show=shown.append)

@@ -65,7 +65,7 @@ def unchanged(ours: Path, error: type[Exception], said: str, *given: Any, **more
 @pytest.mark.parametrize(
     ("slug", "config", "edit"),
     [
-        ("Leaf Diseases", "", "with the same capitals"),
+        ("Leaf Diseases", "", "Case matters"),
         ("https://kaggle.example/competitions/Leaf-2026/", "", "init --competition SLUG"),
         ("../../etc", "", "init --competition SLUG"),
         ("", "", "invoke init --competition SLUG"),
@@ -90,7 +90,7 @@ def test_a_broken_relay_toml_is_named_with_its_edit(ours, text):
     """And `init` does not overwrite it, unless it only names a missing config."""
     (ours / init.FILE).write_text(text)
 
-    with pytest.raises(UsageError, match=r"(?s)relay\.toml.*[Rr]emove"):
+    with pytest.raises(UsageError, match=r"(?s)relay\.toml.*delete"):
         init.default_config(ours)
 
     if text != 'config = "gone"':
@@ -115,7 +115,7 @@ NOT_FOUND = (404, {"code": 404, "message": "No"})
 @pytest.mark.parametrize(
     ("operation", "answer", "error", "said"),
     [
-        ("GetCompetition", NOT_FOUND, UsageError, "has no competition"),
+        ("GetCompetition", NOT_FOUND, UsageError, "does not exist on Kaggle"),
         ("GetCompetition", (403, REFUSED), Denied, RULES),
         ("GetCompetition", COMPETITION | {"userHasEntered": False}, Denied, RULES),
     ],
@@ -168,7 +168,7 @@ def test_a_slug_that_cannot_work_is_named_with_its_edit(ours, slug):
     """Before anything is sent to it."""
     (ours / init.FILE).write_text(f'[slugs]\n{DIGITS} = "{slug}"\n')
 
-    with pytest.raises(UsageError, match=r'a letter first(.|\n)*2026-leaves = "k-2026-'):
+    with pytest.raises(UsageError, match=r'starting with a letter(.|\n)*2026-leaves = "k-2026-'):
         init.slug(ours, DIGITS)
     assert init.default_config(ours) == "digits"
 

@@ -23,7 +23,7 @@ SENT, LOST, MADE = (
     Ambiguous("Silence."),
     (State.VERSION, {"number": 3}),
 )
-NOT_KNOWN = "not known whether one was spent (still running, or interrupted)"
+UNKNOWN = "may have spent a submission (still running, or interrupted)"
 SCORED = (State.ENDED, {"status": "COMPLETE", "score": 0.99})
 
 
@@ -31,18 +31,18 @@ SCORED = (State.ENDED, {"status": "COMPLETE", "score": 0.99})
     ("kind", "answers", "words"),
     [
         (PUSH, [SENT, MADE, (State.ENDED, {"status": "COMPLETE"})], "pushed; COMPLETE"),
-        (PUSH, [MADE], "existed already, nothing was sent"),
-        (PUSH, [SENT, LOST, (State.ABSENT, {})], "made nothing: it never arrived"),
+        (PUSH, [MADE], "already existed, nothing was sent"),
+        (PUSH, [SENT, LOST, (State.ABSENT, {})], "created nothing: the request was never received"),
         (PUSH, [SENT, MADE, (State.ABSENT, {})], "no longer exists on this Kaggle"),
-        (PUSH, [SENT, NoQuota("None is left.")], "made nothing: None is left."),
+        (PUSH, [SENT, NoQuota("None is left.")], "created nothing: None is left."),
         (PUBLISH, [SENT, MADE, (State.ENDED, {"status": "READY"})], "published"),
         (PUBLISH, [DeadlinePassed("It is late.")], "nothing was sent: It is late."),
-        (PUBLISH, [SENT, LOST], "not known (Silence); the next command finds out"),
+        (PUBLISH, [SENT, LOST], "unknown (Silence); the next command will find out"),
         (SUBMIT, [SENT, MADE, SCORED], "submission 3, score 0.99"),
         (SUBMIT, [MADE, SCORED], "followed submission 3, score 0.99; spent nothing"),
         (SUBMIT, [NoQuota("None is left.")], "spent nothing: None is left."),
         (SUBMIT, [SENT, Refused("No.")], "spent nothing: No."),
-        (SUBMIT, [SENT], f"{NOT_KNOWN}; the next submit finds out"),
+        (SUBMIT, [SENT], f"{UNKNOWN}; the next submit will find out"),
     ],
 )
 def test_each_result_of_a_command_is_described_differently(kind, answers, words):
@@ -69,7 +69,7 @@ def test_each_command_is_a_line(ours):
     head, names, *lines = steps.journal_lines(ours)
 
     assert head == f"Sent to {journal.server}"
-    place = names.index("what came of it")
-    ends = ["made nothing: no", "submission 7, score 0.5"]
+    place = names.index("result")
+    ends = ["created nothing: no", "submission 7, score 0.5"]
     assert [line[place:] for line in lines] == ends
     assert [line.split()[3] for line in lines] == [handle, f"{handle}/1"]
