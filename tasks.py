@@ -1,8 +1,8 @@
-"""The tasks of this project. To see what one does and takes: invoke TASK --help
+"""This project's tasks. To see a task's description and options, run: invoke TASK --help
 
-First run, without an account:  invoke start
-With --json the last line of stdout is a JSON object, even after an error; exit codes are in
-docs/dev/design.md. A word after a task may be its config: invoke push-train leaves
+To try it without an account, run: invoke start
+With --json, the last line of stdout is a JSON object, even after an error. The exit codes are
+listed in docs/dev/design.md. You can also pass the config without a flag: invoke push-train leaves
 """
 
 from invoke.collection import Collection

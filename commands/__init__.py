@@ -1,24 +1,24 @@
-"""The commands behind `tasks.py`: they parse options, call, and print.
+"""Command-line tasks registered by `tasks.py`.
 
-In: options. Out: lines, JSON and exit codes. The work is done in `deploy/`, `pipeline/` and
-`workbench/`.
+A task parses its options, calls `deploy/`, `pipeline/` or `workbench/` to do the work, and reports
+the result as text, JSON and an exit code.
 
-This file runs first, also while pip installs, so it has to work on an older Python.
+This file runs before any other, even during pip install, so it must support older Python versions.
 """
 
 import sys
 
-if sys.version_info < (3, 11):  # noqa: UP036 - pip runs this on an older one
+if sys.version_info < (3, 11):  # noqa: UP036 - pip may run this on an older Python
     sys.stderr.write(
         "This is Python {}.{}; kaggle-relay expects Python 3.11 to 3.13.\n"
-        "Create an environment with one of them:\n"
+        "Create an environment with a supported version:\n"
         "python3.12 -m venv .venv && . .venv/bin/activate && pip install -e .\n".format(
             *sys.version_info[:2]
         )
     )
     sys.exit(2)
 
-if sys.platform == "win32":  # pipeline and localkaggle print the same
+if sys.platform == "win32":  # pipeline and localkaggle print the same message
     sys.stderr.write(
         "kaggle-relay needs Linux or macOS; on Windows run it in WSL:"
         " https://learn.microsoft.com/windows/wsl/install\n"

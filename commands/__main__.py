@@ -1,4 +1,4 @@
-"""python -m commands push-bench|check: tasks for maintainers more than for competitors."""
+"""Maintainer tasks, run as python -m commands push-bench|check."""
 
 import shlex
 import subprocess
@@ -21,7 +21,7 @@ CPU, TPU = "cpu", "tpu-v5e-8"
     15,
     options=GRID,
     for_="accelerator: tpu-v5e-8 (default), gpu-t4x2 or cpu",
-    fresh="measure everything again, without the results of earlier sessions",
+    fresh="ignore the results of earlier sessions and measure everything again",
 )
 def push_bench(
     config: str = "",
@@ -31,7 +31,7 @@ def push_bench(
     yes: bool = False,
     **grid: str,
 ) -> Result:
-    """Time trainings on Kaggle, as many as its session and the quota allow; rerun to resume.
+    """Time as many training runs on Kaggle as the session and quota allow; rerun to resume.
 
     Example: python -m commands push-bench --config cifar100_wrn --for gpu-t4x2 --epochs 10
     """
@@ -49,16 +49,16 @@ def push_bench(
 
 @task()
 def check() -> Result:
-    """Run what has to pass before a commit: ruff, mypy, pytest and lint-imports.
+    """Run the checks that must pass before a commit: ruff, mypy, pytest and lint-imports.
 
     Example: python -m commands check
     """
     checks = ("ruff check", "ruff format --check", "mypy", "pytest -q")
     commands = [[sys.executable, "-m", *words.split()] for words in checks]
-    commands.append([str(Path(sys.executable).with_name("lint-imports"))])  # it has no `python -m`
+    commands.append([str(Path(sys.executable).with_name("lint-imports"))])  # no `python -m`
     for command in commands:
         show(shlex.join(command))
-        code = subprocess.run(command, cwd=ROOT).returncode  # noqa: S603 - our own words
+        code = subprocess.run(command, cwd=ROOT).returncode  # noqa: S603 - fixed arguments
         if code:
             return {"exit_code": code}
     return {}

@@ -1,6 +1,6 @@
-"""What all tasks share: options, deadline, output and exit codes.
+"""Utilities shared by all tasks: options, deadlines, output and exit codes.
 
-Nothing heavy is imported before a task runs, so that `invoke --list` is instant.
+Heavy modules are only imported when a task runs, so that `invoke --list` is instant.
 """
 
 import atexit
@@ -32,44 +32,49 @@ from deploy.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[1]
 USAGE, DEADLINE, CTRL_C = 2, 5, 130  # exit codes
-BEGIN = ("start", "init")  # tasks whose plain word is a competition
+BEGIN = ("start", "init")  # tasks whose positional argument is a competition
 TWO_WEEKS = 60 * 24 * 14  # minutes
 COMMAND = re.compile(r"(?:^|(?<=: ))invoke ([a-z-]+)(?: [^\s`]+)*$", re.MULTILINE)
-NOTHING_LOST = "Nothing is lost: run the same command again, or check first:\ninvoke status"
+NOTHING_LOST = (
+    "No progress was lost. Run the same command again, or check the status first:\ninvoke status"
+)
 Result = dict[str, Any]
-# The help of options that several tasks have; a task may replace it.
+# Help texts for options shared by several tasks. A task can override them.
 HELP = {
-    "config": "name in pipeline/configs/, or path of a .py file; default: the one that init chose,"
-    " or digits",
+    "config": "name of a config in pipeline/configs/, or path to a .py file (default: the config"
+    " chosen by init, otherwise digits)",
     "json": "print the result as a JSON object on the last line",
-    "run": "owner/slug/version, such as ann/digits-train-tpu/3; default: the last one pushed from"
-    " here",
+    "run": "owner/slug/version, such as ann/digits-train-tpu/3 (default: the last run pushed from"
+    " this machine)",
     "kernel": "train-tpu (default), infer-gpu, prepare-cpu or bench",
-    "yes": "push without asking; for scripts",
-    "for_": "accelerator: tpu-v5e-8, or gpu-t4x2 (two T4); default: the one in kernels/train-tpu/"
-    "kernel-metadata.json",
-    "again": "push even if the same notebook was pushed before and has not failed, or if Kaggle"
-    " reports as many active runs as it allows",
-    "fresh": "start over, without what earlier sessions saved; leave it out to resume later",
-    "now": "submit at once, without waiting until five minutes after the pull",
-    "ensemble": "an ensemble.json; use its members in place of the last training's model",
+    "yes": "push without asking for confirmation; for scripts",
+    "for_": "accelerator: tpu-v5e-8, or gpu-t4x2 for two T4 GPUs (default: the one in kernels/"
+    "train-tpu/kernel-metadata.json)",
+    "again": "push even if the same notebook was already pushed and has not failed, or if Kaggle"
+    " reports the maximum number of active runs",
+    "fresh": "start over instead of resuming from the checkpoints of earlier sessions; omit it to"
+    " resume later",
+    "now": "submit immediately instead of waiting until five minutes after the pull",
+    "ensemble": "path to an ensemble.json, whose members replace the model of the last training"
+    " run",
 }
-Body = Callable[..., Result | None]  # the function of a task
+Body = Callable[..., Result | None]  # a task's function
 
 
 class _Task(tasks.Task[Any]):
-    """A task of invoke. --config is also -c; no other option has a short name.
+    """An invoke task whose only short option is -c, for --config.
 
-    invoke would assign them: -c would be --config in one task and --competition in another.
+    By default, invoke assigns short options automatically, so -c would mean --config in one task
+    and --competition in another.
     """
 
     def arg_opts(self, name: str, default: str, taken_names: set[str]) -> dict[str, Any]:
-        """Return the arguments of an option."""
+        """Return the keyword arguments for an option."""
         made = super().arg_opts(name, default, taken_names)
         return made | ({"names": ["config", "c"]} if name == "config" else {})
 
 
-_with_config: set[str] = set()  # the tasks that act on a config; `init` is not one of them
+_with_config: set[str] = set()  # tasks that use an existing config, unlike `init`
 
 
 def task(
@@ -81,16 +86,18 @@ def task(
     iterable: tuple[str, ...] = (),
     **help_: str,
 ) -> Callable[[Body], Any]:
-    """Turn a function into a task of invoke, with --json. An error is printed as its message,
-    without a traceback, and sets the exit code.
+    """Turn a function into an invoke task with a --json option.
+
+    If the function fails, the task prints the error message without a traceback and sets the exit
+    code.
 
     Args:
-        limit: minutes until the task is stopped, the default of --minutes; 0: never.
-        advice: what to do after it was stopped.
-        name: of the task; default: that of the function.
-        options: {name: help} of more text options, which the function takes as **texts.
-        iterable: options that may be repeated.
-        help_: the help of options that `HELP` lacks; `minutes=""` leaves out --minutes.
+        limit: time limit in minutes, used as the default of --minutes. 0 means no limit.
+        advice: what the user can do if the task reaches its time limit.
+        name: name of the task. Defaults to the name of the function.
+        options: {name: help} of additional text options, passed to the function as **texts.
+        iterable: names of options that can be repeated.
+        help_: help texts for options that are not in `HELP`. `minutes=""` omits --minutes.
     """
 
     def decorate(body: Body) -> Any:
@@ -99,7 +106,7 @@ def task(
         called = name or body.__name__.replace("_", "-")
         if {"config", "competition"} & {each.name for each in own} == {"config"}:
             _with_config.add(called)
-        texts = {  # a parameter cannot be named `for`
+        texts = {  # a parameter cannot be called `for`
             f"{option}{'_' * keyword.iskeyword(option)}": words
             for option, words in (options or {}).items()
         }
@@ -129,7 +136,7 @@ def task(
 
 
 def _limited(body: Body, limit: float, advice: str, options: Result) -> Result | None:
-    """Run the function of a task, until its deadline."""
+    """Run a task's function and stop it at the deadline."""
     if not limit:
         return body(**options)
     allowed = number("minutes", options.pop("minutes", "") or str(limit), 0.01, TWO_WEEKS)
@@ -138,37 +145,37 @@ def _limited(body: Body, limit: float, advice: str, options: Result) -> Result |
 
 
 def reported(body: Callable[[Result], Result | None], options: Result) -> None:
-    """Print the result or the error of a task, and set the exit code."""
+    """Print a task's result or error, and set the exit code."""
     as_json = options.pop("json", False) or options.get("json_lines", False)
-    try:  # around the imports too, for Ctrl-C during one
+    try:  # this includes the imports, because Ctrl-C may interrupt one
         secrets.guard_tracebacks()
         if options.get("config") == "" and "competition" not in options:
             from deploy import init
 
-            # The one that `invoke init` chose, unless --run names a run of another one.
+            # Use the config chosen by `invoke init`, unless --run was pushed with another config.
             pushed_by = init.config_of(ROOT, options.get("run", ""))
             options["config"] = pushed_by or init.default_config(ROOT)
         result = body(options)
         if as_json:
             show_json(result)
-    except BrokenPipeError:  # the reader, such as `| head`, closed the pipe
+    except BrokenPipeError:  # the reader closed the pipe, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(130)
     except KeyboardInterrupt:
-        code, message = CTRL_C, "Interrupted. Runs on Kaggle continue:\ninvoke status"
+        code, message = CTRL_C, "Interrupted. Runs on Kaggle will continue:\ninvoke status"
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if not package or (ROOT / package).exists():
             raise  # a bug of this project
         code, message = USAGE, (
-            f"{sys.executable} has no package {package!r}; expected the packages in pyproject.toml."
-            "\nActivate another environment, or install them:\n"
+            f"Package {package!r} is not installed for {sys.executable}.\n"
+            "Activate another environment, or install the packages listed in pyproject.toml:\n"
             f"{shlex.quote(sys.executable)} -m pip install -e {shlex.quote(str(ROOT))}"
         )  # fmt: skip
     except Exception as error:
         known = getattr(error, "exit_code", None)
         if not isinstance(known, int):
-            raise  # a bug of this project: the traceback helps
+            raise  # a bug of this project, so show the traceback
         code, message = known, str(error)
     else:
         if result and result.get("exit_code"):
@@ -185,9 +192,10 @@ def _leave(code: int) -> None:
 
 
 def _end(code: int, message: str, *, as_json: bool) -> NoReturn:
-    """Print a message without secrets, and end the process with a code."""
+    """Print a message with secrets redacted, then exit with the given code."""
     if code in (DEADLINE, CTRL_C):
-        # Registered last, so called first: the clean-up of a library may wait for a lost lock.
+        # This is called first because it is registered last. Without it, a library's clean-up
+        # might wait forever for a lock that was never released.
         atexit.register(_leave, code)
     message = secrets.redact(message)
     with suppress(BrokenPipeError):
@@ -198,10 +206,10 @@ def _end(code: int, message: str, *, as_json: bool) -> NoReturn:
 
 
 def about(config: str, message: str) -> str:
-    """Add --config to the commands in a message, which would use the default config without it.
+    """Add --config to the commands in a message, so that they do not use the default config.
 
-    A command ends a line, alone or after a colon. Most errors are raised where the config is not
-    known.
+    A command takes up a whole line or follows a colon at the end of one. They are completed here
+    because most errors are raised by code that does not have access to the config.
 
     >>> _with_config.add("status")
     >>> print(about("leaves", "Nothing was pushed.\\ninvoke status"))
@@ -211,7 +219,7 @@ def about(config: str, message: str) -> str:
 
     def complete(found: re.Match[str]) -> str:
         named = found[1] not in _with_config or "--config" in found[0]
-        # Alone it rehearses an embedded competition; another config needs --input, too.
+        # Without --input it rehearses an embedded competition, which another config cannot use.
         named |= found[0].endswith("invoke dry-run")
         return found[0] if named else f"{found[0]} --config {shlex.quote(config)}"
 
@@ -219,26 +227,24 @@ def about(config: str, message: str) -> str:
 
 
 def read_words(collection: Collection) -> None:
-    """Read plain words after a task as its competition, config or runs, and end with exit code 2
-    and a message if a word or an option is unknown.
+    """Convert a task's positional arguments to --competition, --config or --run.
 
-    invoke would end with 1. It also accepts its own options after a task, most without effect: a
-    task without --config would ignore one. Here only --help is accepted there.
+    If an argument or option is unknown, print a message and exit with code 2, where invoke would
+    exit with code 1. invoke also accepts its own options after a task, although most have no effect
+    there: a task that has no --config would silently ignore it. This function only allows --help.
     """
     from invoke.main import program
 
-    core = vars(program).get("core")  # the command line, if invoke has read it
+    core = vars(program).get("core")  # the command line, if invoke has already parsed it
     if core is None or not core.unparsed:
         return
-    # From a copy, since this removes the help of the tasks.
+    # Use a copy, because this call removes the tasks' help texts.
     words, contexts = core.unparsed, copy.deepcopy(collection).to_contexts()
     asked = ParserContext(args=[Argument(names=("help", "h"), optional=True)])
     while True:
         try:
             if (given := core[0].args["config"].value) is not None:
-                raise ParseError(
-                    f"--config {given} stands before the task; expected it after the task's name."
-                )
+                raise ParseError(f"--config {given} must come after the name of the task.")
             Parser(initial=asked, contexts=contexts).parse_argv(list(words))
             return
         except ParseError as error:
@@ -248,7 +254,7 @@ def read_words(collection: Collection) -> None:
                 said = _in_words(error, word, [each.name or "" for each in contexts])
                 _end(USAGE, said, as_json="--json" in words)
             flags = error.context.flags if error.context else {}
-            plain = (  # `invoke runs 1 1`: the first one that is not the value of an option
+            plain = (  # occurrences that are not an option's value, as in `invoke runs 1 1`
                 at
                 for at, one in enumerate(words)
                 if one == word and not (words[at - 1] in flags and flags[words[at - 1]].takes_value)
@@ -257,9 +263,9 @@ def read_words(collection: Collection) -> None:
 
 
 def _option_of(word: str, context: ParserContext | None) -> str:
-    """Return the option to which a plain word after a task belongs, or "".
+    """Return the option that a positional argument stands for, or "" if there is none.
 
-    The word is a run, the competition of a task that begins one, or a config.
+    The argument can be a run, a config or, for `start` and `init`, a competition.
     """
     from pipeline.config import config_files
 
@@ -274,63 +280,70 @@ def _option_of(word: str, context: ParserContext | None) -> str:
 
 
 def _in_words(error: ParseError, word: str, names: list[str]) -> str:
-    """Return what was wrong, and a suggestion.
+    """Return a message that explains a parser error and suggests a correction.
 
     Args:
-        error: of the parser.
-        word: the unknown word, or "".
+        error: the parser error.
+        word: the unknown argument, or "".
         names: the names of all tasks.
     """
     context = error.context
     name = context.name if context is not None and context.name else ""
     if lacks := re.match(r"Flag <Argument: ([\w-]+).*> needed value", str(error)):
-        return f"--{lacks[1]} has no value; expected one.\nTo see which:\ninvoke {name} --help"
+        return f"--{lacks[1]} requires a value. For help, run:\ninvoke {name} --help"
     if context is None or not word:
         return str(error)
-    said = f"{name} does not take {word!r}." if name else f"There is no task {word!r}."
+    said = f"{name} does not accept {word!r}." if name else f"There is no task {word!r}."
     known = list(context.flags) if name else names
     alike = difflib.get_close_matches(word.partition("=")[0], known, n=1)
     said += f" Did you mean {alike[0]}?" if alike else ""
     kinds, command = ("options", f"{name} --help") if name else ("tasks", "--list")
-    return f"{said}\nTo see all {kinds}:\ninvoke {command}"
+    return f"{said}\nTo list all {kinds}, run:\ninvoke {command}"
 
 
 def new_folder(task: str) -> Path:
-    """Return the path of a new folder in runs/ for the output of a task."""
+    """Return the path to a new folder in runs/ for a task's output."""
     return ROOT / "runs" / f"{task}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
 def show(line: str) -> None:
-    """Print a line without secrets, and flush."""
+    """Print a line with secrets redacted, then flush."""
     print(secrets.redact(line), flush=True)
 
 
 def show_json(value: Result | None) -> None:
-    """Print a value as one line of JSON without secrets, and flush."""
+    """Print a value as a single line of JSON with secrets redacted, then flush."""
     print(secrets.to_json(value), flush=True)
 
 
 def number(option: str, text: str, least: float, most: float) -> float:
-    """Return the number of an option; raise `UsageError` unless it is from `least` to `most`."""
+    """Return an option's value as a number.
+
+    Raises:
+        UsageError: if it is not a number from `least` to `most`.
+    """
     try:
         value = float(text)
     except ValueError:
         value = float("nan")
     if not least <= value <= most:
         raise UsageError(
-            f"--{option} {text[:40]}: expected a number from {least:.3g} to {most:g}.\nCorrect it."
+            f"Invalid --{option} {text[:40]}: expected a number from {least:.3g} to {most:g}."
         )
     return value
 
 
 def agreement(yes: bool) -> Callable[[str], bool]:
-    """Return a function that asks a person a question; with `yes` it agrees without asking.
+    """Return a function that asks the user for confirmation.
 
-    A task that spends something calls this first, so that it fails before any work.
+    Tasks that use up quota or submissions call this first, so that they fail before doing any work.
+
+    Args:
+        yes: agree to everything without asking.
 
     Raises:
-        CredentialError: if nobody is logged in.
-        UsageError: if there is no terminal to ask.
+        CredentialError: if the user is not logged in.
+        UsageError: if there is no terminal to ask for confirmation.
     """
     from deploy import auth
 
@@ -339,8 +352,8 @@ def agreement(yes: bool) -> Callable[[str], bool]:
         return lambda question: True
     if sys.stdin.closed or not sys.stdin.isatty():
         raise UsageError(
-            "There is no terminal to ask before anything is spent; expected one, or the answer as"
-            " an option.\nAdd --yes."
+            "Cannot ask for confirmation because there is no terminal.\nTo agree in advance, add"
+            " --yes."
         )
 
     def agreed(question: str) -> bool:

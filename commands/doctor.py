@@ -1,4 +1,4 @@
-"""The tasks that choose a competition, check the setup, and examine Kaggle itself."""
+"""Tasks that choose a competition, check the setup and test Kaggle's behavior."""
 
 from dataclasses import asdict
 
@@ -8,21 +8,22 @@ from commands.telling import Telling
 from deploy.errors import Detached, Refused
 
 AGAIN = (
-    "What --live made on Kaggle is deleted, unless a line above says otherwise. To start over, run"
-    " the same command."
+    "Everything that --live created on Kaggle was deleted, unless a line above says otherwise. To"
+    " start over, run the same command."
 )
 
 
 @task(
     10,
     name="init",
-    competition="its address, or the last part: leaf-diseases for"
+    competition="the competition's URL or the last part of it, such as leaf-diseases for"
     " kaggle.com/competitions/leaf-diseases",
-    config="name of a config in pipeline/configs/; default: the one for this competition",
-    infer_hours="hours that a code competition allows a GPU notebook; default: those of the config",
+    config="name of a config in pipeline/configs/ (default: this competition's config)",
+    infer_hours="time limit, in hours, that a code competition sets for GPU notebooks (default: the"
+    " config's)",
 )
 def init_project(competition: str = "", config: str = "", infer_hours: str = "") -> Result:
-    """Check a competition on Kaggle, and make its config the default of all tasks.
+    """Check a competition on Kaggle, and make its config the default for all tasks.
 
     Example: invoke init --competition leaf-diseases
     """
@@ -36,13 +37,14 @@ def init_project(competition: str = "", config: str = "", infer_hours: str = "")
 
 
 @task(
-    180,  # three CPU sessions, with their queues
+    180,  # enough for three CPU sessions, including their time in the queue
     advice=AGAIN,
     minutes="timeout in minutes (default 180)",
-    live="examine Kaggle itself: run small private notebooks there, and delete them; no quota",
+    live="test how Kaggle behaves by running small private notebooks there; they are deleted"
+    " afterwards and use no quota",
 )
 def doctor(config: str = "", live: bool = False) -> Result:
-    """Check everything that a relay needs, and spend nothing; --live tests how Kaggle behaves.
+    """Check that everything is ready for a relay, or test how Kaggle behaves (--live).
 
     Example: invoke doctor --live
     """
@@ -57,8 +59,8 @@ def doctor(config: str = "", live: bool = False) -> Result:
         result = Probe(lambda: Telling().kaggle, ours.competition, show).run(ours.runs / "live")
     except KeyboardInterrupt:
         raise Detached(f"Interrupted. {AGAIN}") from None
-    show(f"To report the facts, attach this file (no names, no keys) to an issue: {result['file']}")
-    show(
-        f"For a local Kaggle that behaves so: python -m localkaggle serve --facts {result['file']}"
-    )
+    show("To report these results, attach the following file to an issue. It contains no names or")
+    show(f"keys: {result['file']}")
+    show("To run a local Kaggle that behaves the same way:")
+    show(f"python -m localkaggle serve --facts {result['file']}")
     return {**result, "exit_code": Refused.exit_code if result["left"] else 0}

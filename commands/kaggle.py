@@ -1,4 +1,4 @@
-"""The tasks that talk to Kaggle: push, watch, pull, publish, submit and status."""
+"""Tasks that communicate with Kaggle, such as push, watch, pull, publish and submit."""
 
 import shlex
 from dataclasses import asdict
@@ -17,19 +17,19 @@ PLACEHOLDER = "owner"
 @task(
     TWO_WEEKS,
     name="relay",
-    yes="do not ask before the training, the inference and the submission; for scripts",
+    yes="train, infer and submit without asking for confirmation; for scripts",
 )
 def relay_chain(
     config: str = "", for_: str = "", fresh: bool = False, now: bool = False, yes: bool = False
 ) -> Result:
-    """Run the whole chain on kaggle.com, from session to session; spends quota and a submission.
+    """Train, infer and submit on kaggle.com in one command; uses quota and a submission.
 
     Example: invoke relay --config digits
     """
     from deploy import chain
 
     ours = project.records(config, runtime=for_)
-    following = "this command pulls it, and continues to the score"
+    following = "this command pulls the output and continues until there is a score"
     agreed = agreement(yes)
     telling = Telling(agreed, PushPlan(config, agreed), following)
     project.check_custom_code(config)
@@ -38,13 +38,14 @@ def relay_chain(
 
 
 @task(
-    owner="the user name in its address; default: the one who is logged in",
-    artifact="for infer-gpu: the folder of the model; default: that of the last pulled training",
+    owner="owner of the notebook (default: the user who is logged in)",
+    artifact="path to the model's folder, for infer-gpu (default: the last training run that was"
+    " pulled)",
 )
 def build(
     kernel: str = "train-tpu", config: str = "", owner: str = "", artifact: str = ""
 ) -> Result:
-    """Build a notebook into build/CONFIG/ without sending it; needs no account.
+    """Build a notebook in build/CONFIG/ without sending it to Kaggle; no account required.
 
     Example: invoke build --kernel train-tpu
     """
@@ -52,7 +53,7 @@ def build(
 
     ours, folder = project.records(config), Path(artifact) if artifact else None
     if folder is not None and kernel != INFER:
-        raise UsageError(f"--artifact is for {INFER}, not {kernel}.\nLeave it out.")
+        raise UsageError(f"--artifact can only be used with {INFER}, not {kernel}.")
     if folder is None and kernel == INFER:
         folder = project.resolved(config, Telling()).last_artifact()
     project.check_custom_code(config, folder)
@@ -60,11 +61,11 @@ def build(
     if not owner:
         owner = PLACEHOLDER
         show(
-            f"The owner is the placeholder {PLACEHOLDER!r}; to set another: --owner NAME\n"
-            "A push builds again with your user name, so its bundle has a different sha256."
+            f"The owner is the placeholder {PLACEHOLDER!r}. To set it, use --owner NAME.\n"
+            "A push rebuilds the notebook with your user name, so its sha256 will differ."
         )
     built = chain.build(owner, ours, kernel, chain.Model(folder))
-    show(f"Built {built.notebook}, bundle {built.sha256}. Nothing was sent.")
+    show(f"Built {built.notebook} (bundle {built.sha256}). Nothing was sent to Kaggle.")
     show(f"Size: {built.size / 1000:.0f} of {gate.BYTES_AT_MOST / 1000:.0f} kB")
     made = {"handle": built.handle, "notebook": str(built.notebook), "size": built.size}
     return {**made, "bundle_sha256": built.sha256}
@@ -72,8 +73,8 @@ def build(
 
 @task(
     TWO_WEEKS,
-    until_done="watch, pull and push the next session, until the training is complete or the quota"
-    " is used up",
+    until_done="watch and pull each session and push the next one until the training run is"
+    " complete or the quota is used up",
 )
 def push_train(
     config: str = "",
@@ -83,7 +84,7 @@ def push_train(
     until_done: bool = False,
     yes: bool = False,
 ) -> Result:
-    """Show what a training costs and changes, and push it; resumes a partial one.
+    """Push a training run, or resume it, after showing what it costs and changes.
 
     Example: invoke push-train --config digits
     """
@@ -91,18 +92,18 @@ def push_train(
 
     if again and until_done:
         raise UsageError(
-            "--again repeats the last push, and --until-done resumes it; expected one of them.\n"
-            "To start the training over: --fresh --until-done"
+            "--again and --until-done cannot be used together, because one repeats the last push\n"
+            "and the other resumes it. To start training over, use --fresh --until-done."
         )
     ours = project.records(config, runtime=for_)
-    following = "this command pulls it, and pushes the next session if one is needed"
+    following = "this command pulls the output and pushes another session if necessary"
     agreed = agreement(yes)
     telling = Telling(agreed, PushPlan(config, agreed), following if until_done else "")
     project.check_custom_code(config)
     if not until_done:
         return project.push(telling, ours, TRAIN, again=again, fresh=fresh)
     done = telling.run(chain.train, ours, fresh=fresh)
-    show(f"{done.run} is complete; its output is in {done.folder}")
+    show(f"{done.run} is complete. Its output is in {done.folder}")
     show(f"Next: {chain.next_command(ours, done.run, done.folder)}")
     return {"run": str(done.run), "folder": str(done.folder), "sessions": done.sessions}
 
@@ -111,11 +112,11 @@ def push_train(
 def push_infer(
     config: str = "", ensemble: str = "", again: bool = False, yes: bool = False
 ) -> Result:
-    """Push the inference of the model that was published last, or of an ensemble.
+    """Push an inference run for the most recently published model, or for an ensemble.
 
     Example: invoke push-infer
     """
-    project.load(config)  # fails before anybody is asked
+    project.load(config)  # fail before asking for confirmation
     telling = Telling(agreement(yes))
     ours = project.resolved(config, telling)
     return project.push(telling, ours, INFER, project.model(ours, ensemble), again=again)
@@ -125,7 +126,7 @@ def push_infer(
 def push_prepare(
     config: str = "", again: bool = False, fresh: bool = False, yes: bool = False
 ) -> Result:
-    """Decode the training images once, on Kaggle's CPU; costs no quota, and resumes.
+    """Decode the training images once on a Kaggle CPU; resumable and uses no quota.
 
     Example: invoke push-prepare --config leaves
     """
@@ -138,11 +139,11 @@ def push_prepare(
 
 
 @task(
-    TWO_WEEKS,  # --hours and --queue-hours end a watch; this ends an answer that never ends
+    TWO_WEEKS,  # stops a response that never ends; --hours and --queue-hours limit the watch itself
     minutes="",
-    hours="time limit in hours, once it runs (default 13)",
-    json_lines="print each change as a JSON object on its own line; the last one is the result",
-    queue_hours="time limit in hours until it gets a machine (default 12)",
+    hours="time limit in hours, starting when the run leaves the queue (default 13)",
+    json_lines="print each change as a JSON object on its own line, followed by the result",
+    queue_hours="time limit in hours for waiting in the queue (default 12)",
 )
 def watch(
     kernel: str = "train-tpu",
@@ -152,7 +153,7 @@ def watch(
     queue_hours: str = "12",
     json_lines: bool = False,
 ) -> Result:
-    """Follow a run to its end; Ctrl-C does not stop it.
+    """Follow a run until it finishes; Ctrl-C does not stop the run.
 
     Example: invoke watch --kernel infer-gpu
     """
@@ -169,7 +170,7 @@ def watch(
     found = ours.find_run(run, kernel)
     prepares = ours.kernel_of(found) == PREPARE
     telling.following = ours.project.command(f"pull --run {found}")
-    if prepares:  # nothing here needs its output
+    if prepares:  # its output is not needed on this machine
         telling.following = chain.after_preparation(ours.project, "complete")
     status = telling.run(watching.watch, ours, found)
     left = telling.run(sessions.progress_of, found, wait=True)
@@ -182,7 +183,7 @@ def watch(
 
 @task(120)
 def pull(kernel: str = "train-tpu", run: str = "", config: str = "") -> Result:
-    """Download the output of a run into runs/, and verify it.
+    """Download a run's output to runs/ and verify it.
 
     Example: invoke pull --kernel infer-gpu
     """
@@ -203,7 +204,7 @@ def pull(kernel: str = "train-tpu", run: str = "", config: str = "") -> Result:
 
 @task(120)
 def publish(config: str = "", ensemble: str = "") -> Result:
-    """Publish the model of the last training, or those of an ensemble, as private datasets.
+    """Publish the last trained model, or an ensemble's models, as private datasets.
 
     Example: invoke publish --config digits
     """
@@ -224,10 +225,11 @@ def publish(config: str = "", ensemble: str = "") -> Result:
 
 @task(
     780,
-    run="owner/slug/version, such as ann/digits-infer-gpu/3; default: the last one pushed here",
-    yes="submit without asking; for scripts",
-    constant="submit even if all rows have the same prediction",
-    again="submit even if a submission of this run failed before",
+    run="owner/slug/version, such as ann/digits-infer-gpu/3 (default: the last inference run pushed"
+    " from this machine)",
+    yes="submit without asking for confirmation; for scripts",
+    constant="submit even if the prediction is the same in all rows",
+    again="submit even if an earlier submission of this run failed",
 )
 def submit(
     run: str = "",
@@ -237,13 +239,14 @@ def submit(
     now: bool = False,
     yes: bool = False,
 ) -> Result:
-    """Check the inference that was pulled last, show what its submission costs, and submit it.
+    """Check the predictions of the last inference run that was pulled, and submit them.
 
     Example: invoke submit
     """
     from deploy import competition
 
-    follows = competition.underway(project.records(config), run)  # which spends nothing
+    # Following a submission that was already made uses nothing, so it needs no confirmation.
+    follows = competition.underway(project.records(config), run)
     telling = Telling((lambda question: agreement(yes)(question)) if follows else agreement(yes))
     ours = project.resolved(config, telling)
     found = ours.find_run(run, INFER)
@@ -254,9 +257,9 @@ def submit(
     return {"run": str(found), "submission": file, "ref": scored.ref, "score": scored.score}
 
 
-@task(5, of="path of a submission.csv, to trace it back to the commit")
+@task(5, of="path to a submission.csv that should be traced back to its commit")
 def status(of: str = "", config: str = "") -> Result:
-    """Show the requests to Kaggle, their state, and the quota.
+    """Show what was requested from Kaggle, its current state and the remaining quota.
 
     Example: invoke status
     """

@@ -1,6 +1,4 @@
-"""Tasks on this machine: inspect, plan, report and scale-check. They need no account and spend
-nothing.
-"""
+"""Tasks that run on this machine and require no account: inspect, plan, report and scale-check."""
 
 import os
 import shlex
@@ -15,12 +13,12 @@ from workbench.options import BASE, INSPECT, LARGEST, PLAN, SWEEP, TITLE
 
 
 @task(
-    input="the competition's folder; default: a new copy of the embedded competition",
+    input="path to the competition's folder (default: a new copy of the embedded competition)",
     batch=BASE,
     sweep=SWEEP,
 )
 def scale_check(config: str = "", input: str = "", batch: str = "", sweep: bool = False) -> Result:
-    """Check the learning rate that is scaled for the config's batch, or find one.
+    """Check that the learning rate scales to the config's batch size, or search for one.
 
     Example: invoke scale-check --config digits_sgd --sweep
     """
@@ -41,8 +39,8 @@ def scale_check(config: str = "", input: str = "", batch: str = "", sweep: bool 
     words = ["--config", config, "--input", str(data), "--output", str(folder)]
     words += ["--batch", str(images)] if images else []
     words += ["--sweep"] if sweep else []
-    takes = "five trainings of a tenth of the epochs" if sweep else "nine trainings"
-    show(f"This takes {takes}. If it is interrupted, resume it with:")
+    takes = "five training runs with a tenth of the epochs each" if sweep else "nine training runs"
+    show(f"This requires {takes}. If it is interrupted, resume it with:")
     show(f"python -m workbench scale-check {shlex.join(words)}")
     result = model_side.scale_check(config, data, folder, images, show, sweep=sweep)
     for path in (result["result"], *result["pictures"]):
@@ -51,17 +49,17 @@ def scale_check(config: str = "", input: str = "", batch: str = "", sweep: bool 
 
 
 @task(
-    run="owner/slug/version, as ann/digits-train-tpu/3, or a folder that a training wrote,"
-    " as out; default: the last training that was pushed from here and pulled; without a push,"
-    " that of the last rehearsal",
+    run="owner/slug/version, such as ann/digits-train-tpu/3, or the output folder of a training"
+    " run, such as out (default: the last training run pushed from this machine and pulled,"
+    " otherwise the last rehearsal)",
     title=TITLE,
 )
 def report(run: str = "", config: str = "", title: str = "") -> Result:
-    """Write one HTML page of a training: curves, classes, worst examples, provenance.
+    """Write an HTML report of a training run: curves, classes, worst examples, provenance.
 
     Example: invoke report --run out
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our messages
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hide TensorFlow's startup messages
     from deploy import output
     from workbench.report import report as model_side
 
@@ -70,17 +68,17 @@ def report(run: str = "", config: str = "", title: str = "") -> Result:
     else:
         folder, name = resolved(config, Telling()).training(run)
     beside = None
-    if output.noted(folder):  # a pulled folder stays unchanged: the next pull compares it
+    if output.noted(folder):  # do not change a pulled folder, because the next pull compares it
         beside = folder.resolve().with_name(f"{folder.resolve().name}-{model_side.FILE}")
-    show(f"The training {name + ', ' if name else ''}in {folder}")
+    show(f"Training run: {f'{name}, ' if name else ''}in {folder}")
     page = model_side.write(folder, title=title or None, page=beside)
     show(f"wrote {page}")
     return {"run": name, "folder": str(folder), "report": str(page)}
 
 
-@task(options=INSPECT, input="the competition's folder, as Kaggle mounts it")
+@task(options=INSPECT, input="path to the competition's folder, with the same files as on Kaggle")
 def inspect(input: str = "", **texts: str) -> Result:
-    """Show what a competition folder holds, and propose a config.
+    """Describe the files in a competition folder, and propose a config.
 
     Example: invoke inspect --input data/leaves --write leaves
     """
@@ -91,7 +89,7 @@ def inspect(input: str = "", **texts: str) -> Result:
 
     if not input:
         raise UsageError(
-            "--input is missing; expected the competition's folder.\ninvoke inspect --input DIR"
+            "--input is missing. Pass the competition's folder:\ninvoke inspect --input DIR"
         )
     given = {name.rstrip("_"): text for name, text in texts.items()}
     given["competition"] = in_address(given["competition"], show)
@@ -101,7 +99,7 @@ def inspect(input: str = "", **texts: str) -> Result:
 
 @task(options=PLAN, largest=LARGEST)
 def plan(config: str = "", largest: bool = False, **texts: str) -> Result:
-    """Estimate a training on each runtime: memory, time, sessions, quota and price.
+    """Estimate the memory, time, sessions, quota and price of training on each runtime.
 
     Example: invoke plan --config digits --for all
     """
@@ -110,7 +108,7 @@ def plan(config: str = "", largest: bool = False, **texts: str) -> Result:
     from workbench.plan import plan_command, probe
 
     backend.choose("jax")
-    # A compiler runs for minutes, and Python sees no Ctrl-C meanwhile.
+    # Compilation takes minutes, during which Python cannot handle Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     given = {name.rstrip("_"): text for name, text in texts.items()}
     runs = probe.pulled(ROOT / "runs")

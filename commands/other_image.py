@@ -1,5 +1,7 @@
-"""The check, before a training is pushed to a TPU, that the image for inference builds the same
-model as the one for training. A verdict is kept, so that the next push of the same code is instant.
+"""Check that Kaggle's training and inference images build the same model.
+
+The check runs before a training run is pushed to a TPU. Its verdict is cached, so that pushing the
+same code again is instant.
 """
 
 import hashlib
@@ -19,14 +21,16 @@ INDENT = " " * len(LABEL)
 
 
 def require(config: str, code: str, runs: Path, agreed: Callable[[str], bool]) -> None:
-    """Check that both images build the same model, and show it; a model of plain Keras layers needs
-    no check.
+    """Check that both images build the same model, and print the verdict.
+
+    Models that only consist of standard Keras layers are not checked.
 
     Args:
-        config: as --config names it.
-        code: sha256 of the code that is pushed.
-        runs: the folder that keeps verdicts.
-        agreed: asks before gigabytes are downloaded; after a no, the shipped table answers.
+        config: the value of --config.
+        code: sha256 of the code to push.
+        runs: folder in which verdicts are cached.
+        agreed: asks the user before downloading several gigabytes. If the user declines, the
+            verdict comes from the table of known networks.
 
     Raises:
         UsageError: if the two images build different models.
@@ -49,36 +53,39 @@ def require(config: str, code: str, runs: Path, agreed: Callable[[str], bool]) -
         str(Path(config).resolve()) if config.endswith(".py") else config,
     ]
     if missing := image_environments.missing():
-        table = _compared(*words, "--table")  # it may refuse without a download
+        table = _compared(*words, "--table")  # may find a difference without a download
         size = image_environments.GIGABYTES * len(missing)
-        show(
-            f"{LABEL}before hours of a TPU are spent, this builds the model here with the versions"
-        )
-        show(f"{INDENT}of both of Kaggle's images, to check that they build the same one:")
+        show(f"{LABEL}Before you spend hours of TPU quota, the model can be built on this machine")
+        show(f"{INDENT}with the library versions of both Kaggle images, to check that they build")
+        show(f"{INDENT}the same model:")
         for image in missing:
             show(f"{INDENT}{image.in_words}")
-        show(f"{INDENT}They take {size:.1f} GB in {missing[0].folder.parent}, once, and minutes.")
-        if not agreed("Download them? Without them a table of known networks answers."):
+        show(f"{INDENT}The download takes minutes and {size:.1f} GB in {missing[0].folder.parent}.")
+        if not agreed("Download them? Otherwise a table of known networks is used instead."):
             _show(table)
             return
     began = time.monotonic()
     made = _compared(*words, quiet=False)
     _show(made)
     if made.get("seen"):
-        show(f"{INDENT}compared in {time.monotonic() - began:.0f} seconds; kept for the same code")
+        show(f"{INDENT}This took {time.monotonic() - began:.0f} seconds; the result is cached.")
         verdicts[digest] = f"{made['told']} ({time.strftime('%Y-%m-%d %H:%M')})"
         atomic_file.write(file, json.dumps(verdicts, indent=1).encode())
 
 
 def _digest(*parts: str) -> str:
-    """Return a digest of what a verdict depends on, with the numbers of presets in folders."""
+    """Return a digest of everything that affects a verdict, including the presets' config.json."""
     numbers = [Path(part) / "config.json" for part in parts]
     texts = [path.read_text("utf-8") for path in numbers if path.is_file()]
     return hashlib.sha256("\n".join([*parts, *texts]).encode()).hexdigest()
 
 
 def _compared(*words: str, quiet: bool = True) -> dict[str, object]:
-    """Return the verdict of `python -m workbench images`; raise `UsageError` for two models."""
+    """Return the verdict of `python -m workbench images`.
+
+    Raises:
+        UsageError: if the images build different models.
+    """
     made = in_a_process("workbench", *words, quiet=quiet)
     if made.get("exit_code") == UsageError.exit_code:
         raise UsageError(f"Nothing was pushed. {made['error']}")

@@ -1,6 +1,4 @@
-"""What the commands derive from a config: the project, its records, a push, and the check of a
-submission.
-"""
+"""Utilities for tasks that use a config, such as loading its project and pushing its kernels."""
 
 import json
 import os
@@ -26,9 +24,10 @@ if TYPE_CHECKING:
 def load(
     config: str, runs: Path = ROOT / "runs", builds: Path | None = None, **more: Any
 ) -> Project:
-    """Return what the Kaggle side needs to know about a config.
+    """Return the project of a config.
 
-    Each config has its own folder of bundles, so that a push changes no build of another one.
+    Bundles are built in a separate folder for each config, so that a push never overwrites the
+    build of another config.
     """
     from deploy import init
     from pipeline import config as configs
@@ -53,9 +52,9 @@ def load(
 
 
 def _datasets(settings: "Config") -> tuple[str, ...]:
-    """Return owner/slug of each dataset that `pretrained` reads; a path on this machine as it is.
+    """Return the owner/slug of each dataset in `pretrained`.
 
-    A path on Kaggle is no dataset.
+    Local paths are returned unchanged. Paths on Kaggle are skipped, because they are not datasets.
     """
     from pipeline.config import rules
 
@@ -74,8 +73,8 @@ def records(config: str, **more: Any) -> "Records":
     """Return the records of a config's project.
 
     Args:
-        config: as --config names it.
-        more: other fields of `Project`.
+        config: the value of --config.
+        more: additional fields of `Project`.
     """
     from deploy import auth
     from deploy.records import Records
@@ -86,7 +85,7 @@ def records(config: str, **more: Any) -> "Records":
 
 
 def resolved(config: str, telling: Telling, **more: Any) -> "Records":
-    """Return the records of a config's project, after asking Kaggle about interrupted pushes."""
+    """Check on Kaggle what became of interrupted pushes, and return the project's records."""
     from deploy.push import resolve
 
     found = records(config, **more)
@@ -96,14 +95,14 @@ def resolved(config: str, telling: Telling, **more: Any) -> "Records":
 
 
 def check_custom_code(config: str, artifact: Path | None = None) -> None:
-    """Check the custom functions of a config before anything is spent.
+    """Check a config's custom functions before any quota is used.
 
     Args:
-        config: as --config names it.
-        artifact: folder of a trained model, whose functions have to be those of the config.
+        config: the value of --config.
+        artifact: folder of a trained model, which must use the same functions as the config.
 
     Raises:
-        UsageError: if they cannot work, or differ from those of the artifact.
+        UsageError: if the functions do not work or differ from the artifact's.
     """
     from pipeline import config as configs
     from pipeline.config import custom_code
@@ -111,25 +110,25 @@ def check_custom_code(config: str, artifact: Path | None = None) -> None:
     settings = configs.load(config)
     if artifact is None:
         if custom_code.functions(settings):
-            show(f"Checking the functions of {settings.name}.py with JAX and TensorFlow")
+            show(f"Checking the functions in {settings.name}.py with JAX and TensorFlow")
             told = in_a_process("pipeline", "check", "--config", config)
             if "error" in told:
                 raise UsageError(told["error"])
         return
     manifest = artifact / "manifest.json"
     if not manifest.is_file():
-        return  # what needs it reports that
+        return  # the code that reads the manifest reports this
     theirs = json.loads(manifest.read_text())
     trained, name = theirs.get("custom_code", ""), theirs["config"]["name"]
-    if name != settings.name:  # a member of an ensemble
+    if name != settings.name:  # an ensemble member that was trained with another config
         if not trained:
             return
         settings = configs.load(name)
     here = custom_code.digest(settings)
     if trained != here:
         raise UsageError(
-            f"The functions in {settings.name}.py differ from those that trained {manifest}: their"
-            f" sha256 starts with {here[:12] or 'nothing'}; expected {trained[:12] or 'nothing'}.\n"
+            f"The functions in {settings.name}.py have changed since {manifest} was written:"
+            f" expected sha256 {trained[:12] or 'of nothing'}…, got {here[:12] or 'of nothing'}…\n"
             "Restore the file, or train again."
         )
 
@@ -141,18 +140,20 @@ def in_a_process(
     python: str = sys.executable,
     seconds: float | None = None,
 ) -> dict[str, Any]:
-    """Run `python -m … --json` in another process, with its own backend, and return its result or
-    {"error", "exit_code"}.
+    """Run `python -m MODULE --json` in a subprocess, which can use a different Keras backend.
 
     Args:
-        module: to run.
-        words: the arguments.
-        quiet: hide its messages.
-        python: the interpreter.
-        seconds: time limit; None: no limit.
+        module: name of the module to run.
+        words: command-line arguments for the module.
+        quiet: whether to hide the messages that the module prints.
+        python: path to the Python interpreter.
+        seconds: time limit in seconds, or None for no limit.
+
+    Returns:
+        The module's result, or {"error", "exit_code"} if it fails.
     """
     try:
-        done = subprocess.run(  # noqa: S603 - our own words
+        done = subprocess.run(  # noqa: S603 - trusted arguments
             [python, "-m", module, *words, "--json"],
             cwd=ROOT,
             env={name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"},
@@ -162,7 +163,7 @@ def in_a_process(
             timeout=seconds,
         )
     except subprocess.TimeoutExpired:
-        return {"error": f"it takes longer than {seconds:.0f} s", "exit_code": 5}
+        return {"error": f"it took longer than {seconds:.0f} s", "exit_code": 5}
     try:
         return dict(json.loads(done.stdout.splitlines()[-1]))
     except (ValueError, LookupError):
@@ -171,8 +172,14 @@ def in_a_process(
 
 
 def model(ours: "Records", ensemble: str) -> "Model":
-    """Return the model of an inference: the last training's artifact, or the members of an
-    ensemble.json. Their functions have to be those of the configs here.
+    """Return the model for an inference run, after checking its custom functions.
+
+    Args:
+        ours: the project's records.
+        ensemble: path to an ensemble.json, or "" for the artifact of the last training run.
+
+    Raises:
+        UsageError: if the custom functions of a model differ from those in its config.
     """
     from deploy import output
     from deploy.chain import Model
@@ -188,24 +195,25 @@ def require_embedded(slug: str, command: str) -> None:
     """Raise `UsageError` unless a competition is embedded.
 
     Args:
-        slug: of the competition.
-        command: a command that takes --input for other competitions.
+        slug: slug of the competition.
+        command: a command that accepts other competitions with --input.
     """
     from localkaggle import competitions
 
     if slug not in competitions.NAMES:
         raise UsageError(
-            f"There is no competition {slug!r} on this machine; expected one of"
-            f" {', '.join(competitions.NAMES)}, or a folder:\n{command} --input DIR"
+            f"There is no embedded competition {slug!r}: expected one of"
+            f" {', '.join(competitions.NAMES)}.\nFor other competitions, pass their folder:\n"
+            f"{command} --input DIR"
         )
 
 
 def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path | None], int]:
-    """Return the check of a submission against its sample.
+    """Return a function that checks a submission against the sample submission.
 
     Args:
-        config: as --config names it.
-        constant: allow the same prediction in all rows.
+        config: the value of --config.
+        constant: whether to allow the same prediction in all rows.
     """
     from pipeline import config as configs
     from pipeline.infer import submission as rules
@@ -217,14 +225,14 @@ def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path | No
 def push(
     telling: Telling, ours: "Records", kernel: str, accepted: "Model | None" = None, **how: bool
 ) -> dict[str, Any]:
-    """Push a kernel, print the address of its run and the next command, and return the run.
+    """Push a kernel, print the run's URL and the next command, and return the run.
 
     Args:
         telling: runs the steps.
-        ours: the records of the project.
-        kernel: to push.
-        accepted: the model of an inference.
-        how: `again` and `fresh`, as in `deploy.chain.push_kernel`.
+        ours: the project's records.
+        kernel: name of the kernel to push.
+        accepted: the model, for an inference run.
+        how: `again` and `fresh`, passed to `deploy.chain.push_kernel`.
     """
     from deploy import chain
 
@@ -235,7 +243,7 @@ def push(
 
 
 def show_result(result: "Result", config: str, about: str = "") -> dict[str, Any]:
-    """Print the results of a finished chain, explain its score, and return them."""
+    """Print a finished chain's results, explain the score, and return the results."""
     end = {**result.values(), "config": config}
     where = "on the hidden test set", f"the {end['rows']} rows of the visible one"
     if result.submission.uploaded:

@@ -1,4 +1,7 @@
-"""The plan before a push: it stops what cannot fit, and warns of what would be regretted."""
+"""The plan that is shown before a training run is pushed.
+
+It stops a push that does not fit into memory, and warns about one that would waste quota.
+"""
 
 import json
 from collections.abc import Callable
@@ -15,17 +18,17 @@ from formats import atomic_file
 if TYPE_CHECKING:
     from deploy.preview import Preview
 
-TPU = "tpu-v5e-8"  # the runtime of train-tpu, without --for
-TWICE = 0.5  # the share of time that a TPU waits if it is input-bound by a factor of 2
+TPU = "tpu-v5e-8"  # the default runtime of train-tpu
+TWICE = 0.5  # fraction of time that a TPU waits if the host delivers input at half its speed
 
 
 class PushPlan:
-    """The plan of a training, shown before a push asks for agreement.
+    """Plan of a training run, shown before the user confirms the push.
 
     Args:
-        config: as --config names it.
-        agreed: asks a person before gigabytes are downloaded (`console.agreement`).
-        runs: the folder of pulled runs.
+        config: the value of --config.
+        agreed: asks the user before downloading several gigabytes (`console.agreement`).
+        runs: folder of pulled runs.
     """
 
     def __init__(
@@ -35,18 +38,18 @@ class PushPlan:
         self._made: dict[str, Any] | None = None
 
     def show(self, costs: "Preview | None") -> None:
-        """Show the plan of a training; nothing for other pushes.
+        """Show the plan if a training run is about to be pushed.
 
         Args:
-            costs: of the push; None: it is a submission.
+            costs: preview of the push, or None for a submission.
 
         Raises:
-            UsageError: if the config cannot work, a step does not fit according to the TPU's
-                compiler, or the image for inference cannot build the model.
+            UsageError: if the config is invalid, a training step does not fit into TPU memory
+                according to its compiler, or the inference image cannot build the model.
         """
         if costs is not None and costs.built.kernel == TRAIN:
             shape = costs.built.metadata["machine_shape"]
-            if shape == SHAPES[TPU]:  # otherwise the same image trains and infers
+            if shape == SHAPES[TPU]:  # otherwise, training and inference use the same image
                 code = costs.built.code.sha256
                 other_image.require(self._config, code, self._runs, self._agreed)
             runtime = next((name for name, held in SHAPES.items() if held == shape), TPU)
@@ -55,7 +58,7 @@ class PushPlan:
                 judge(self._made, costs.hours_left, resumes="step" in costs.built.expect)
 
     def keep(self, run: str) -> None:
-        """Keep the plan of a pushed run for its report."""
+        """Save the plan of a pushed run so that its report can show it."""
         from deploy import output
         from deploy.runs import parse
         from workbench.plan import plan_command
@@ -68,19 +71,20 @@ class PushPlan:
 def planned(
     config: str, runtime: str, runs: Path = ROOT / "runs", seconds: float | None = None
 ) -> dict[str, Any] | None:
-    """Return the plan of a training, or show a warning and return None if there is none.
+    """Return the plan of a training run, or None after a warning if it cannot be made.
 
-    Another process makes it, since a compiler cannot be interrupted. If the config does not state
-    the number of examples, `images_basis` is "" and only the fit is known.
+    The plan is made in a subprocess, because compilation cannot be interrupted. If the config does
+    not set the number of examples, the plan only predicts whether a training step fits into memory
+    and `images_basis` is "".
 
     Args:
-        config: as --config names it.
-        runtime: of the training.
-        runs: the folder of pulled runs.
-        seconds: time limit; None: no limit.
+        config: the value of --config.
+        runtime: the runtime used for training.
+        runs: folder of pulled runs.
+        seconds: time limit in seconds, or None for no limit.
 
     Raises:
-        UsageError: if the config cannot work.
+        UsageError: if the config is invalid.
     """
     from pipeline import config as configs
     from workbench.plan import probe
@@ -92,28 +96,28 @@ def planned(
     uncounted = configs.load(config).data.labelled is None
     if uncounted:
         words += ["--images", "1"]
-        show("Checking whether a step fits; a large network takes minutes")
+        show("Checking whether a training step fits into memory. This can take several minutes.")
     quiet = uncounted or seconds is not None
     made = in_a_process("workbench", *words, quiet=quiet, seconds=seconds)
-    if made.get("exit_code") == UsageError.exit_code:  # the config cannot work anywhere
+    if made.get("exit_code") == UsageError.exit_code:  # the config is invalid
         raise UsageError(made["error"])
     if "error" in made:
-        show(f"Warning: there is no plan: {made['error']}")
+        show(f"Warning: could not make a plan: {made['error']}")
         return None
     return made | {"images_basis": "" if uncounted else made["images_basis"]}
 
 
 def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) -> None:
-    """Show the plan of a training.
+    """Show the plan of a training run.
 
     Args:
-        made: `workbench.plan.plan.Plan` as JSON, of one runtime; without `images_basis` no times
-            are shown.
-        left: hours of quota left this week; None: unknown.
-        resumes: whether the training resumes, so that it has found what fits.
+        made: a `workbench.plan.plan.Plan` for a single runtime, as JSON. Times are only shown if
+            `images_basis` is not "".
+        left: remaining hours of this week's quota, or None if unknown.
+        resumes: whether the run resumes an earlier session, which has shown that a step fits.
 
     Raises:
-        UsageError: if a step does not fit according to the TPU's compiler.
+        UsageError: if a training step does not fit into TPU memory according to its compiler.
     """
     from workbench.budget import shown
     from workbench.plan import outlook, plan, plan_table
@@ -123,7 +127,7 @@ def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) ->
     refused = one.total is None or (one.memory_basis == outlook.COMPILED and not resumes)
     if one.fits is False and refused:
         why = f"{'a step does not fit into memory: ' * (one.total is not None)}{one.why}"
-        raise UsageError(f"{made['config']}: {why}; nothing was pushed.\nCorrect it in the config.")
+        raise UsageError(f"{made['config']}: {why}; nothing was pushed.\nChange the config.")
     if one.total is None:
         show(f"plan        unknown: {one.why}")
         return
@@ -132,13 +136,13 @@ def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) ->
         rows = f"{made['images']:,} {noun} to train on{fold} ({made['images_basis']})"
         sessions = (one.spent and one.spent.sessions) or 1
         done = f", in {sessions} sessions" * (sessions > 1)
-        done += ", of which a part is done" if resumes else ""
-        done += ", or less, since images grow (progressive)" * bool(made["note"])
+        done += ", part of which is done" if resumes else ""
+        done += ", or less because images start small (progressive)" * bool(made["note"])
         show(f"plan        {plan_table.interval(one.total, shown)} in all{done}, with {rows}")
     else:
         show(
-            f"plan        its time is unknown: the config does not state the number of {noun}. Set"
-            " data.labelled to the number that `invoke plan --input DIR` counts"
+            f"plan        The time cannot be predicted because the config has no number of {noun}."
+            " Set data.labelled to the number that `invoke plan --input DIR` reports."
         )
     if one.why and (one.fits is False or (one.input and one.input.waits > TWICE)):
         show(f"Warning: {'a step may not fit: ' * (one.fits is False)}{one.why}")
@@ -146,7 +150,7 @@ def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) ->
     if spent and (weeks := cost(runtime, 3600 * spent.hours, left=left).weeks or 0) > 1:
         hours = runtime.weekly_hours if left is None else left
         show(
-            f"Warning: it may take {spent.hours:.0f} hours, and {hours:.0f} are left this week:"
-            f" {spent.sessions} sessions in {weeks} weeks, which relay and push-train --until-done"
-            " push one after another"
+            f"Warning: this may take {spent.hours:.0f} hours, but only {hours:.0f} are left this"
+            f" week. It needs {spent.sessions} sessions in {weeks} weeks, which relay and"
+            " push-train --until-done push one after another."
         )

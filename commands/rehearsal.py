@@ -1,5 +1,7 @@
-"""The rehearsal: the whole chain on this machine, with an embedded competition or a user's folder,
-in one command, or step by step against a local Kaggle that hosts the folder.
+"""Tasks that rehearse the whole chain on this machine.
+
+A rehearsal uses an embedded competition or the user's folder. `invoke dry-run` runs the whole chain
+in one command, while `invoke serve` hosts the folder on a local Kaggle for running it step by step.
 """
 
 import hashlib
@@ -38,13 +40,13 @@ GIVE = {
 
 @dataclass(frozen=True)
 class Hosted:
-    """A competition for a local Kaggle.
+    """A competition that is hosted on a local Kaggle.
 
     Attributes:
-        options: the options of `LocalKaggle` that host it.
-        check: as `deploy.competition.submit` takes it.
-        lines: what its rehearsal does and leaves out.
-        folder: the folder that is rehearsed, which explains the score; None: it is embedded.
+        options: options for `LocalKaggle`.
+        check: checks a submission, as required by `deploy.competition.submit`.
+        lines: messages about what the rehearsal includes and what it omits.
+        folder: the rehearsed folder, which explains the score, or None for an embedded competition.
     """
 
     options: Mapping[str, Any]
@@ -55,26 +57,27 @@ class Hosted:
 
 @task(
     24 * 60,
-    advice="A rehearsal cannot be resumed: its Kaggle server has stopped. Run the same command"
-    " again, with a smaller --budget for a folder, or with more time:\n--minutes N",
-    minutes="timeout in minutes (default: a day)",
+    advice="A rehearsal cannot be resumed because its local Kaggle has stopped. Run the same"
+    " command again with a smaller --budget, if you rehearse a folder, or with more time:\n"
+    "--minutes N",
+    minutes="timeout in minutes (default: one day)",
     iterable=("dataset", "model"),
-    config="name in pipeline/configs/, or path of a .py file; default: digits, or with --input the"
-    " one that init chose",
-    input="a competition's folder; some of its labelled rows become the hidden test set. Default:"
-    " the embedded competition of the config",
-    budget=f"how long the rehearsal of a folder may take on two cores, such as 90s, {BUDGET} or 1h"
-    f" (default {BUDGET}); it trains on less, and shows how much",
-    full="train on the whole folder; a session ends after 9 hours, as on Kaggle",
-    dataset="OWNER/SLUG=DIR: the folder of a dataset that the config or kernel-metadata.json names;"
-    " repeat for more",
-    model="NAME=DIR: the folder of a Kaggle model that the config or kernel-metadata.json names;"
-    " repeat for more. Default for a model of the config: the files that kagglehub downloaded here,"
-    " or else random weights",
-    internet="let train-tpu reach the internet, as on Kaggle; by default nothing can",
+    config="name of a config in pipeline/configs/, or path to a .py file (default: digits, or the"
+    " config chosen by init if you use --input)",
+    input="path to a competition's folder, where some labelled rows are used as the hidden test set"
+    " (default: the config's embedded competition)",
+    budget=f"time limit for rehearsing a folder on two cores, such as 90s, {BUDGET} or 1h (default"
+    f" {BUDGET}); it trains on fewer examples to meet the limit, and prints how many",
+    full="train on the whole folder; sessions end after 9 hours, as on Kaggle",
+    dataset="OWNER/SLUG=DIR, the folder of a dataset from the config or kernel-metadata.json; can"
+    " be repeated",
+    model="NAME=DIR, the folder of a Kaggle model from the config or kernel-metadata.json; can be"
+    " repeated (default for the config's models: kagglehub's cache on this machine, otherwise"
+    " random weights)",
+    internet="give train-tpu internet access, as on Kaggle (default: no access)",
     options={
-        f"{machine}_python": f"the Python that runs {kernel}, such as one with constraints/"
-        f"{machine}-image.txt installed; default: this one"
+        f"{machine}_python": f"path to the Python that runs {kernel}, such as one with constraints/"
+        f"{machine}-image.txt installed (default: the Python that runs this command)"
         for machine, kernel in (("tpu", TRAIN), ("gpu", INFER))
     },
 )
@@ -88,7 +91,7 @@ def dry_run(
     internet: bool = False,
     **pythons: str,
 ) -> Result:
-    """Rehearse the whole chain on this machine; needs no account and no network.
+    """Rehearse the whole chain on this machine; no account or network access required.
 
     Example: invoke dry-run --config leaves --input data/leaves
     """
@@ -102,13 +105,13 @@ def dry_run(
     }
     if (full and budget) or ((full or budget) and not input):
         raise UsageError(
-            "--full or --budget: expected one of --full and --budget, and only with --input: an"
-            " embedded competition is always rehearsed whole."
+            "Cannot use --full or --budget here: expected one of --full and --budget, and only with"
+            " --input.\nEmbedded competitions are always rehearsed in full."
         )
     try:
         datasets = protocol.published("dataset", dataset or ())
     except ValueError as error:
-        raise UsageError(f"--dataset {error}.\nCorrect it.") from error
+        raise UsageError(f"Invalid --dataset {error}.") from error
     budget = "" if full else budget or BUDGET
     mounts = {"datasets": datasets, "python": python}
     return rehearse(config, input, budget, internet=internet, models=model or (), **mounts)
@@ -123,23 +126,23 @@ def rehearse(
     models: Sequence[str] = (),
     **options: Any,
 ) -> Result:
-    """Rehearse the chain, show its score, and record what was rehearsed.
+    """Rehearse the chain, show the score, and record what was rehearsed.
 
     Args:
-        config: as --config names it.
-        folder: of a competition; "": the embedded one of the config.
-        budget: how long it may take; "": train on the whole folder.
-        internet: let train-tpu reach the internet.
-        models: NAME=DIR texts of Kaggle's models.
-        options: of the local Kaggle: "datasets", and "python" by machine.
+        config: the value of --config.
+        folder: the competition's folder, or "" for the config's embedded competition.
+        budget: time limit such as "2m", or "" to train on the whole folder.
+        internet: whether train-tpu has internet access.
+        models: NAME=DIR strings for Kaggle models.
+        options: options of the local Kaggle: "datasets", and "python" for each machine.
 
     Returns:
-        The values of the chain's result, "about" the score of a folder, and the "folder" of the
-        output.
+        The values of the chain's result, with "about" (an explanation of a folder's score) and
+        "folder" (the output folder).
     """
     runs = new_folder("dry-run")
     try:
-        # --minutes is the deadline of all waits.
+        # Waits have no deadline of their own, because --minutes applies to the whole task.
         ours = project.load(config, runs, runs / "build", deadline_seconds=TWO_WEEKS * 60.0)
         trains = options.get("python", {}).get("TPU", sys.executable)
         found, lines = rehearsed_models.gather(ours, models, runs / "kagglehub", trains)
@@ -152,15 +155,15 @@ def rehearse(
             hosted = Hosted({"competitions": [ours.competition]}, project.checker(config))
         hosted = replace(hosted, lines=(*hosted.lines, *lines))
         if any((path / rehearsed_models.RANDOM).is_file() for path in found.values()):
-            # With random weights it may learn a single prediction for all rows.
+            # A model with random weights may predict the same value for all rows.
             hosted = replace(hosted, check=project.checker(config, constant=True))
         what = _what(ours, folder)
         result = _rehearse(ours, hosted, {**options, "models": found, "offline": not internet})
-    # Ctrl-C may come again while the server stops.
+    # This also handles another Ctrl-C while the server is stopping.
     except (KeyboardInterrupt, Detached):
         raise Detached(
-            "Interrupted. A rehearsal cannot be resumed: its Kaggle server has stopped. Its files"
-            f" are in {runs}\nTo start over, run the same command again."
+            "Interrupted. A rehearsal cannot be resumed because its local Kaggle has stopped. Its"
+            f" files are in {runs}\nTo start over, run the same command again."
         ) from None
     about = hosted.folder.about if hosted.folder else ""
     end = project.show_result(result, config, about)
@@ -169,14 +172,16 @@ def rehearse(
     atomic_file.write(runs / REHEARSAL, json.dumps(kept, indent=1).encode())
     _remove_copies(runs)
     size = sum(path.lstat().st_size for path in runs.rglob("*"))
-    if size > 5 * 10**8:  # bytes that are worth a line
+    if size > 5 * 10**8:  # bytes; smaller folders need no cleanup
         show(f"files       {size / 1e9:.1f} GB; to remove them: rm -r {shlex.quote(str(runs))}")
     return end
 
 
 def _remove_copies(runs: Path) -> None:
-    """Remove what nothing reads after a complete rehearsal: checkpoints, and the server's copies of
-    what was pulled. With an artifact of 0.7 GB they took 11 GB.
+    """Remove files that are not used after a rehearsal is complete.
+
+    These are checkpoints, and the server's copies of files that were pulled. They took up 11 GB for
+    a 0.7 GB artifact.
     """
     checkpoints = (*runs.glob("*/checkpoints"), *runs.glob("*/fold-*/checkpoints"))
     copies = ("sessions/*/working", "datasets", "objects", "models")
@@ -186,7 +191,7 @@ def _remove_copies(runs: Path) -> None:
 
 
 def _error(result: "chain.Result", hosted: Hosted, runs: Path) -> float | None:
-    """Return the standard error of a rehearsal's score over its hidden rows; None: unknown."""
+    """Return the standard error of a rehearsal's score on its hidden rows, or None if unknown."""
     if hosted.folder is not None:
         error = hosted.folder.test.scored.error if hosted.folder.test.scored else None
     else:
@@ -200,7 +205,7 @@ def _error(result: "chain.Result", hosted: Hosted, runs: Path) -> float | None:
 
 
 def recorded(config: str, folder: str = "") -> Result | None:
-    """Return the result of an earlier `rehearse` with the same config, code and folder, or None."""
+    """Return the result of an earlier rehearsal of the same config, code and folder, if any."""
     what = _what(project.load(config), folder)
     for path in sorted((ROOT / "runs").glob(f"dry-run-*/{REHEARSAL}"), reverse=True):
         found: Result = json.loads(path.read_bytes())
@@ -210,7 +215,7 @@ def recorded(config: str, folder: str = "") -> Result | None:
 
 
 def _what(ours: Project, folder: str) -> dict[str, str]:
-    """Return what identifies a rehearsal: the code with the config, and the files of a folder."""
+    """Return digests that identify a rehearsal by its code, its config and the folder's files."""
     from deploy import bundle
     from pipeline.data import image_files
 
@@ -224,26 +229,30 @@ def _what(ours: Project, folder: str) -> dict[str, str]:
 
 
 def default(folder: str) -> str:
-    """Return the config of a rehearsal without --config; for a folder, show which it is."""
+    """Return the default config of a rehearsal, and print its name if a folder is rehearsed."""
     from deploy import init
 
     if not folder:
         return "digits"
     name = init.default_config(ROOT)
     show(
-        f"Without --config this takes {name}. To write one for the folder:"
+        f"Using the default config, {name}. To write a config for this folder:"
         f" {shlex.join(['invoke', 'inspect', '--input', folder, '--write'])} NAME"
     )
     return name
 
 
 @task(
-    config="name in pipeline/configs/, or path of a .py file; default: the one that init chose",
-    input="a competition's folder; some of its labelled rows become the hidden test set",
-    folder="keep everything there, and resume from it; default: a temporary folder",
-    port="default: the last one of its folder, or a free one",
-    budget="train on less, as in a rehearsal of 90s, 2m or 1h; default: on everything",
-    offline="give no session the internet",
+    config="name of a config in pipeline/configs/, or path to a .py file (default: the config"
+    " chosen by init)",
+    input="path to a competition's folder, where some labelled rows are used as the hidden test"
+    " set",
+    folder="folder that stores the state of the server, which resumes from it when restarted"
+    " (default: a temporary folder)",
+    port="port of the server (default: the port last used with --folder, otherwise any free port)",
+    budget="train on fewer examples, as in a rehearsal with a time limit of 90s, 2m or 1h (default:"
+    " train on all of them)",
+    offline="do not give sessions internet access",
 )
 def serve(
     config: str | None = None,
@@ -253,19 +262,19 @@ def serve(
     budget: str = "",
     offline: bool = False,
 ) -> Result:
-    """Host your folder as a competition of a Kaggle on this machine; Ctrl-C stops it.
+    """Host your folder as a competition on a local Kaggle server; Ctrl-C stops it.
 
     Example: invoke serve --config leaves --input data/leaves --folder kaggle
     """
     from deploy import auth
 
-    auth.require_client()  # the local Kaggle uses its parts, too
+    auth.require_client()  # the local Kaggle imports it, too
     from localkaggle import __main__ as local
 
     if not input:
         raise UsageError(
-            "--input is missing; expected a competition's folder. For the embedded competitions:\n"
-            "python -m localkaggle serve"
+            "--input is missing: expected a competition's folder.\nTo host the embedded"
+            " competitions instead:\npython -m localkaggle serve"
         )
     config, place = config or default(input), Path(folder) if folder else None
     hosted = hosted_folder(config, input, budget, internet=not offline, served_from=place)
@@ -281,17 +290,17 @@ def serve(
 def hosted_folder(
     config: str, folder: str | Path, budget: str, internet: bool, served_from: Path | None = None
 ) -> Hosted:
-    """Return a competition on a folder, with some of its labelled rows hidden.
+    """Return a competition made from a folder, with some labelled rows as the hidden test set.
 
     Args:
-        config: as --config names it.
-        folder: of the competition.
-        budget: how long a rehearsal may take; "": leave nothing out.
-        internet: whether sessions have the internet.
-        served_from: the folder of a local Kaggle, which hides the same rows after a restart; None:
-            it is served once.
+        config: the value of --config.
+        folder: path to the competition's folder.
+        budget: time limit for a rehearsal, or "" to use all rows.
+        internet: whether sessions have internet access.
+        served_from: the local Kaggle's folder, which remembers the hidden rows for the next start,
+            or None if it is only started once.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our messages
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hide TensorFlow's startup messages
     from localkaggle.competitions import Competition, ScoringError
     from localkaggle.sessions.session import namespaces
     from pipeline import config as configs
@@ -301,11 +310,11 @@ def hosted_folder(
 
     refuse_missing_input(Path(folder))
     settings, folder = configs.load(config), Path(folder).resolve()
-    # A submission is compared with this one, even if no session sees such a file.
+    # Submissions are compared with this file, even if sessions have no sample submission.
     sample, slug = settings.data.sample_submission or "sample_submission.csv", settings.competition
-    # Outside of what sessions see: it determines the hidden rows.
+    # Sessions cannot read this file, because it determines the hidden rows.
     kept = served_from and served_from / "competitions" / slug / "hidden.json"
-    copied = not namespaces()  # without them nothing is read-only, and the folder is visible
+    copied = not namespaces()  # without namespaces, sessions could read and change the folder
     made = own_folder.hidden(config, folder, budget, internet=internet, copied=copied, kept=kept)
 
     def score(given: Any, _: Any) -> float:
@@ -326,7 +335,7 @@ def hosted_folder(
         writer=made.write,
     )
     options = {"competitions": [competition], "variables": made.variables, "private": (folder,)}
-    # A short training may learn only a single prediction for all rows.
+    # After a short training run, a model may predict the same value for all rows.
     check = project.checker(config, constant=bool(budget))
     return Hosted(options, check, made.lines, made)
 
@@ -337,11 +346,11 @@ def _rehearse(ours: Project, hosted: Hosted, options: Result) -> "chain.Result":
     Args:
         ours: the project.
         hosted: the competition.
-        options: more options of the local Kaggle.
+        options: additional options of the local Kaggle.
     """
     from deploy import auth, bundle, chain
 
-    auth.require_client()  # the local Kaggle uses its parts, too
+    auth.require_client()  # the local Kaggle imports it, too
     from deploy.records import Records
     from localkaggle.server import LocalKaggle
     from localkaggle.sessions.session import NO_NAMESPACES, namespaces
@@ -360,7 +369,7 @@ def _rehearse(ours: Project, hosted: Hosted, options: Result) -> "chain.Result":
         for name in [name for name in os.environ if name.startswith("KAGGLE_")]:
             del os.environ[name]  # the user's token would override the local one
         os.environ.update(local.environment)
-        show(f"Started a local Kaggle server; files in {runs / 'kaggle'}")
+        show(f"Started a local Kaggle server. Its files are in {runs / 'kaggle'}")
         try:
             result = completed(chain.run(telling.kaggle, Records(ours), hosted.check), tell)
         except RelayError as error:
@@ -372,18 +381,24 @@ def _rehearse(ours: Project, hosted: Hosted, options: Result) -> "chain.Result":
 
 
 def explained(error: RelayError, disk_full: str, runs: Path) -> Exception:
-    """Return an error of a rehearsal with advice; `disk_full` is that of the server's state."""
+    """Return a rehearsal's error with advice added.
+
+    Args:
+        error: the error.
+        disk_full: the server's error message if the disk is full, otherwise "".
+        runs: the rehearsal's folder.
+    """
     if disk_full:
         return DiskError(
-            f"The disk is full: {disk_full}.\nFree some space, then run the same command again. You"
-            f" can remove the files of this rehearsal:\nrm -r {shlex.quote(str(runs))}"
+            f"The disk is full: {disk_full}.\nFree some space, then run the same command again. To"
+            f" remove this rehearsal's files:\nrm -r {shlex.quote(str(runs))}"
         )
-    # The files of a session are here; `invoke pull` would ask Kaggle for them.
+    # The session's files are already on this machine, so `invoke pull` is not needed.
     kept = re.sub(r"\nTo pull what it wrote .*\ninvoke pull .*", "", str(error))
     for kind, advice in GIVE.items():
         if kind in getattr(error, "kinds", ()):
-            kept += f"\nFor a rehearsal, give {advice}"
+            kept += f"\nFor a rehearsal, pass {advice}"
     return type(error)(
-        f"{kept}\n(This was a rehearsal; its Kaggle server has stopped, and its files are in"
-        f" {runs}. Once this is fixed, run the same command again.)"
+        f"{kept}\n(This was a rehearsal. Its local Kaggle has stopped, and its files are in"
+        f" {runs}. After fixing the problem, run the same command again.)"
     )

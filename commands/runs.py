@@ -1,4 +1,4 @@
-"""The task that shows the experiments of a competition, with their scores."""
+"""The task that lists a competition's experiments with their scores."""
 
 import os
 from collections.abc import Container, Sequence
@@ -14,17 +14,18 @@ if TYPE_CHECKING:
 
 @task(
     iterable=("run",),
-    run="a run to compare with another one, or with its parent: its number in the table,"
-    " owner/slug/version, or folder; a folder from elsewhere is added to the table. You may leave"
-    " out --run",
-    competition="its slug; default: that of the config in relay.toml, or the only one with runs",
-    page="HTML file to write, with plots",
-    csv="CSV file to write",
+    run="a run to compare with another run or with its parent, as a number from the table,"
+    " owner/slug/version, or a folder; folders outside of runs/ are added to the table. --run"
+    " itself can be omitted",
+    competition="slug of the competition (default: the only one with runs, otherwise the one in"
+    " relay.toml)",
+    page="path to an HTML file to write, with plots",
+    csv="path to a CSV file to write",
 )
 def runs(
     run: Sequence[str] | None = None, competition: str = "", page: str = "", csv: str = ""
 ) -> Result:
-    """Show the experiments of a competition: changes, scores, and which scores to trust.
+    """List a competition's experiments: what changed, the scores, and which to trust.
 
     Example: invoke runs --page runs.html
     """
@@ -32,7 +33,7 @@ def runs(
 
     words = list(run or ())
     if len(words) > 2 and not all(map(os.path.isdir, words)):
-        raise UsageError(f"There are {len(words)} runs; expected two to compare.\ninvoke runs A B")
+        raise UsageError(f"Cannot compare {len(words)} runs: expected two.\ninvoke runs A B")
     known = _in_runs()
     there = {Path(row["folder"]).resolve() for row in known}
     folders = [Path(word) for word in words if Path(word, experiment.MANIFEST).is_file()]
@@ -42,16 +43,16 @@ def runs(
     if not rows:
         others = sorted({row["competition"] for row in known})
         advice = f"invoke runs --competition {others[0]}" if others else "invoke dry-run"
-        raise UsageError(f"There is no complete training of {slug} in runs/.\n{advice}")
+        raise UsageError(f"There is no complete training run for {slug} in runs/.\n{advice}")
     pair, alone = [_named(word, rows, {row["competition"] for row in known}) for word in words], ""
-    if len(pair) == 1 and not added:  # beside its parent
+    if len(pair) == 1 and not added:  # compare it with its parent
         if parent := pair[0]["parent"]:
             pair.insert(0, rows[parent - 1])
         else:
-            alone = f"run {pair[0]['number']} is the first: it has no parent to compare it with"
+            alone = f"Run {pair[0]['number']} is the first, so it has no parent to compare with."
     lines = table.score_lines(rows)
     if added or len(pair) != 2:
-        show(f"{slug} by {rows[-1]['metric']}, the newest last")
+        show(f"{slug}, scored by {rows[-1]['metric']}, newest run last")
         warnings = [f"Warning: {text}" for line in lines for text in line.warnings()]
         for text in (*table.lines(rows), *map(str, lines), *warnings, *filter(None, [alone])):
             show(text)
@@ -68,7 +69,7 @@ def runs(
 
 
 def _in_runs() -> "list[Row]":
-    """Return the trainings in runs/, with what both sides know about them."""
+    """Return the training runs in runs/, including what is known about them from Kaggle."""
     from deploy import experiments
     from pipeline.errors import ConfigError
     from workbench.experiments import experiment
@@ -78,7 +79,7 @@ def _in_runs() -> "list[Row]":
         try:
             row = experiment.read(folder)
         except ConfigError as error:
-            show(f"Warning: skipped: {str(error).splitlines()[0]}")
+            show(f"Warning: skipped a run: {str(error).splitlines()[0]}")
             continue
         if known.pop("accelerator", ""):
             known["quota_hours"] = row["minutes"] / 60
@@ -87,7 +88,7 @@ def _in_runs() -> "list[Row]":
 
 
 def _competition(rows: "Sequence[Row]") -> str:
-    """Return the only competition with runs, or else the one of the default config."""
+    """Return the only competition with runs, otherwise the default config's competition."""
     from deploy import init
     from pipeline import config as configs
 
@@ -98,9 +99,18 @@ def _competition(rows: "Sequence[Row]") -> str:
 
 
 def _named(word: str, rows: "Sequence[Row]", competitions: Container[str]) -> "Row":
-    """Return the experiment that a word names; `competitions` (those with runs) is for advice."""
+    """Return the experiment with a given number, name or folder.
+
+    Args:
+        word: the number, name or folder.
+        rows: all experiments of the competition.
+        competitions: the competitions with runs, used to suggest a correction.
+
+    Raises:
+        UsageError: if there is no such experiment.
+    """
     place = Path(word).resolve()
-    for row in reversed(rows):  # runs of several rehearsals have the same name
+    for row in reversed(rows):  # prefer the newest, because rehearsals can share a name
         folder = Path(row["folder"]).resolve()
         if word in (str(row["number"]), row["run_id"], row["run"]):
             return row
@@ -108,6 +118,6 @@ def _named(word: str, rows: "Sequence[Row]", competitions: Container[str]) -> "R
             return row
     only = f" --competition {word}" if word in competitions else ""
     raise UsageError(
-        f"{word!r} is not a run in the table; expected a number from 1 to {len(rows)},"
-        f" owner/slug/version, or the folder of a complete training.\ninvoke runs{only}"
+        f"There is no run {word!r} in the table: expected a number from 1 to {len(rows)},"
+        f" owner/slug/version, or the folder of a complete training run.\ninvoke runs{only}"
     )

@@ -1,7 +1,7 @@
-"""The screen that shows a run while a task waits for it.
+"""A live display of a run's progress, shown while a task waits for the run.
 
-It imports rich, so only a terminal imports it. All text goes through `secrets.redact`, and no text
-from Kaggle is read as markup.
+This module imports rich, so it is only loaded if the output is a terminal. All text goes through
+`secrets.redact`, and text from Kaggle is never interpreted as markup.
 """
 
 import math
@@ -25,14 +25,14 @@ from deploy.events import Status
 from deploy.watch import in_clock
 from pipeline.train import progress_log
 
-REDRAWN = 2  # times per second: the clocks run between two polls
+REDRAWN = 2  # refreshes per second, so that the clocks keep running between polls
 WIDEST = 100  # columns; longer lines are hard to read
-LABEL, VALUE, BAR = 8, 22, 30  # columns of the label, value and bar of a row
+LABEL, VALUE, BAR = 8, 22, 30  # widths of a row's label, value and bar in columns
 SHOW_CURSOR = "\x1b[?25h"
-# Status → mark, style and words.
+# Symbol, style and description of each status.
 STATES = {
-    "NOT_THERE_YET": ("○", "yellow", "pushed; Kaggle does not list it yet"),
-    "NEW_SCRIPT": ("○", "yellow", "saved; Kaggle does not run it yet"),
+    "NOT_THERE_YET": ("○", "yellow", "pushed, but not listed by Kaggle yet"),
+    "NEW_SCRIPT": ("○", "yellow", "saved, but not started by Kaggle yet"),
     "QUEUED": ("○", "yellow", "waiting for a machine"),
     "RUNNING": ("●", "cyan", "running"),
     "COMPLETE": ("✓", "green", "complete"),
@@ -42,15 +42,15 @@ STATES = {
 }
 LEVELS = "▁▂▃▄▅▆▇█"
 DIM = "dim"
-# Numbers with their own row, or that nobody needs; the others share a row.
+# Values that have their own row or are not shown. All other values share a row.
 SHOWN = ("step", "steps", "loss", "eta_seconds")
 
 
 class Screen(AbstractContextManager["Screen"]):
-    """Draws a run from its first status to its last; notes are printed above it.
+    """Displays a run from its first status to its last, and prints notes above it.
 
     Args:
-        following: the next command, or what this command does next.
+        following: the next command, or what the current command will do next.
     """
 
     def __init__(self, following: str) -> None:
@@ -71,12 +71,12 @@ class Screen(AbstractContextManager["Screen"]):
             self._live.console.print(Text(secrets.redact(line)), soft_wrap=True)
 
     def draw(self, seen: Status) -> None:
-        """Draw the status of a run."""
+        """Display a run's status."""
         if self._seen is not None and self._seen.run != seen.run:
             self._close()
         self._seen, self._seen_at = seen, time.monotonic()
         if self._live is None:
-            # Needed if Ctrl-C comes while rich holds its lock.
+            # rich cannot restore the cursor if Ctrl-C interrupts it while it holds its lock.
             self._ends.callback(print, SHOW_CURSOR, end="", flush=True)
             self._live = Live(
                 console=Console(file=sys.stdout, force_terminal=True, highlight=False),
@@ -91,7 +91,7 @@ class Screen(AbstractContextManager["Screen"]):
             self._close()
 
     def _close(self) -> None:
-        """Stop drawing; the last status stays on the terminal."""
+        """Stop updating the display, leaving the last status on the terminal."""
         try:
             self._ends.close()
         finally:
@@ -106,12 +106,12 @@ class Screen(AbstractContextManager["Screen"]):
 
 
 def drawing(seen: Status, later: float, following: str) -> RenderableType:
-    """Return the rows that show a run.
+    """Return the rows that display a run.
 
     Args:
-        seen: its last status.
-        later: seconds since then.
-        following: what comes after the wait; "": the wait is over.
+        seen: the run's last known status.
+        later: seconds since that status.
+        following: what to do after the wait, or "" if the wait is over.
     """
     rows, newest, passed = Table.grid(padding=(0, 1)), seen.newest, in_clock(seen.seconds + later)
     rows.add_column(width=LABEL, style=DIM)
@@ -145,12 +145,12 @@ def drawing(seen: Status, later: float, following: str) -> RenderableType:
         rows.add_row("quota", _quota(seen, seen.left, ahead))
     if following:
         rows.add_row("next", Text(following, "bold"))
-        rows.add_row("", Text("Ctrl-C detaches; the run continues.", DIM))
+        rows.add_row("", Text("Press Ctrl-C to detach. The run will continue.", DIM))
     return rows
 
 
 def _quota(seen: Status, left: float, ahead: float | None) -> Text:
-    """Return how much of the weekly quota is left, and how much the run will use."""
+    """Return the remaining weekly quota, and how much of it the run will use."""
     hours = f"{left / 3600:.1f}"
     used = Text(f"{hours} {seen.accelerator} hours left this week")
     if seen.allowed:
@@ -165,7 +165,7 @@ def _quota(seen: Status, left: float, ahead: float | None) -> Text:
 
 
 def _bar(value: str, share: float, tail: str = "") -> Text:
-    """Return a value, a bar, and behind it `tail` or else the percentage."""
+    """Return a value followed by a bar and either `tail` or the percentage."""
     share = min(max(share, 0.0), 1.0)
     full = round(BAR * share)
     rest = ("━" * (BAR - full), DIM)
@@ -174,7 +174,7 @@ def _bar(value: str, share: float, tail: str = "") -> Text:
 
 
 def _number(values: Mapping[str, Any], name: str) -> float | None:
-    """Return a finite number from a line of progress, or None: a log may contain anything."""
+    """Return a number from a progress line, or None unless it is finite and plausible."""
     value = values.get(name)
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not abs(value) < 1e15:
         return None
@@ -182,9 +182,9 @@ def _number(values: Mapping[str, Any], name: str) -> float | None:
 
 
 def losses(progress: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Return the losses of the current fold; their logarithms if all are above 0.
+    """Return the losses of the current fold, or their logarithms if all losses are positive.
 
-    Otherwise the first steps would hide the later progress.
+    Without the logarithm, large losses in the first steps would make later progress invisible.
     """
     fold = progress[-1].get("fold") if progress else None
     numbers = (_number(line, "loss") for line in progress if line.get("fold") == fold)
@@ -193,7 +193,7 @@ def losses(progress: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Return values as a line of at most `width` bars, each the mean of equally many values.
+    """Return a bar chart with at most `width` bars, each the mean of a part of the values.
 
     >>> sparkline([8, 8, 4, 4, 2, 2, 1, 1], 4)
     '█▄▂▁'

@@ -1,6 +1,6 @@
-"""The task that leads from a competition to a score of the whole chain, step by step.
+"""The task that sets up a competition and rehearses the whole chain until there is a score.
 
-It skips what is done, so the same command resumes wherever it was interrupted.
+Completed steps are skipped, so running the same command again resumes after an interruption.
 """
 
 import itertools
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from deploy.client import Kaggle
 
 EMBEDDED = "digits"
-STARTED = ROOT / "runs" / "started.json"  # {folder: its config}
-PLAN, PLAN_SECONDS = "plan.json", 60.0  # in the rehearsal's folder; a large network takes longer
-# A file on the host of all pretrained weights.
+STARTED = ROOT / "runs" / "started.json"  # {folder: name of its config}
+PLAN, PLAN_SECONDS = "plan.json", 60.0  # file in the rehearsal's folder; time limit for making it
+# A file on the server that hosts all pretrained weights.
 WEIGHTS = (
     "https://storage.googleapis.com/tensorflow/keras-applications/"
     "efficientnet_v2/efficientnetv2-b0_notop.h5"
@@ -36,15 +36,16 @@ AGAIN = "The same command resumes from there"
 @task(
     24 * 60,
     advice=f"{AGAIN}, with more time:\n--minutes N",
-    minutes="timeout in minutes (default: a day)",
-    competition="its address, or the last part of it; default without --input: the embedded"
-    " digits, which need no account",
-    input="a competition's folder on this machine; without a competition it needs no account",
-    metric="the competition's metric, which also measures the baseline; replaces that of an"
-    " existing config",
+    minutes="timeout in minutes (default: one day)",
+    competition="the competition's URL or the last part of it (default without --input: the"
+    " embedded digits, which require no account)",
+    input="path to a competition's folder on this machine; no account is required unless you also"
+    " pass a competition",
+    metric="the competition's metric, which is also used to score the baseline; replaces the metric"
+    " in an existing config",
 )
 def start(competition: str = "", input: str = "", metric: str = "") -> Result:
-    """Download a competition, write its config, and rehearse the chain to a score; resumes.
+    """Download a competition, write a config for it and rehearse the whole chain; resumable.
 
     Example: invoke start leaf-diseases
     """
@@ -52,7 +53,8 @@ def start(competition: str = "", input: str = "", metric: str = "") -> Result:
 
     if not input and os.sep in competition and Path(competition).is_dir():
         raise UsageError(
-            f"{competition} is a folder; expected the last part of a competition's address, or:\n"
+            f"{competition} is a folder: expected a competition's URL or the last part of it.\nTo"
+            " use the folder:\n"
             f"{shlex.join(['invoke', 'start', '--input', competition])}"
         )
     slug = init.require_slug(competition, "invoke start SLUG", show) if competition else ""
@@ -76,12 +78,12 @@ def start(competition: str = "", input: str = "", metric: str = "") -> Result:
         raise Detached(f"Interrupted. {AGAIN}:\n{again}") from None
     following = "invoke relay" if slug else "invoke start SLUG"
     if slug:
-        show("To train on Kaggle's TPU, infer and submit; it asks before it spends anything:")
+        show("To train, infer and submit on Kaggle (you will be asked before any quota is used):")
     elif input:
         following = "invoke init --competition SLUG"
-        show("To connect it to its competition on Kaggle, by the last part of the address:")
+        show("To link it to a competition on Kaggle, where SLUG is the last part of the URL:")
     else:
-        show("To start with a competition on Kaggle, by the last part of its address:")
+        show("To start a competition on Kaggle, where SLUG is the last part of the URL:")
     show(following)
     return {**end, "competition": slug, "plan": made, "next": following}
 
@@ -91,21 +93,21 @@ def _step(number: int, name: str, text: str) -> None:
 
 
 def _enter(slug: str) -> None:
-    """Check that the rules are accepted, if a competition was named with --input."""
+    """Check that the competition's rules are accepted, if both a slug and --input were passed."""
     from deploy import init
     from workbench.inspect import config_file
 
     begun = config_file.stated().get(init.named(ROOT))
     if not slug:
-        _step(1, "log in", "not needed: no competition was named")
+        _step(1, "log in", "not needed: no competition was specified")
     elif begun is not None and begun.competition == slug:
-        _step(1, "log in", f"done before: relay.toml names a config of {slug}")
+        _step(1, "log in", f"already done: the config in relay.toml is for {slug}")
     else:
         _log_in(slug)
 
 
 def _log_in(slug: str) -> "Kaggle":
-    """Return a connection of an account that has accepted the rules of a competition."""
+    """Log in and return the connection, after checking that the rules are accepted."""
     from deploy import competition as competitions
 
     telling = Telling()
@@ -116,26 +118,27 @@ def _log_in(slug: str) -> "Kaggle":
 
 
 def _download(slug: str, folder: Path) -> None:
-    """Download and unpack a competition into a folder, unless that is done."""
+    """Download a competition and unpack it into a folder, unless this was already done."""
     from deploy import download
 
     if download.done(folder):
-        _step(1, "log in", "not needed: the files are here")
-        _step(2, "download", f"done before: {folder}")
+        _step(1, "log in", "not needed: the files are already downloaded")
+        _step(2, "download", f"already done: {folder}")
         return
     path = download.archive(folder)
     if path is None:
         path = download.fetch(_log_in(slug), slug, folder)
     else:
-        _step(1, "log in", f"not needed: {path} is here")
+        _step(1, "log in", f"not needed: {path} is already downloaded")
     size = path.stat().st_size
     download.unpack(path, folder, show)
     _step(2, "download", f"{size / 1e6:,.1f} MB, unpacked into {folder}")
 
 
 def _describe(slug: str, folder: Path, metric: str) -> str:
-    """Return the config of a competition or folder, after writing it if there is none, and make it
-    the default.
+    """Return the config of a competition or folder, and make it the default config.
+
+    If there is no such config yet, write one.
     """
     from deploy import init
     from pipeline import config as configs
@@ -147,7 +150,7 @@ def _describe(slug: str, folder: Path, metric: str) -> str:
     usual, assumed = config_file.names(folder, None, slug)
     default, files = init.named(ROOT), config_files.named_files()
     place, started = str(folder.resolve()), _started()
-    # A folder's name is not a slug: the config of another folder may have the same one.
+    # Without a slug, compare paths, because configs of other folders can have the same name.
     others = {name for path, name in started.items() if path != place} | {config_file.UNNAMED}
     own = {
         name: init.Stated(*said)
@@ -163,11 +166,11 @@ def _describe(slug: str, folder: Path, metric: str) -> str:
         name = name or next(each for each in free if each not in files)
         words = ["--write", name, *(["--metric", metric] if metric else [])]
         words += ["--competition", slug] if slug and name not in files else []
-        show(f"Inspecting {folder}, to write the config {name}")
+        show(f"Inspecting {folder} to write the config {name}")
         made = in_a_process("workbench", "inspect", place, *words)
         if "error" in made:
             command = shlex.join(["invoke", "inspect", "--input", place, *words])
-            advice = "Run it with the option that helps, then start again"
+            advice = "Run the following with the missing option, then start again"
             error = KnownError(f"{made['error']}\n{advice}:\n{command}")
             error.exit_code = made["exit_code"]
             raise error
@@ -178,14 +181,14 @@ def _describe(slug: str, folder: Path, metric: str) -> str:
         with writing(STARTED):
             STARTED.parent.mkdir(exist_ok=True)
             atomic_file.write(STARTED, json.dumps({**started, place: name}, indent=1).encode())
-    before = "done before: " if not init.remember(ROOT, name) and described else ""
+    before = "already done: " if not init.remember(ROOT, name) and described else ""
     path = os.path.relpath(config_files.named_files()[name])
-    _step(3, "config", f"{before}{path}, the default of all tasks by relay.toml")
+    _step(3, "config", f"{before}{path}, now the default config in relay.toml")
     return name
 
 
 def _started() -> dict[str, str]:
-    """Return {absolute path of a folder: the config that was written for it}."""
+    """Return {absolute path of a folder: name of the config written for it}."""
     if not STARTED.is_file():
         return {}
     kept: dict[str, str] = json.loads(STARTED.read_bytes())
@@ -193,11 +196,11 @@ def _started() -> dict[str, str]:
 
 
 def _rehearse(config: str, folder: str) -> Result:
-    """Rehearse a folder or the embedded competition, unless that is done, and show the score."""
+    """Rehearse a folder or the embedded competition, unless already done, and show the score."""
     from pipeline import config as configs
     from pipeline.config import rules
 
-    found, before = rehearsal.recorded(config, folder), "done before: "
+    found, before = rehearsal.recorded(config, folder), "already done: "
     if found is None:
         before = ""
         published = "imagenet" in rules.as_tuple(configs.load(config).pretrained)
@@ -209,7 +212,7 @@ def _rehearse(config: str, folder: str) -> Result:
 
 
 def can_fetch_weights(address: str = WEIGHTS) -> bool:
-    """Return whether this machine can download weights of Keras' applications; show why not."""
+    """Return whether the weights of Keras Applications can be downloaded, or print why not."""
     import requests
 
     try:
@@ -218,12 +221,12 @@ def can_fetch_weights(address: str = WEIGHTS) -> bool:
     except requests.RequestException as error:
         why = type(error).__name__
     if why:
-        show(f"{address} cannot be fetched here: {why}")
+        show(f"Cannot download {address}: {why}")
     return not why
 
 
 def _plan(config: str, runs: Path) -> Result | None:
-    """Show what the training takes on a TPU, and keep the plan with the rehearsal."""
+    """Show how long training takes on a TPU, and save the plan in the rehearsal's folder."""
     kept = runs / PLAN
     if kept.is_file():
         made: Result | None = json.loads(kept.read_bytes())
@@ -231,8 +234,8 @@ def _plan(config: str, runs: Path) -> Result | None:
         made = push_plan.planned(config, push_plan.TPU, seconds=PLAN_SECONDS)
         if made is not None:
             atomic_file.write(kept, json.dumps(made).encode())
-    late = f"not ready within {PLAN_SECONDS:.0f} s; to make it: invoke plan --config {config}"
-    _step(5, "plan", late if made is None else "of the training on Kaggle's TPU v5e-8")
+    late = f"not ready after {PLAN_SECONDS:.0f} s; to make it, run: invoke plan --config {config}"
+    _step(5, "plan", late if made is None else "for training on Kaggle's TPU v5e-8")
     if made is not None:
         push_plan.judge(made, None)
     return made

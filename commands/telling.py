@@ -1,4 +1,4 @@
-"""How the events of steps are shown: to a pipe, a program that reads JSON, or a person."""
+"""Displays the events of steps as plain lines, as JSON or as a live screen."""
 
 import json
 import os
@@ -18,21 +18,23 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 P = ParamSpec("P")
-NO_SCREEN = ("dumb", "unknown")  # terminals
+NO_SCREEN = ("dumb", "unknown")  # terminals that cannot redraw lines
 
 
 class Telling:
-    """Runs steps with the user's credentials, shows events, and asks before anything is spent.
+    """Runs steps with the user's credentials, and displays their events.
+
+    It also asks the user for confirmation before quota or a submission is used.
 
     Args:
-        agreed: asks a person (`console.agreement`); None: the answer is no.
-        plan: of a training, to show before the question.
+        agreed: asks the user for confirmation (`console.agreement`), or None to always decline.
+        plan: the plan of a training run, shown before asking.
         following: see below.
-        as_json: print each event as a JSON object.
+        as_json: whether to print each event as a JSON object.
 
     Attributes:
-        following: what comes after a wait for a run: the next command, or what this command does;
-            "": draw no screen.
+        following: what happens after waiting for a run, either the next command or what the current
+            command will do. With "", there is no live screen.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class Telling:
 
     @cached_property
     def kaggle(self) -> "Kaggle":
-        """A connection, made on first use."""
+        """Connection to Kaggle, which is opened on first use."""
         from deploy.client import Kaggle
 
         return Kaggle.connect(show=self.note)
@@ -60,7 +62,7 @@ class Telling:
         *args: P.args,
         **options: P.kwargs,
     ) -> T:
-        """Run steps that talk to Kaggle, and return their result."""
+        """Run steps that communicate with Kaggle, and return their result."""
         steps = begin(self.kaggle, *args, **options)
         try:
             return self._run(steps)
@@ -80,7 +82,7 @@ class Telling:
             return completed(steps, self)
 
     def note(self, line: str) -> None:
-        """Show a line."""
+        """Display a line of text."""
         if self._as_json:
             show_json({"line": line})
         elif self._screen is not None:
@@ -89,7 +91,7 @@ class Telling:
             show(line)
 
     def __call__(self, event: Event) -> bool | None:
-        """Show an event; return the answer to an `Ask`."""
+        """Display an event, and return the user's answer if it is an `Ask`."""
         match event:
             case Note(text):
                 self.note(text)
@@ -111,7 +113,7 @@ class Telling:
 
 
 def in_a_line(seen: Status) -> str:
-    """Return the status of a run as a line for a pipe."""
+    """Return a run's status as a line of plain text."""
     from deploy.watch import in_clock
 
     since = in_clock(seen.seconds) if seen.pushed else f"watched for {in_clock(seen.seconds)}"
@@ -120,14 +122,14 @@ def in_a_line(seen: Status) -> str:
 
 
 def in_words(seen: Status) -> str:
-    """Return the progress of a run in words, or else the last line of its log."""
+    """Return a description of a run's progress, or the last line of its log if there is none."""
     from pipeline.train import progress_log
 
     return progress_log.in_words(seen.newest) or seen.words
 
 
 def _as_object(seen: Status) -> dict[str, Any]:
-    """Return a status for JSON, with the newest line of progress; NaN becomes null."""
+    """Return a status as a JSON object with the latest progress, where NaN becomes null."""
     return {
         "run": seen.run,
         "status": seen.status,

@@ -65,7 +65,7 @@ def test_a_verdict_is_kept_for_the_same_code(tmp_path, asked, capfd):
 
     first, seconds = shown.out.splitlines()
     assert first.startswith("images      both build the same model: 4 weights, outputs ")
-    assert seconds.startswith("            compared in ") and not asked
+    assert seconds.startswith("            This took ") and not asked
     assert "Building tiny with the versions of the GPU image (Keras" in shown.err
     assert capfd.readouterr().out.startswith(first)
 
@@ -78,7 +78,7 @@ def test_after_a_no_the_table_answers(tmp_path, asked, capsys):
     required(tmp_path, path, asked, answer=False)
 
     *plan, told = capsys.readouterr().out.splitlines()
-    assert asked == ["Download them? Without them a table of known networks answers."]
+    assert asked == ["Download them? Otherwise a table of known networks is used instead."]
     assert any(" GB in " in line for line in plan)
     assert told.startswith("images      both have ViTBackbone, by the table in pipeline/models/")
     assert not (tmp_path / "runs").exists()

@@ -50,7 +50,7 @@ NO_FIT = {"fits": False, "why": "set micro_batch=4"}
     [
         (NO_FIT | {"memory_basis": "estimated"}, 20.0, "a step may not fit: set micro_batch=4"),
         (NO_FIT | {"resumes": True}, 20.0, "a step may not fit: set micro_batch=4"),
-        ({}, 1.0, "2 hours, and 1 are left this week: 1 sessions in 2 weeks"),
+        ({}, 1.0, "2 hours, but only 1 are left this week. It needs 1 sessions in 2 weeks"),
         (
             {"input": Verdict(1000, 400, 0.6), "why": "input-bound: 4 CPUs"},
             20.0,
@@ -65,13 +65,13 @@ def test_a_push_that_would_be_regretted_gets_a_warning(capsys, changes, left, sa
 
     assert first.startswith("plan        2 h (60 min to 4 h) in all")
     assert first.endswith(", with 9 images to train on (counted)")
-    assert ("of which a part is done" in first) == ("resumes" in changes)
+    assert ("part of which is done" in first) == ("resumes" in changes)
     assert len(warnings) == bool(said)
     assert all(one.startswith("Warning: ") and said in one for one in warnings)
 
 
 def test_a_training_whose_images_grow_takes_less_than_its_plan(capsys):
-    assert "in all, or less, since images grow" in judged(capsys, note=plan.GROWS)
+    assert "in all, or less because images start small" in judged(capsys, note=plan.GROWS)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_plan_of_counted_rows_is_kept_beside_its_run(tmp_path, capsys, in_this
     """Without a count it shows no time and is not kept; an inference has no plan."""
     assert pushed(tmp_path, None) is None
     shown = capsys.readouterr().out
-    assert "its time is unknown" in shown and "data.labelled" in shown
+    assert "time cannot be predicted" in shown and "data.labelled" in shown
     assert "assumed" not in shown and " min " not in shown
     assert pushed(tmp_path, 400, "infer-gpu") is None and not capsys.readouterr().out
 

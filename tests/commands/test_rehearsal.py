@@ -40,7 +40,7 @@ def test_a_folder_without_a_config_shows_the_default_one(capsys):
     assert (default(""), default("my data")) == ("digits", name)
 
     (line,) = capsys.readouterr().out.splitlines()
-    assert f"this takes {name}." in line and "invoke inspect --input 'my data' --write NAME" in line
+    assert f"Using the default config, {name}." in line and "invoke inspect --input 'my data' --write NAME" in line
 
 
 def hosted(folder: Path, budget: str = "") -> Hosted:
@@ -138,7 +138,7 @@ def test_a_rehearsal_takes_the_model_that_it_is_given_or_that_kagglehub_has(
     folders, lines = gathered(*[f"{MODEL.lower()}={files}"] * given)
 
     assert folders[MODEL.lower()].samefile(files) and lines == (
-        f"{MODEL} has the files in {files}",
+        f"{MODEL} uses the files in {files}",
     )
     assert Path(os.environ["KAGGLEHUB_CACHE"], "models", MODEL).samefile(files)
 
@@ -158,7 +158,7 @@ def test_a_folder_with_random_weights_is_marked(gathered, tmp_path, given):
 
     _, lines = gathered(*[f"{MODEL}={files}"] * given)
 
-    assert lines == (f"{MODEL} has the files in {files} (random)",)
+    assert lines == (f"{MODEL} uses the files in {files} (random)",)
 
 
 @pytest.mark.parametrize("cached", ["", "config.json", "model.weights.h5"])
@@ -174,18 +174,18 @@ def test_random_weights_replace_missing_files_of_a_model(gathered, tmp_path, cac
     folders, (line,) = gathered(python=str(python))
 
     assert (folders[MODEL.lower()] / "config.json").is_file()
-    assert line.startswith(f"{MODEL} has random weights, and 2 blocks if it is a transformer")
-    assert line.endswith(f"; for the published ones: --model {MODEL}=DIR")
+    assert line.startswith(f"{MODEL} has random weights, and only 2 blocks if it is a transformer")
+    assert line.endswith(f"; to use the published weights: --model {MODEL}=DIR")
 
 
 def test_a_model_without_files_or_random_weights_is_refused(gathered):
-    with pytest.raises(UsageError, match=f"(?s)no files of the model {MODEL}.*--model {MODEL}=DIR"):
+    with pytest.raises(UsageError, match=f"(?s)files of {MODEL} are missing.*--model {MODEL}=DIR"):
         gathered()
 
 
 def test_a_model_that_no_notebook_mounts_is_refused(gathered, tmp_path):
     """Its files would not be used."""
-    with pytest.raises(UsageError, match=f"no notebook mounts it; expected {MODEL}"):
+    with pytest.raises(UsageError, match=f"a model that a notebook mounts .{MODEL}"):
         gathered(f"{MODEL.replace('/1', '/2')}={tmp_path}")
 
 

@@ -143,7 +143,7 @@ def test_the_table_shows_what_each_rehearsal_changed_and_how_it_scored(world):
 
     head, columns, first, second, changes = shown.splitlines()
     assert (code, said) == (0, "")
-    assert head == "digits by accuracy, the newest last"
+    assert head == "digits, scored by accuracy, newest run last"
     assert columns.split()[:4] == ["#", "when", "run", "config"]
     assert " ".join(first.split()) == (
         "1 2026-11-29 00:01 dry run digits abcdef01 1 0.900 ± 0.015 0.880 ± 0.015 1.5"
@@ -264,7 +264,7 @@ def test_a_run_without_a_parent_is_not_compared_with_itself(world):
     shown = world.typed(1)[1].splitlines()
 
     assert shown[:-1] == world.typed()[1].splitlines()
-    assert shown[-1] == "run 1 is the first: it has no parent to compare it with"
+    assert shown[-1] == "Run 1 is the first, so it has no parent to compare with."
     assert world.read(1)["differences"] == {}
 
 
@@ -353,8 +353,8 @@ def test_a_competition_in_place_of_a_run_gets_advice(world):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["1", "9"], "'9' is not a run in the table; expected a number from 1 to 1"),
-        (["1", "1", "1"], "There are 3 runs; expected two"),
+        (["1", "9"], "no run '9' in the table: expected a number from 1 to 1"),
+        (["1", "1", "1"], "Cannot compare 3 runs: expected two"),
         (["--pge", "x"], "Did you mean --page?"),
     ],
 )
@@ -374,7 +374,7 @@ def test_a_run_with_a_corrupt_manifest_is_skipped_with_a_warning(world):
 
     shown = world.typed()[1].splitlines()
 
-    assert shown[0].startswith(f"Warning: skipped: {path}") and len(shown) == 4
+    assert shown[0].startswith(f"Warning: skipped a run: {path}") and len(shown) == 4
 
 
 def test_no_framework_starts(world):

@@ -82,7 +82,7 @@ def test_a_finished_download_is_not_repeated(tmp_path):
 
     assert [(code, asked) for code, _, asked in ends] == [(1, ONCE), (1, {})]
     assert "2/5 download  0.0 MB, unpacked into" in ends[0][1]
-    assert "2/5 download  done before" in ends[1][1]
+    assert "2/5 download  already done" in ends[1][1]
     assert "expected tables (.csv) or images" in ends[1][1]
     assert (world.project / "data/small/read.me").is_file()
 
@@ -90,7 +90,7 @@ def test_a_finished_download_is_not_repeated(tmp_path):
 def test_it_notices_whether_pretrained_weights_can_be_downloaded(tmp_path, monkeypatch, capsys):
     """Otherwise the rehearsal uses random ones. No test reaches the host of the weights."""
     assert not start.can_fetch_weights()
-    assert "cannot be fetched" in capsys.readouterr().out
+    assert "Cannot download" in capsys.readouterr().out
 
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     (tmp_path / "weights.h5").touch()

@@ -70,12 +70,12 @@ def test_every_task_is_listed_without_heavy_imports(prompt):
 RUN = "ann/digits-train-tpu/1"
 ERRORS = [
     (["push-prepare", "--config", "breast_cancer"], 2, 'kind="table"'),
-    (["dry-run", "--config", "cifar100_wrn"], 2, "no competition"),
+    (["dry-run", "--config", "cifar100_wrn"], 2, "no embedded competition"),
     (["watch", "--kernel", "foo"], 2, "expected prepare-cpu, train-tpu, infer-gpu"),
     (["dry-run", "--dataset", "weights"], 2, "--dataset 'weights': expected OWNER/SLUG=DIR"),
     (["dry-run", "--model", "weights"], 2, "--model 'weights': expected OWNER/MODEL/FRAMEWORK/"),
     (["dry-run", "--input", "no-such"], 2, "there is no such folder"),
-    (["dry-run", "--input", "deploy", "--budget", "2"], 2, "--budget 2: expected a time"),
+    (["dry-run", "--input", "deploy", "--budget", "2"], 2, "--budget 2: expected a duration"),
     (
         ["dry-run", "--input", "tests", "--full", "--budget", "2m"],
         2,
@@ -220,7 +220,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it():
     done = python("sys.modules['requests'] = None", "push-train", "--json")
 
     assert (done.returncode, json.loads(done.stdout)["exit_code"]) == (2, 2)
-    assert "has no package 'requests'" in done.stderr
+    assert "Package 'requests' is not installed" in done.stderr
     assert done.stderr.splitlines()[-1] == f"{sys.executable} -m pip install -e {ROOT}"
 
 
@@ -242,7 +242,7 @@ def test_a_rehearsal_on_a_full_disk_reports_it(tmp_path):
 
 def test_a_detached_relay_shows_that_the_same_command_resumes():
     """Before the command that only watches the run."""
-    telling = Telling(following="this command pulls it, and goes on to the score")
+    telling = Telling(following="this command pulls the output")
     telling.kaggle = None
 
     def steps(kaggle):

@@ -60,7 +60,7 @@ def test_only_the_training_reads_the_files_of_a_model(tmp_path):
     )
 
     assert done.returncode == 0 and "score       " in done.stdout, done.stdout
-    assert f"rehearsal   {MODEL} has the files in {model}" in done.stdout
+    assert f"rehearsal   {MODEL} uses the files in {model}" in done.stdout
     for kernel, names in (("train-tpu", ["numbers.txt"]), ("infer-gpu", [])):
         (log,) = project.glob(f"runs/*/four-kinds-{kernel}-v1/*.log")
         assert f"Models: {names}" in log.read_text().replace('\\"', '"')

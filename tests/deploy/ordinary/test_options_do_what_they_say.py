@@ -104,7 +104,7 @@ def test_a_push_needs_credentials_and_yes_before_anything_else(prompt, tmp_path,
     local = host()
     for words in pushes:
         code, shown, said = prompt(*words.split())
-        assert said.startswith("There is no terminal to ask") and "Add --yes." in said, words
+        assert said.startswith("Cannot ask for confirmation") and "add --yes." in said, words
         assert (code, shown) == (2, ""), words
     assert local.journal == []
 
