@@ -7,13 +7,13 @@
 # ---
 
 # %% [markdown]
-# # Time trainings on a TPU, a GPU or a CPU
-# The first cell checks that the accelerator is there.
+# # Time training runs on a TPU, a GPU or a CPU
+# The first cell checks that the accelerator is available.
 
 # %%
 import os
 
-os.environ["KERAS_BACKEND"] = "jax"  # the TensorFlow of Kaggle's TPU image supports no TPU
+os.environ["KERAS_BACKEND"] = "jax"  # TensorFlow in Kaggle's TPU image has no TPU support
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
 from pathlib import Path
@@ -31,16 +31,16 @@ print(devices.prove(origin.machine_shape) if origin.machine_shape else devices.f
 print(provenance.versions_line())
 
 # %% [markdown]
-# ## Each cell of the grid
-# One line per training, the most informative first. Those of earlier sessions are not repeated, and
-# none starts that would not end within the session.
+# ## Run the grid
+# Prints one line per training run, starting with the most informative ones. Runs from earlier
+# sessions are not repeated, and a run only starts if it can finish within this session.
 
 # %%
 command.run_on_kaggle(settings, options, Path.cwd(), print)
 
 # %% [markdown]
-# ## The output
-# Each file with its sha256. Next: `invoke pull`, then `python -m workbench bench-report`.
+# ## Output
+# Lists each file with its sha256. Next, run `invoke pull` and `python -m workbench bench-report`.
 
 # %%
 print(provenance.seal(Path.cwd()))

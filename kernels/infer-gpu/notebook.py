@@ -7,8 +7,8 @@
 # ---
 
 # %% [markdown]
-# # Infer on the GPU, without internet
-# The first cell checks that there is a GPU.
+# # Run inference on a GPU without internet access
+# The first cell checks that a GPU is available.
 
 # %%
 import os
@@ -23,8 +23,8 @@ print(devices.prove("NvidiaTeslaT4", least=1))
 print(provenance.versions_line())
 
 # %% [markdown]
-# ## The model of this push, or the members of an ensemble
-# Found by their manifests. Run id, sha256 of each file and golden outputs are checked first.
+# ## Load the model or the ensemble's members
+# Models are found by their manifests. The run id, files and golden outputs are verified first.
 
 # %%
 from pathlib import Path
@@ -44,15 +44,15 @@ folder = mounts.competition(
 )
 
 # %% [markdown]
-# ## Predictions
-# In the scored rerun this cell predicts the hidden test set.
+# ## Predict
+# In the scored rerun, this cell predicts the hidden test set.
 
 # %%
 predictions = inference.infer(models, folder, Path.cwd(), weights=weights, config=settings)
 
 # %% [markdown]
-# ## The least certain predictions
-# Skipped in the scored rerun: nobody sees them, and a picture must not cost a submission.
+# ## Show the least certain predictions
+# Skipped in the scored rerun, where nobody sees the plots and an error would cost a submission.
 
 # %%
 from IPython.display import Image, display
@@ -62,5 +62,5 @@ from pipeline.figures import prediction_figures
 if not os.environ.get("KAGGLE_IS_COMPETITION_RERUN"):
     for picture in prediction_figures.least_sure(predictions, Path.cwd()):
         display(Image(str(picture)))
-    # Lists the output with its sha256, which `invoke pull` compares with its download.
+    # `invoke pull` compares the files that it downloads with this list.
     print(provenance.seal(Path.cwd()))

@@ -7,14 +7,14 @@
 # ---
 
 # %% [markdown]
-# # Prepare on the CPU
-# Decodes the training images once, without an accelerator. A training that mounts this output reads
-# the pixels in place of the files.
+# # Prepare the training images on a CPU
+# Decodes the training images once, without using accelerator quota. Training runs that mount this
+# output read the decoded pixels instead of the image files.
 
 # %%
 import os
 
-os.environ["KERAS_BACKEND"] = "jax"  # as in train-tpu, since the config may define a model
+os.environ["KERAS_BACKEND"] = "jax"  # as in train-tpu, because the config may define a model
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
 from pathlib import Path
@@ -34,14 +34,15 @@ folder = mounts.competition(
 
 # %% [markdown]
 # ## Decode
-# Each line of progress is JSON; a step is a shard. Shards of an earlier session are copied.
+# Progress is printed as JSON lines, with one step per shard. Shards from earlier sessions are
+# copied.
 
 # %%
 status = preparation.prepare(settings, folder, Path.cwd(), earlier=mounts.prepared(inputs))
 
 # %% [markdown]
-# ## The output
-# Each file with its sha256.
+# ## Output
+# Lists each file with its sha256.
 
 # %%
 print(provenance.seal(Path.cwd(), status))

@@ -7,14 +7,14 @@
 # ---
 
 # %% [markdown]
-# # Train on the TPU, or on two T4
-# The first cell checks the accelerator and fetches pretrained weights. If something is missing, the
-# run stops here, before it costs quota.
+# # Train on a TPU or two T4 GPUs
+# The first cell checks the accelerator and downloads pretrained weights. If anything is missing,
+# the run stops here, before it uses up quota.
 
 # %%
 import os
 
-os.environ["KERAS_BACKEND"] = "jax"  # the TensorFlow of Kaggle's TPU image supports no TPU
+os.environ["KERAS_BACKEND"] = "jax"  # TensorFlow in Kaggle's TPU image has no TPU support
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
 from pathlib import Path
@@ -28,10 +28,10 @@ origin = provenance.from_bundle(Path("bundle.json"))
 print(devices.prove(origin.machine_shape))
 print(provenance.versions_line())
 settings = rehearsal.shortened(config.load(origin.config), origin.session_seconds)
-published.require(settings)  # fails if the internet is off, or if something is not mounted
+published.require(settings)  # fails if something is not mounted or cannot be downloaded
 
 # %% [markdown]
-# ## The configuration, as applied
+# ## Show the config
 
 # %%
 from pipeline.runtime import mounts
@@ -44,8 +44,8 @@ output = Path.cwd()
 print(config.to_text(settings))
 
 # %% [markdown]
-# ## What the model sees
-# A batch of training images with their labels, augmented as in training. Tables have no picture.
+# ## Show a training batch
+# Plots a batch of images with their labels, augmented as in training. Tables have no plot.
 
 # %%
 from IPython.display import Image, display
@@ -53,14 +53,14 @@ from IPython.display import Image, display
 from pipeline.data import dataset
 from pipeline.figures import training_figures
 
-prepared = mounts.prepared(inputs)  # the pixels that prepare-cpu decoded, if it ran
+prepared = mounts.prepared(inputs)  # pixels decoded by prepare-cpu, if it was run
 examples = dataset.read_training(folder, settings, show=print, prepared=prepared)
 for picture in training_figures.training_sample(examples, settings, output):
     display(Image(str(picture)))
 
 # %% [markdown]
 # ## Resume
-# A run that takes several sessions resumes from the checkpoint of the session before.
+# If training takes several sessions, each resumes from the checkpoint of the previous one.
 
 # %%
 from pipeline.train import checkpoint
@@ -68,8 +68,8 @@ from pipeline.train import checkpoint
 checkpoint.restore(origin.expect, inputs, output)
 
 # %% [markdown]
-# ## Training
-# Each line of progress is JSON.
+# ## Train
+# Progress is printed as JSON lines.
 
 # %%
 from pipeline.train import training
@@ -77,23 +77,23 @@ from pipeline.train import training
 trained = training.train(settings, folder, output, examples=examples, provenance=origin)
 
 # %% [markdown]
-# ## Curves, confusion, time
+# ## Plot the results
 
 # %%
 for picture in training_figures.of_training(output, settings, status=trained.status):
     display(Image(str(picture)))
 
 # %% [markdown]
-# ## The artifact
-# Weights and a manifest; `infer-gpu` checks each byte before it predicts. A partial run has none.
+# ## Artifact
+# Contains the weights and a manifest, which `infer-gpu` verifies. A partial run has no artifact.
 
 # %%
 print(trained.status, trained.manifest and trained.manifest["metrics"])
 
 # %% [markdown]
-# ## The output
-# Each file with its sha256. `invoke pull` compares its download with this list. The features of
-# `fit="linear"` may take gigabytes and serve only this session, so they are removed.
+# ## Output
+# Lists each file with its sha256, which `invoke pull` compares with the download. The features for
+# `fit="linear"` are only used in this session and can be large, so they are removed.
 
 # %%
 import shutil

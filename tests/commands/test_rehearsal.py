@@ -40,7 +40,8 @@ def test_a_folder_without_a_config_shows_the_default_one(capsys):
     assert (default(""), default("my data")) == ("digits", name)
 
     (line,) = capsys.readouterr().out.splitlines()
-    assert f"Using the default config, {name}." in line and "invoke inspect --input 'my data' --write NAME" in line
+    assert line.startswith(f"Using the default config, {name}. ")
+    assert line.endswith("invoke inspect --input 'my data' --write NAME")
 
 
 def hosted(folder: Path, budget: str = "") -> Hosted:
