@@ -154,7 +154,7 @@ def test_a_source_of_a_megabyte_is_refused(site):
     assert site.kaggle.get_kernel(handle) is None
 
 
-@pytest.mark.fact("A deleted notebook is neither found nor listed.")
+@pytest.mark.fact("A deleted notebook cannot be found and is no longer listed.")
 def test_a_deleted_notebook_is_gone_and_its_address_is_free(site):
     handle = site.name("deleted")
     site.push(handle, "1", execution=SAVE)
@@ -166,7 +166,7 @@ def test_a_deleted_notebook_is_gone_and_its_address_is_free(site):
     assert site.push(handle, "1", execution=SAVE).version == 1
 
 
-@pytest.mark.fact("A wrong key gives 401.")
+@pytest.mark.fact("A wrong key returns 401.")
 def test_a_wrong_key_opens_nothing(site, monkeypatch):
     for name in ("KAGGLE_API_TOKEN", "KAGGLE_API_V1_TOKEN"):
         monkeypatch.delenv(name, raising=False)
@@ -177,7 +177,7 @@ def test_a_wrong_key_opens_nothing(site, monkeypatch):
         type(site.kaggle).connect().quota()
 
 
-@pytest.mark.fact("The week's quota returns on Saturday, 00:00 UTC")
+@pytest.mark.fact("The weekly quota is reset on Saturday at 00:00 UTC")
 def test_the_quota_says_what_is_left_and_when_it_returns(site):
     quota = site.kaggle.quota()
 
@@ -187,9 +187,7 @@ def test_the_quota_says_what_is_left_and_when_it_returns(site):
 
 
 @RUNS
-@pytest.mark.fact(
-    "papermill runs a notebook in place, with kernel `python3` and cwd `/kaggle/working`"
-)
+@pytest.mark.fact("Notebooks are run in place by papermill, with the kernel `python3`")
 @pytest.mark.fact(
     "Inputs are mounted at `/kaggle/input/{competitions/<slug>, datasets/<owner>/<slug>"
 )
@@ -203,7 +201,7 @@ def test_a_notebook_runs_in_its_output_and_finds_its_sources(run):
 
 
 @RUNS
-@pytest.mark.fact("The load balancer cuts a log stream")
+@pytest.mark.fact("The load balancer closes a log stream")
 def test_a_log_can_be_followed_to_its_end(site, run):
     followed = "".join(text for _, text in site.kaggle.follow_log(run.handle, 1))
 
@@ -218,7 +216,7 @@ def test_a_run_that_throws_says_why_and_leaves_what_it_had_written(site, failed)
 
 
 @pytest.mark.fact("Folders in an output are kept.")
-@pytest.mark.fact("It is unknown whether an output lists hidden and empty files")
+@pytest.mark.fact("whether the file list of an output includes hidden and empty files")
 def test_an_output_is_served_unchanged(site, run, tmp_path):
     site.kaggle.download(run.files["deep/two.bin"], tmp_path / "two.bin")
 
