@@ -8,7 +8,9 @@ from deploy.errors import Refused
 from tests.contract.conftest import scored, spends
 
 SAMPLE = "sample_submission.csv"
-SUBMITTED = pytest.mark.fact("A submission counts at once, is listed first with its description")
+SUBMITTED = pytest.mark.fact(
+    "A submission counts immediately, is listed first with its description"
+)
 
 # Where a machine has no namespaces, inputs are links.
 COPIES = f"""
@@ -37,7 +39,7 @@ def test_a_competition_says_what_it_takes_and_until_when(site, files):
     assert about.daily > 0 and isinstance(about.ends, datetime)
 
 
-@pytest.mark.fact("Before the rules are accepted, Kaggle answers 403")
+@pytest.mark.fact("Before the rules are accepted, Kaggle returns 403")
 def test_a_participant_gets_the_competition_s_files(site, tmp_path):
     slug = site.competition(files=True)
 
@@ -45,7 +47,7 @@ def test_a_participant_gets_the_competition_s_files(site, tmp_path):
     assert (tmp_path / SAMPLE).read_text().startswith("ImageId,Label\n")
 
 
-@pytest.mark.fact("Kaggle also answers 403 if something does not exist")
+@pytest.mark.fact("Kaggle also returns 403 if something does not exist")
 def test_a_competition_that_does_not_exist_is_refused(site):
     with pytest.raises(Refused):
         site.kaggle.competition("relay-contract-missing")
@@ -64,7 +66,7 @@ def test_a_file_is_scored(site, tmp_path):
     assert 0 < float(scored(site, slug, ref, left, "relay-contract é")) < 1
 
 
-@pytest.mark.fact('A code competition answers an upload with 400 "This competition only acc')
+@pytest.mark.fact('A code competition rejects an upload with 400 "This competition only acc')
 def test_a_competition_for_notebooks_takes_no_file(site, tmp_path):
     slug = site.competition(files=False)
     (tmp_path / SAMPLE).write_text("id,label\n")
@@ -91,7 +93,7 @@ def test_a_notebook_is_scored_on_what_its_rerun_writes(site, ran):
     assert site.kaggle.kernel_log(ran, 1) == log
 
 
-@pytest.mark.fact("A competition that takes files refuses a notebook.")
+@pytest.mark.fact("A competition that accepts files refuses a notebook.")
 def test_a_competition_for_files_takes_no_notebook(site, ran):
     spends("submission")
 

@@ -44,7 +44,7 @@ def test_an_own_dataset_is_listed(site, data):
     assert data in [one.handle for one in site.kaggle.own_datasets()]
 
 
-@pytest.mark.fact("Kaggle also answers 403 if something does not exist")
+@pytest.mark.fact("Kaggle also returns 403 if something does not exist")
 def test_what_does_not_exist_is_absent(site, data):
     assert site.kaggle.dataset(site.name("missing")) is None
     with pytest.raises(Refused):
@@ -75,9 +75,7 @@ def test_a_deleted_dataset_is_gone(site, tmp_path):
     assert handle not in [one.handle for one in site.kaggle.own_datasets()]
 
 
-@pytest.mark.fact(
-    "The storage answers 308 to a part of an upload, reports by Range how much it has"
-)
+@pytest.mark.fact("The storage returns 308 for a partial upload, reports in Range how much it has")
 def test_an_interrupted_upload_is_resumed(site):
     size = 2 * 256 * 1024  # the storage keeps whole pieces of 256 KiB
     content = bytes(size)

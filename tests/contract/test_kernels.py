@@ -10,7 +10,7 @@ from deploy.calls import SAVE
 from deploy.errors import CredentialError, Denied, NotFound, Refused
 from tests.contract.conftest import Site, told
 
-ABSENT = pytest.mark.fact("Kaggle also answers 403 if something does not exist")
+ABSENT = pytest.mark.fact("Kaggle also returns 403 if something does not exist")
 RUNS = pytest.mark.fact("A run ends as COMPLETE, or as ERROR with the reason; its log is JSON")
 # Tells what it finds, and leaves files.
 TELLS = """
@@ -223,7 +223,7 @@ def test_an_output_is_served_unchanged(site, run, tmp_path):
     assert (tmp_path / "two.bin").read_bytes() == bytes(range(256))
 
 
-@pytest.mark.fact("Its signed URL serves the rest of a file (Range, 206), answers HEAD with 404")
+@pytest.mark.fact("Its signed URL serves the rest of a file (Range, 206), returns 404 for HEAD")
 def test_a_signed_address_sends_the_rest_of_a_file(run):
     url = run.files["deep/two.bin"]
 
