@@ -1,4 +1,4 @@
-"""The model side: config → data → model → learning_rate → training → artifact → inference →
+"""The model side: config, data, model, learning rate, training, artifact, inference and
 submission.
 """
 

@@ -1,5 +1,5 @@
-"""python -m pipeline describe|check|blueprint|explain|preset|train|ensemble|infer: what notebooks
-do, on any machine that has the data.
+"""python -m pipeline describe|check|blueprint|explain|preset|train|ensemble|infer: run the steps of
+the notebooks on any machine that has the data.
 """
 
 import argparse
@@ -27,67 +27,65 @@ EXAMPLES = """  python -m localkaggle export digits data/digits
   python -m pipeline infer --config digits --input data/digits --artifact out/artifact --output out
 """
 
-IMAGES = 50_000  # of a config without `data.labelled`: the size of CIFAR-10 and CIFAR-100
+IMAGES = 50_000  # for configs without `data.labelled`; the size of CIFAR-10 and CIFAR-100
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code (docs/dev/design.md)."""
     commands, run = Commands("python -m pipeline", str(__doc__), EXAMPLES), ("--input", "--output")
     describe = commands.add("describe", _describe, "--config")
-    images = f"training rows (default: data.labelled without held-out rows, else {IMAGES})"
+    images = f"number of training rows (default: data.labelled minus held-out rows, else {IMAGES})"
     describe.add_argument("--images", type=int, help=images)
     commands.add("check", _check, "--config")
     blueprint = commands.add("blueprint", _blueprint, "--config", "--output")
-    networks = "a blueprint, by whose numbers published networks are built, as by an artifact's"
+    networks = "blueprint with the hyperparameters of published networks (default: the presets')"
     blueprint.add_argument("--networks", type=Path, help=networks)
     commands.add("explain", _explain, "--config")
     preset = commands.add("preset", _preset, "--output")
-    source = "a model of Kaggle, as owner/model/framework/variation/version, or a preset's folder"
+    source = "Kaggle model (owner/model/framework/variation/version) or preset folder"
     preset.add_argument("source", help=source)
-    blocks = "at most this number of blocks of a transformer (default: all)"
+    blocks = "maximum number of transformer blocks (default: all)"
     preset.add_argument("--blocks", type=int, choices=range(1, 200), metavar="N", help=blocks)
     train = commands.add("train", _train, "--config", *run, resumes=True)
-    train.add_argument("--max-steps", type=int, help="stop after this step, with status partial")
-    several = "number of processes that train one model together (docs/hosts.md)"
+    train.add_argument("--max-steps", type=int, help="stop after this step with status partial")
+    several = "number of processes that train the model together (docs/hosts.md)"
     train.add_argument("--processes", type=int, help=several)
-    train.add_argument("--process-id", type=int, help="number of this process, from 0 on")
+    train.add_argument("--process-id", type=int, help="index of this process, from 0")
     train.add_argument("--coordinator", default="", help="HOST:PORT of the process with id 0")
-    fresh = "set old checkpoints and history aside, and start over"
+    fresh = "set old checkpoints and history aside and start over"
     train.add_argument("--fresh", action="store_true", help=fresh)
     mean = commands.add("ensemble", _ensemble, "--output")
-    mean.add_argument("runs", nargs="+", type=Path, help="the output folders of trainings")
-    custom = "the path of a member's config outside pipeline/configs/; repeat for others"
+    mean.add_argument("runs", nargs="+", type=Path, help="output folders of training runs")
+    custom = "path to a member's config outside pipeline/configs/ (repeatable)"
     mean.add_argument("--config", action="append", default=[], help=custom)
     infer = commands.add("infer", _infer, *run)
-    members = f"{CONFIG}; repeat for members with custom code outside pipeline/configs/"
+    members = f"{CONFIG}; repeat it for members with custom code outside pipeline/configs/"
     infer.add_argument("--config", required=True, action="append", help=members)
-    folder_of = "the folder with manifest.json; repeat for the members of an ensemble"
+    folder_of = "folder that contains manifest.json; repeat it for each member of an ensemble"
     given = infer.add_mutually_exclusive_group(required=True)
     given.add_argument("--artifact", action="append", default=[], type=Path, help=folder_of)
-    weights = "ensemble.json, which names the folders of the members and their weights"
+    weights = "ensemble.json, which lists the members' folders and weights"
     given.add_argument("--ensemble", type=Path, help=weights)
     precisions = ("auto", "float32", "mixed_float16")
-    precision = "precision of the models (default: infer_precision of the config)"
+    precision = "model precision (default: the config's infer_precision)"
     infer.add_argument("--precision", default="", choices=precisions, help=precision)
     return commands.main(arguments)
 
 
 def _describe(options: argparse.Namespace) -> dict[str, Any]:
-    """Print parameters, shapes and learning rate."""
+    """Print the model's parameters, shapes and learning rate."""
     backend.choose("jax", "tensorflow")
     config = config_module.load(options.config)
     _refuse_below_1("--images", options.images)
     images, labelled = options.images or IMAGES, config.data.labelled
     assumed = options.images is None and labelled is None
-    why = "an assumption; data.labelled or --images N sets it"
+    why = "assumed; set data.labelled or pass --images N"
     if options.images is None and labelled is not None:
         held_out = 1 / config.folds if config.folds else config.data.validation_fraction
         images = max(round(labelled * (1 - held_out)), 1)
-        why = f"by data.labelled={labelled}; --images N sets another number"
+        why = f"from data.labelled={labelled}; pass --images N to change this"
     if options.images is None:
-        print(
-            f"Steps are counted with {images} training {config.data.noun}, {why}.", file=sys.stderr
-        )
+        print(f"Steps are based on {images} training {config.data.noun} ({why}).", file=sys.stderr)
     from pipeline.models import architectures
     from pipeline.train import layer_rates, learning_rate, phases
 
@@ -113,27 +111,29 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
 
 def _refuse_below_1(option: str, number: int | None) -> None:
     if number is not None and number < 1:
-        raise ConfigError(f"{option} {number}: expected 1 or more.\nCorrect it, or leave it out.")
+        raise ConfigError(f"Invalid {option} {number}: expected 1 or more.\nCorrect or omit it.")
 
 
 def _check(options: argparse.Namespace) -> dict[str, Any]:
     """Check a config's custom functions with JAX and TensorFlow."""
-    backend.use_every_core(2)  # so that there are two devices
+    backend.use_every_core(2)  # creates two devices
     config = config_module.load(options.config)
     from pipeline.evaluate import metrics
     from pipeline.train import custom_check
 
-    metrics.of(config)  # refuses an unknown name
+    metrics.of(config)  # raises for an unknown name
     custom_check.check_optimizer_of(config)
     if custom_code.functions(config):
         custom_check.check(config, show)
     else:
-        show(f"{config.name} has no custom functions; nothing to check")
+        show(f"{config.name} has no custom functions to check")
     return {"config": config.name, "code": custom_code.digest(config)}
 
 
 def _blueprint(options: argparse.Namespace) -> dict[str, Any]:
-    """Write a model's blueprint: place, name and shape of each weight, and outputs to compare."""
+    """Write a model's blueprint: the index, name and shape of each weight, and
+    reference outputs.
+    """
     backend.choose("jax", "tensorflow")
     config, given = config_module.load(options.config), None
     from pipeline import blueprint
@@ -143,12 +143,12 @@ def _blueprint(options: argparse.Namespace) -> dict[str, Any]:
         given = published.carried(json.loads(options.networks.read_bytes()))
     drawn = blueprint.draw(config, given)
     atomic_file.write(options.output, json.dumps(drawn).encode())
-    show(f"{options.output}: {len(drawn['weights'])} weights, and outputs for made-up ones")
+    show(f"{options.output}: {len(drawn['weights'])} weights and reference outputs")
     return {"config": config.name, "weights": len(drawn["weights"]), "output": str(options.output)}
 
 
 def _explain(options: argparse.Namespace) -> dict[str, Any]:
-    """Print the files that a row of data passes in this config's run, a line each."""
+    """Print the files that process a row of data under this config, one per line."""
     backend.choose("jax")
     from pipeline import explain
 
@@ -159,7 +159,7 @@ def _explain(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _preset(options: argparse.Namespace) -> dict[str, Any]:
-    """Write a published network with random weights, for a rehearsal."""
+    """Write a published network with random weights, for use in a rehearsal."""
     backend.choose("jax", "tensorflow")
     from pipeline.models import presets
 
@@ -172,20 +172,21 @@ def _preset(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _train(options: argparse.Namespace) -> dict[str, Any]:
-    """Train, or resume training, and write OUT/artifact."""
-    backend.choose("jax")  # custom code in the config's file may import Keras
+    """Train or resume training, and write OUT/artifact."""
+    backend.choose("jax")  # custom code in the config file may import Keras
     config = config_module.load(options.config)
     _refuse_below_1("--max-steps", options.max_steps)
     refuse_missing_input(options.input)
     if not backend.use_every_core(config.batch):
         show(
             f"Warning: a layer outside any function in {config.name}'s file started JAX when the"
-            " file was read, so this CPU is one device.\nMake layers within the model's function."
+            " file was loaded, so this CPU is a single device.\nCreate layers inside the model"
+            " function."
         )
     processes.join(options.processes, options.process_id, options.coordinator)
     asked = {"--max-steps": options.max_steps, "--fresh": options.fresh}
     asked["custom_code"] = custom_code.digest(config)
-    edit = "Start each process with the same config and options."
+    edit = "Start all processes with the same config and options."
     processes.refuse_differences("the run", config.to_json() | asked, edit)
     from pipeline.figures import training_figures
     from pipeline.train import custom_check, training
@@ -213,7 +214,7 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _ensemble(options: argparse.Namespace) -> dict[str, Any]:
-    """Find weights for the models of several runs, and write OUT/ensemble.json."""
+    """Find weights for the models of several runs and write OUT/ensemble.json."""
     backend.choose("jax", "tensorflow")
     for name in options.config:
         config_module.load(name)
@@ -233,7 +234,7 @@ def _infer(options: argparse.Namespace) -> dict[str, Any]:
     pinned = [] if options.ensemble is None else ensemble.read(options.ensemble)
     folders = options.artifact or [Path(each["folder"]) for each in pinned]
     advice = (
-        "Expected one with manifest.json.\nCorrect the path, move the folder of a member back, or"
+        "Expected a folder with manifest.json.\nCorrect the path, restore the member's folder, or"
         " train a model:\npython -m pipeline train --config C --input DIR --output OUT"
     )
     for folder in folders:

@@ -1,9 +1,9 @@
-"""The artifact: trained weights and a manifest, all that training passes on to inference.
+"""The artifact: trained weights and a manifest, which are all that inference gets from training.
 
-Weights are stored as arrays, by their place in the model (`pipeline.models.weight_names`), and
-assigned to a model that the same code builds again. A serialized model would not do: Keras 3.15 on
-Kaggle's TPU image saves models that 3.13.2 on its GPU image cannot load, and loading a model can
-run code. No pickle is read or written.
+Weights are stored as arrays, keyed by their index in the model (`pipeline.models.weight_names`).
+To load them, the same code builds the model again and assigns them. Serialized models are not an
+option: Kaggle's TPU image has Keras 3.15, whose saved models cannot be loaded by 3.13.2 on the GPU
+image. Loading a model can also run code. Pickle is never used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,22 +29,23 @@ MANIFEST, WEIGHTS, GOLDEN = sealed_folder.MANIFEST, "weights.npz", "golden.npz"
 
 @dataclass(frozen=True)
 class Artifact:
-    """An artifact, to save or as loaded and verified.
+    """A trained model, either to be saved or as loaded and verified.
 
     Attributes:
-        manifest: the contents of manifest.json. To save it needs run_id, status, versions,
-            git_commit, bundle_sha256, metrics, and anything else to report; `save` adds the rest.
-        config: of the run.
-        target: the meaning and order of the model's outputs.
-        encoding: of a table, or the state of a custom reader; None for images.
-        prior: float32 (k,), or in the form of an output of target="custom": the mean prediction
-            over the validation examples, the prediction for a corrupt input.
-        weights: arrays by key (`weight_names`), in the model's order; with folds by "fold-1/<key>"
-            and so on, fold after fold, as `joined` returns them.
+        manifest: contents of manifest.json. To be saved, it must have run_id, status, versions,
+            git_commit, bundle_sha256 and metrics, plus anything else to report. `save` adds the
+            rest.
+        config: the run's config.
+        target: meaning and order of the model's outputs.
+        encoding: encoding of a table, or state of a custom reader; None for images.
+        prior: float32 (k,), or the shape of one output with target="custom". The mean prediction
+            over the validation examples, used as the prediction for corrupt inputs.
+        weights: arrays by key (`weight_names`), in the model's order. With folds, the keys are
+            "fold-1/<key>" and so on, one fold after the other, as returned by `joined`.
         golden_inputs: uint8 (g, height, width, channels), or float32 (g, features).
-        golden_outputs: float32 (g, k), the predictions of the training run in float32, averaged
-            over the folds.
-        golden_file: the bytes of the first golden input's image file; None without image files.
+        golden_outputs: float32 (g, k), the training run's float32 predictions, averaged over the
+            folds.
+        golden_file: contents of the first golden input's image file; None without image files.
     """
 
     manifest: Mapping[str, Any]
@@ -59,7 +60,7 @@ class Artifact:
 
     @property
     def folds(self) -> tuple[Mapping[str, np.ndarray], ...]:
-        """The weights of each fold, by the model's keys; a single one if all folds are equal."""
+        """The weights of each fold, by model key; a single entry if all folds are identical."""
         if self.config.folds is None:
             return (self.weights,)
         parts: dict[str, dict[str, np.ndarray]] = {}
@@ -71,7 +72,9 @@ class Artifact:
 
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:
-    """Return the model's weights by key (`weight_names`): float32 arrays, in the model's order."""
+    """Return the model's weights by key (`weight_names`) as float32 arrays, in the
+    model's order.
+    """
     keys = weight_names.keys(model)
     return {keys[id(one)]: np.asarray(one.numpy(), np.float32) for one in model.weights}
 
@@ -80,10 +83,10 @@ def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
     """Assign weights to a Keras model.
 
     Args:
-        weights: arrays by key, as `weights_of` returns them.
+        weights: arrays by key, as returned by `weights_of`.
 
     Raises:
-        ArtifactError: if a place or a shape differs.
+        ArtifactError: if an index or a shape differs.
     """
     keys = weight_names.keys(model)
     weights = weight_names.matched(keys.values(), weights)
@@ -97,16 +100,16 @@ def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
     if differing:
         raise ArtifactError(
             f"{len(differing)} weights do not fit the model: {'; '.join(differing[:5])}.\n"
-            "Expected the same layers, in the same order, with weights of the same shapes. "
-            "Use the commit that the manifest names, or train again."
+            "Expected the same layers in the same order, with the same weight shapes. "
+            "Check out the commit listed in the manifest, or train again."
         )
     for weight in model.weights:
         weight.assign(weights[keys[id(weight)]])
 
 
 def joined(folds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return the weights of all folds as one mapping. Arrays that are equal in all folds, such as
-    those of a frozen network, are stored once, with the first fold.
+    """Return the weights of all folds as one mapping. Arrays that are identical in all folds, such
+    as those of a frozen network, are only stored with the first fold.
 
     >>> zero, one = np.zeros(1), np.ones(1)
     >>> list(joined([{"0 a": one, "1 b": one}, {"0 a": one, "1 b": zero}]))
@@ -127,13 +130,13 @@ def joined(folds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def save(folder: Path, artifact: Artifact) -> dict[str, Any]:
-    """Write an artifact folder, replacing an older one, and return its manifest.
+    """Write an artifact folder, replacing any existing one, and return its manifest.
 
     Args:
-        folder: of the artifact; its parent exists.
+        folder: path to the artifact folder, whose parent must exist.
 
     Raises:
-        DiskError: if it cannot be written; an older artifact remains.
+        DiskError: if it cannot be written. The existing artifact is kept.
     """
     config, target, encoding = artifact.config, artifact.target, artifact.encoding
     golden = {"inputs": artifact.golden_inputs, "outputs": artifact.golden_outputs}
@@ -157,16 +160,16 @@ def save(folder: Path, artifact: Artifact) -> dict[str, Any]:
 
 
 def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
-    """Return the artifact in a folder, verified byte for byte against its sealed manifest.
+    """Load the artifact in a folder and verify each file against the sealed manifest.
 
     Args:
-        folder: with manifest.json, weights.npz and golden.npz; no other file is read.
-        expect: required values of the manifest, for example the run_id and weights_sha256 that a
-            bundle pins.
+        folder: folder with manifest.json, weights.npz and golden.npz. No other files are read.
+        expect: required manifest values, for example the run_id and weights_sha256 pinned by a
+            bundle.
 
     Raises:
-        ArtifactError: if a file is missing or changed, the parts do not fit each other, or a value
-            is not that of `expect`.
+        ArtifactError: if a file is missing or was modified, the parts are inconsistent, or a value
+            differs from `expect`.
     """
     path = folder / MANIFEST
     try:
@@ -174,41 +177,43 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
         for name in (WEIGHTS, GOLDEN):
             sealed_folder.verify(folder / name, manifest["files"][name])
         loaded = _parsed(folder, manifest)
-    except Exception as error:  # zipfile and numpy raise a dozen kinds for invalid files
+    except Exception as error:  # zipfile and numpy raise many types for invalid files
         raise ArtifactError(
-            f"{path}, or a file beside it, cannot be used: {type(error).__name__}:"
-            f" {str(error)[:300]}.\nExpected an artifact as `python -m pipeline train` writes it."
+            f"{path} or a file next to it is invalid: {type(error).__name__}:"
+            f" {str(error)[:300]}.\nExpected an artifact written by `python -m pipeline train`."
             " Correct the path, or pull or download it again."
         ) from error
     for key, value in (expect or {}).items():
         if manifest.get(key) != value:
             raise ArtifactError(
-                f"{path} has {key}={manifest.get(key)!r}; expected {value!r}: this is the artifact"
-                " of another run.\nAn old version of the dataset is mounted, or files were changed."
-                " Publish the run again, then push infer again."
+                f"{path} has {key}={manifest.get(key)!r}; expected {value!r}, so this is the"
+                " artifact of another run.\nEither an old dataset version is mounted, or files were"
+                " modified. Publish the run again, then push infer again."
             )
     return loaded
 
 
 def _parsed(folder: Path, manifest: Mapping[str, Any]) -> Artifact:
-    """Return the artifact of a verified folder; raise any error if its parts do not match."""
+    """Return the artifact in a verified folder; raise any exception if its parts are
+    inconsistent.
+    """
     config = config_module.from_json(manifest["config"])
     target, prior = Target.from_json(manifest["target"]), np.array(manifest["prior"], np.float32)
     golden = npz.read(folder / GOLDEN)
     inputs, outputs = golden["inputs"], golden["outputs"].astype(np.float32)
     file = golden["file"].tobytes() if "file" in golden else None
     if not isinstance(manifest["golden"]["decoded_by"], dict if file else None | dict):
-        raise TypeError("golden.decoded_by has no rules")
+        raise TypeError("golden.decoded_by is missing its rules")
     for name, kind in (("run_id", str), ("custom_code", str), ("metrics", dict)):
         if not isinstance(manifest[name], kind):
-            raise TypeError(f"{name} is not a {kind.__name__}")
+            raise TypeError(f"{name} must be a {kind.__name__}")
     if manifest["weights_sha256"] != manifest["files"][WEIGHTS]["sha256"]:
-        raise ValueError(f"weights_sha256 is not that of {WEIGHTS}")
+        raise ValueError(f"weights_sha256 does not match {WEIGHTS}")
     rows, shape = len(inputs), prior.shape if config.target == "custom" else (len(target.names),)
     found = inputs.dtype.name, inputs.shape, outputs.shape, prior.shape
     expected = config.data.dtype, (rows, *config.data.shape), (rows, *shape), shape
     if found != expected or not rows:
-        raise ValueError(f"golden inputs, their outputs and the prior are {found}, not {expected}")
+        raise ValueError(f"golden inputs, outputs and prior: expected {expected}, got {found}")
     encoding = manifest["encoding"]
     if config.data.kind == "table":
         encoding = Encoding.from_json(encoding, config.data)

@@ -1,9 +1,9 @@
-"""A blueprint: the model of a config, as the installed versions of the libraries build it.
+"""A blueprint describes a config's model as built by the installed library versions.
 
-It lists the place, name, shape and type of each weight, and the outputs for made-up rows and
-weights. Weights are drawn by their place, by which the artifact hands them over. So two versions
-with equal blueprints compute the same from one artifact. `python -m workbench images` compares the
-blueprints of Kaggle's two images.
+It lists the index, name, shape and dtype of each weight, and the outputs for synthetic rows and
+weights. The values of a weight depend on its index, which is also how artifacts store weights. So
+if two versions have equal blueprints, they compute the same outputs from the same artifact.
+`python -m workbench images` compares the blueprints of Kaggle's two images.
 """
 
 from collections.abc import Sequence
@@ -23,14 +23,14 @@ ROWS = 2
 
 
 def draw(config: Config, networks: published.Networks | None = None) -> dict[str, Any]:
-    """Return the blueprint of a config's model under this process' backend, for `json.dumps`.
+    """Return the blueprint of a config's model with the current backend, ready for `json.dumps`.
 
     Args:
-        networks: as an artifact carries them; None: those of the presets.
+        networks: networks from an artifact; None to use the presets.
 
     Returns:
-        versions; networks, as the artifact would carry them; weights, each with place, path, shape
-        and dtype, in the model's order; outputs (2, …).
+        A dict with versions, networks (as an artifact would store them), weights (place, path,
+        shape and dtype of each, in the model's order) and outputs (2, …).
 
     Raises:
         ConfigError: if these versions cannot build the model.
@@ -57,18 +57,18 @@ def draw(config: Config, networks: published.Networks | None = None) -> dict[str
 
 
 def made_up(place: str, shape: Sequence[int]) -> np.ndarray:
-    """Return numbers for a weight, float32, which depend on its place and shape alone.
+    """Return synthetic float32 values for a weight, which depend only on its index and shape.
 
-    Names do not count, since versions differ in them. Vectors are around 1: a variance must be
-    positive, and a scale must not hide the layers behind it. Other weights keep the size of the
-    numbers that pass through them.
+    Names are ignored because they differ between versions. Vectors have values around 1, since a
+    variance must be positive and a small scale would mask the layers behind it. Other weights are
+    scaled to preserve the magnitude of their inputs.
 
     Args:
-        place: of the weight (`weight_names`).
+        place: index of the weight (`weight_names`).
     """
     random = np.random.default_rng([*place.encode()])
     if len(shape) < 2:
         return random.uniform(0.5, 1.5, shape).astype(np.float32)
-    depthwise = len(shape) > 2 and shape[-1] == 1  # each channel by itself
+    depthwise = len(shape) > 2 and shape[-1] == 1  # channels are independent
     inputs = np.prod(shape[: -2 if depthwise else -1])
     return random.standard_normal(shape, np.float32) / np.float32(np.sqrt(inputs))

@@ -1,4 +1,4 @@
-"""The parsers, messages and exit codes of `python -m pipeline` and `python -m workbench`."""
+"""Parsers, messages and exit codes of `python -m pipeline` and `python -m workbench`."""
 
 import argparse
 import json
@@ -17,23 +17,23 @@ Command = Callable[[argparse.Namespace], dict[str, Any]]
 
 
 class Once(argparse.Action):
-    """An option that is refused when it appears twice; argparse would take the last one."""
+    """An option that can only be given once; argparse would silently use the last value."""
 
     def __call__(self, parser: Any, namespace: Any, value: Any, option: Any = None) -> None:
         """Store the value."""
         if first := getattr(namespace, self.dest):
-            parser.error(f"{option} {first}, {value}: expected one. Give it once.")
+            parser.error(f"{option} was given twice ({first}, {value}). Pass it once.")
         setattr(namespace, self.dest, value)
 
 
-FOLDER = "the competition folder, as Kaggle mounts it"
-CONFIG = "a name in pipeline/configs/, or the path of a .py file of the same form"
-# The options of several commands.
+FOLDER = "competition folder, as mounted by Kaggle"
+CONFIG = "name of a config in pipeline/configs/, or path to a .py file with the same layout"
+# Options that several commands share.
 OPTIONS: dict[str, dict[str, Any]] = {
     "--config": {"required": True, "action": Once, "help": CONFIG},
     "--input": {"required": True, "type": Path, "help": FOLDER},
-    "--output": {"required": True, "type": Path, "help": "where to write"},
-    "--json": {"action": "store_true", "help": "end with one JSON object on the last line"},
+    "--output": {"required": True, "type": Path, "help": "path to write to"},
+    "--json": {"action": "store_true", "help": "print a JSON object as the last line"},
 }
 
 
@@ -41,9 +41,9 @@ class Commands:
     """The commands of a program.
 
     Args:
-        program: as a user types it.
-        about: what it does.
-        examples: a line for each command; its help repeats that line.
+        program: program name, as typed by the user.
+        about: description of the program.
+        examples: one line for each command, which is repeated in the command's help.
     """
 
     def __init__(self, program: str, about: str, examples: str) -> None:
@@ -60,10 +60,10 @@ class Commands:
         """Add a command and return its parser.
 
         Args:
-            name: as a user types it.
-            command: the function to call; its docstring is the help.
-            options: of `OPTIONS`; each command takes --json, too.
-            resumes: whether the command resumes when it is repeated.
+            name: command name, as typed by the user.
+            command: function to call. Its docstring is the help text.
+            options: names of `OPTIONS`; --json is always added.
+            resumes: whether running the command again resumes it.
         """
         about, example = command.__doc__, f"example:\n{self._examples[name]}"
         added = self._commands.add_parser(
@@ -82,8 +82,8 @@ class Commands:
         except KnownError as error:
             message, code = f"Error: {error}", error.exit_code
         except KeyboardInterrupt:
-            more = "resumes from what was saved" if options.resumes else "starts over"
-            message, code = f"Interrupted. The same command {more}.", 130
+            more = "resume" if options.resumes else "start over"
+            message, code = f"Interrupted. Run the same command again to {more}.", 130
         else:
             if options.json:
                 print(json.dumps(result))
@@ -104,10 +104,10 @@ def refuse_missing(option: str, folder: Path, advice: str) -> None:
 
 def refuse_missing_input(folder: Path) -> None:
     """Raise `ConfigError` unless the competition folder exists."""
-    advice = "Expected a competition folder.\nCorrect the path, or write an embedded one:\n"
+    advice = "Expected a competition folder.\nCorrect the path, or export a bundled competition:\n"
     refuse_missing("--input", folder, f"{advice}python -m localkaggle export digits DIR")
 
 
 def show(line: str) -> None:
-    """Print a line at once: progress in words on a terminal, as JSON into a pipe."""
+    """Print a line and flush: progress is shown as text on a terminal and as JSON in a pipe."""
     print(progress_log.readable(line) if sys.stdout.isatty() else line, flush=True)

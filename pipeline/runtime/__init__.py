@@ -1,5 +1,4 @@
-"""The environment of a run: accelerator, mounted inputs, provenance, compiled programs.
+"""The environment of a run: accelerator, mounted inputs, provenance and compiled programs.
 
-In: the machine and its environment. Out: plain values about them. Never imports data, models,
-training or inference.
+Inspects the machine and returns plain values. Must not import data, models, training or inference.
 """

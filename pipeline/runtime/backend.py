@@ -1,7 +1,7 @@
-"""Keras' backend, chosen before the import, the devices of a CPU, and the cache of XLA's programs.
+"""Selection of the Keras backend before its import, CPU devices, and XLA's compilation cache.
 
-A compiled program is code: a session loads it only from its own output folder, which `invoke pull`
-compares byte for byte with the run's list.
+Compiled programs are code. So a session only loads them from its own output folder, whose files
+`invoke pull` compares with the run's list.
 """
 
 import os
@@ -11,40 +11,43 @@ from pathlib import Path
 from pipeline.errors import ConfigError
 from pipeline.runtime import devices
 
-# The flag by which a user splits a CPU into devices.
+# XLA flag with which users split a CPU into devices.
 FORCED = "xla_force_host_platform_device_count"
-# Each device holds weights and optimizer state. More cores are used, too: the devices share one
-# pool of threads.
+# Each device holds a copy of the weights and the optimizer state. Additional cores are still used
+# because the devices share a thread pool.
 MOST_CPU_DEVICES = 8
-COMPILED = "compiled"  # a folder in the output
-CACHE = "JAX_COMPILATION_CACHE_DIR"  # by which a user chooses another folder
+COMPILED = "compiled"  # subfolder of the output
+CACHE = "JAX_COMPILATION_CACHE_DIR"  # lets the user choose a different folder
 
 
 def choose(*allowed: str) -> None:
-    """Choose Keras' backend before Keras is imported: the environment's, or the first allowed."""
+    """Set the Keras backend before Keras is imported: the environment's choice or the first allowed
+    one.
+    """
     chosen = os.environ.get("KERAS_BACKEND") or allowed[0]
     if chosen not in allowed:
         raise ConfigError(
-            f"KERAS_BACKEND={chosen}: this command runs on {' or '.join(allowed)}.\n"
-            "Remove the variable (env -u KERAS_BACKEND …), or correct it."
+            f"Invalid KERAS_BACKEND={chosen}: this command requires {' or '.join(allowed)}.\n"
+            "Unset the variable (env -u KERAS_BACKEND …) or correct it."
         )
     os.environ["KERAS_BACKEND"] = chosen
     accelerators = ("accel*", "vfio/[0-9]*", "nvidia[0-9]*")  # a TPU, or an NVIDIA GPU
     if find_spec("libtpu") and not any(any(Path("/dev").glob(name)) for name in accelerators):
-        # With libtpu, which `python -m workbench plan` uses, JAX warns at each start of a missing
-        # TPU.
+        # If libtpu is installed (for `python -m workbench plan`), JAX warns about a missing TPU
+        # every time it starts.
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # start-up messages would hide ours
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # startup messages would bury ours
 
 
 def use_every_core(batch: int) -> bool:
-    """Choose JAX, and split this CPU into a device per core, or the most that divide the batch.
+    """Select JAX and split this CPU into devices: one per core, or the most that divide the batch.
 
-    By default a CPU is one device, and many operations of a small model use one core. Replicas
-    change only the order of additions (`pipeline.train.step`). A number set by the user stays.
+    By default, a CPU is a single device, and many operations of a small model only use one core.
+    Replicas only change the order of additions (`pipeline.train.step`). A device count set by the
+    user is kept.
 
     Returns:
-        False if it is too late, since JAX has started.
+        False if JAX has already started.
     """
     choose("jax")
     import jax
@@ -62,10 +65,10 @@ def use_every_core(batch: int) -> bool:
 
 
 def keep_compiled(output: Path) -> None:
-    """Cache compiled programs in `output`/compiled for the next session, unless the user chose a
-    folder.
+    """Cache compiled programs in `output`/compiled for the next session, unless the user has set a
+    cache folder.
 
-    JAX's key contains the program, versions, flags and devices, so another image or machine
+    JAX's cache key covers the program, versions, flags and devices, so a different image or machine
     compiles again.
     """
     import jax
@@ -75,6 +78,6 @@ def keep_compiled(output: Path) -> None:
         return
     update = jax.config.update
     update("jax_compilation_cache_dir", str(output / COMPILED))  # type: ignore[no-untyped-call]
-    # Small programs, too: dozens of them draw a model's first weights.
+    # Include small programs, since dozens of them initialize a model's weights.
     update("jax_persistent_cache_min_compile_time_secs", 0.0)  # type: ignore[no-untyped-call]
-    compilation_cache.reset_cache()  # JAX decides once whether there is one
+    compilation_cache.reset_cache()  # JAX only checks once whether a cache exists

@@ -1,6 +1,6 @@
-"""The accelerator of this machine, and whether it is the requested one.
+"""The accelerator of this machine, and checks that it is the requested one.
 
-Kaggle silently provides a CPU if a TPU push carries a docker pin, if the account is not verified,
+Kaggle silently provides a CPU if a TPU push includes a docker pin, if the account is not verified,
 or if a machine shape is retired (Kaggle/kaggle-cli issue 1197, read 2026-11-21).
 """
 
@@ -13,24 +13,24 @@ from pathlib import Path
 from pipeline.errors import DeviceError
 from pipeline.runtime import provenance
 
-# Kaggle's name of a machine (kaggle 2.2.5): platform in JAX or TensorFlow, number of devices.
+# Kaggle's machine names (kaggle 2.2.5), with the JAX or TensorFlow platform and number of devices.
 SHAPES = {"TpuV5E8": ("tpu", 8), "TpuV6E8": ("tpu", 8), "NvidiaTeslaT4": ("gpu", 2)}
-# The local Kaggle sets it to the shape that it simulates on this CPU.
+# Set by the local Kaggle to the machine shape that it simulates on this CPU.
 LOCAL = "LOCALKAGGLE_ACCELERATOR"
-BFLOAT16 = 8.0  # the least compute capability of an NVIDIA GPU with bfloat16
-# Words of JAX and TensorFlow when a device runs out of memory.
+BFLOAT16 = 8.0  # minimum compute capability for bfloat16 on an NVIDIA GPU
+# Parts of the error messages of JAX and TensorFlow when a device runs out of memory.
 NO_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory", "OOM when")
 
 
 @dataclass(frozen=True)
 class Devices:
-    """The devices of a run.
+    """The devices used by a run.
 
     Attributes:
         platform: "tpu", "gpu" or "cpu".
-        kind: the name of the device, for example "TPU v5 lite".
+        kind: device name, for example "TPU v5 lite".
         count: number of devices.
-        simulated: the shape that the local Kaggle simulates; None on real hardware.
+        simulated: shape simulated by the local Kaggle; None on real hardware.
     """
 
     platform: str
@@ -44,16 +44,17 @@ class Devices:
 
 
 def share_memory() -> None:
-    """Let this process allocate a GPU's memory as needed. Call it before Keras computes.
+    """Allocate GPU memory on demand. Must be called before Keras runs any computation.
 
-    By default TensorFlow and JAX allocate nearly all of each GPU at once. The user's settings stay.
+    By default, TensorFlow and JAX allocate almost all memory of each GPU at startup. Settings made
+    by the user are kept.
     """
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 def exhausted(error: Exception) -> bool:
-    """Return whether JAX or TensorFlow report that memory ran out.
+    """Return whether JAX or TensorFlow ran out of memory.
 
     >>> exhausted(RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 128192968 bytes."))
     True
@@ -62,10 +63,10 @@ def exhausted(error: Exception) -> bool:
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of cores available to this process."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1  # macOS lets a process use all
+    return os.cpu_count() or 1  # on macOS, a process can use all cores
 
 
 def found() -> Devices:
@@ -89,16 +90,16 @@ def found() -> Devices:
 
 
 def prove(shape: str | None, *, least: int | None = None) -> Devices:
-    """Return the devices if they are those of `shape`, or simulated in the local Kaggle.
+    """Return the devices if they match `shape`, or are simulated by the local Kaggle.
 
-    The first cell of a notebook calls it, so a wrong machine costs a minute of quota at most.
+    The first cell of each notebook calls this, so a wrong machine costs at most a minute of quota.
 
     Args:
-        shape: Kaggle's name of the machine, as in kernel-metadata.json; a key of `SHAPES`.
-        least: sufficient number of devices; None: all of the machine.
+        shape: Kaggle's machine name, as in kernel-metadata.json; a key of `SHAPES`.
+        least: minimum number of devices; None to require all devices of the machine.
 
     Raises:
-        DeviceError: if they are not, or the shape is unknown.
+        DeviceError: if the devices do not match or the shape is unknown.
     """
     platform, count = SHAPES.get(str(shape), ("unknown", 1))
     here = found()
@@ -107,30 +108,29 @@ def prove(shape: str | None, *, least: int | None = None) -> Devices:
         return here
     raise DeviceError(
         f"Asked for {shape or 'no machine'} ({least or count} x {platform}); found {here.count} x"
-        f" {here.kind} ({here.platform}), accelerator given:"
+        f" {here.kind} ({here.platform}), accelerator provided:"
         f" {here.simulated or 'none (a CPU session)'}.\n"
-        "The run stops here, before it spends quota. Usual causes:\n"
+        "The run was stopped before it could use up quota. Common causes:\n"
         f"  - machine_shape in kernel-metadata.json: expected one of {', '.join(SHAPES)};\n"
-        "  - with a GPU, the image: its JAX needs jax-cuda13-plugin or jax-cuda12-plugin"
+        "  - with a GPU, the image: JAX requires jax-cuda13-plugin or jax-cuda12-plugin"
         f" ({provenance.versions_line()});\n"
         "  - the account is not verified: kaggle.com/settings, Phone and identity verification;\n"
-        "  - the notebook carries a docker pin: push it with `invoke push-train`, which removes "
-        "it;\n"
-        "  - the competition or the week's quota does not allow this accelerator: `invoke status`."
+        "  - the notebook has a docker pin: push it with `invoke push-train`, which removes it;\n"
+        "  - the competition or the weekly quota does not allow this accelerator: `invoke status`."
     )
 
 
 def precision(wanted: str, here: Devices, *, exact: bool = False) -> str:
     """Return the Keras dtype policy for training.
 
-    "auto" is bfloat16 if the hardware computes it: a TPU, or an NVIDIA GPU with compute capability
-    8.0 (Ampere) or more. A T4 has 7.5, and computes float16 eight times as fast as float32. Weights
-    and their updates are always float32. bfloat16 has float32's exponents, so gradients do not
-    underflow; in float16 the loss is scaled. Their 8 and 11 bits are enough for pixels, but too few
-    for the columns of a table.
+    "auto" selects bfloat16 if the hardware supports it: a TPU, or an NVIDIA GPU with compute
+    capability 8.0 (Ampere) or higher. A T4 has 7.5 and computes float16 eight times as fast as
+    float32. Weights and weight updates are always float32. bfloat16 has the same exponent range as
+    float32, so gradients do not underflow; with float16, the loss is scaled. Their precision of 8
+    and 11 bits is sufficient for pixels, but not for table columns.
 
     Args:
-        exact: as `Config.exact`.
+        exact: see `Config.exact`.
     """
     if wanted != "auto":
         return wanted
@@ -147,31 +147,33 @@ def precision(wanted: str, here: Devices, *, exact: bool = False) -> str:
 
 @contextmanager
 def refusing_float16() -> Iterator[None]:
-    """Raise a DeviceError with advice if a CPU cannot multiply float16, as in attention."""
+    """Raise a DeviceError with advice if a CPU does not support float16 products, such as in
+    attention.
+    """
     try:
         yield
     except ValueError as error:
         if "F16_F16_F32" not in str(error):
             raise
         raise DeviceError(
-            "precision='mixed_float16' cannot compute attention on a CPU; expected 'float32' or"
-            " 'mixed_bfloat16' here.\nSet precision to one of them, or to 'auto', in the config."
+            "precision='mixed_float16' does not support attention on a CPU; expected 'float32' or"
+            " 'mixed_bfloat16'.\nSet precision to one of these, or to 'auto', in the config."
         ) from error
 
 
 def matmul_precision(policy: str) -> str | None:
-    """Return JAX's matmul precision for a Keras dtype policy; None: the default.
+    """Return JAX's matmul precision for a Keras dtype policy; None for the default.
 
-    By default a TPU rounds float32 to bfloat16, and an NVIDIA GPU from Ampere on to TF32. "highest"
-    is float32 on both, for products and convolutions: six passes in bfloat16 on a TPU. Golden
-    outputs and inference use it, too. JAX's presets of three passes ("BF16_BF16_F32_X3") do not
-    reach the convolutions of a TPU.
+    By default, TPUs round float32 to bfloat16, and NVIDIA GPUs since Ampere round it to TF32.
+    "highest" computes products and convolutions in float32 on both, with six bfloat16 passes on a
+    TPU. Golden outputs and inference also use it. JAX's presets with three passes
+    ("BF16_BF16_F32_X3") do not apply to convolutions on a TPU.
     """
     return "highest" if policy == "float32" else None
 
 
 def memory_left() -> int:
-    """Return the bytes of memory that are free or can be freed; without /proc, all memory."""
+    """Return the available memory in bytes, or the total memory if /proc does not exist."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

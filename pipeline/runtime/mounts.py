@@ -1,10 +1,10 @@
-"""The places where Kaggle mounts the inputs of a notebook, found by a marker file, never guessed.
+"""Locations of a notebook's inputs on Kaggle, which are found by their marker files.
 
-Kaggle moved them in 2026: `/kaggle/input/competitions/<slug>`,
-`/kaggle/input/datasets/<owner>/<slug>`, `/kaggle/input/notebooks/<owner>/<slug>`,
-`/kaggle/input/models/<owner>/<model>/<framework>/<variation>/<version>`; the flat
-`/kaggle/input/<slug>` still occurs (public notebooks, read 2026-11-21). If both exist, the first
-counts.
+In 2026, Kaggle moved them to `/kaggle/input/competitions/<slug>`,
+`/kaggle/input/datasets/<owner>/<slug>`, `/kaggle/input/notebooks/<owner>/<slug>` and
+`/kaggle/input/models/<owner>/<model>/<framework>/<variation>/<version>`. The flat
+`/kaggle/input/<slug>` is still in use (public notebooks, read 2026-11-21). If both exist, the first
+one is used.
 """
 
 import json
@@ -20,43 +20,45 @@ from formats import archives
 from formats.checksums import sha256
 from pipeline.errors import ArtifactError, CheckpointError, DataError
 
-# Without the folders of competitions, which may hold a hundred thousand images behind a network.
+# Competition folders are not searched, since they may contain 100,000 images on a network disk.
 OUTPUTS = ("notebooks/*/*", "datasets/*/*", "*")
 MANIFEST = "manifest.json"  # of an artifact or a checkpoint
-PREPARED = "prepared.json"  # beside decoded images
-# Happens in the first run after a source was attached; deploy/errors.py knows these words.
+PREPARED = "prepared.json"  # next to decoded images
+# Occurs in the first run after a source was attached; deploy/errors.py detects this text.
 NOT_MOUNTED = "Kaggle has not mounted"
-# A dataset has no folders; there "--" stands for the "/" of a path.
+# Datasets have no subfolders, so "--" replaces "/" in their paths.
 FLAT = "--"
 
 
 def root() -> Path:
-    """Return /kaggle, or the folder of a local Kaggle that cannot create /kaggle."""
+    """Return /kaggle, or the root folder of a local Kaggle that cannot create /kaggle."""
     return Path(os.environ.get("LOCALKAGGLE_ROOT", "/kaggle"))
 
 
 def listing(folder: Path, most: int = 30) -> str:
-    """Return the contents of a folder, for a message: the first paths of four levels."""
+    """Return a folder's contents as text for a message, limited to the first paths of
+    four levels.
+    """
     levels = ["/".join("*" * depth) for depth in range(1, 5)]
     paths = [path for level in levels for path in islice(folder.glob(level), most)]
     names = [f"{path.relative_to(folder)}{'/' * path.is_dir()}" for path in paths]
     more = " … and more" if len(names) > most else ""
-    return f"{folder} holds: {', '.join(sorted(names[:most])) or 'nothing'}{more}"
+    return f"{folder} contains: {', '.join(sorted(names[:most])) or 'nothing'}{more}"
 
 
 def competition(
     inputs: Path, slug: str, marker: str | None, needs: tuple[str, ...] | None = ()
 ) -> Path:
-    """Return the competition's folder under `inputs`: its name is `slug`, and it holds `marker`, if
-    not None. Kaggle does not unpack archives: files that are only in an archive are unpacked into a
-    scratch folder, with links to all other files, which is returned.
+    """Return the competition folder in `inputs`, which is called `slug` and contains `marker`
+    unless that is None. Kaggle does not unpack archives. Files that only exist in an archive are
+    unpacked into a scratch folder with links to all other files, and that folder is returned.
 
     Args:
-        needs: paths or patterns of the files to unpack; None: all.
+        needs: paths or patterns of the files to unpack; None for all files.
 
     Raises:
         DataError: if there is no such folder.
-        DiskError: if the disk is too small for the unpacked files.
+        DiskError: if there is not enough disk space for the unpacked files.
     """
     folders = [path for path in (inputs / "competitions" / slug, inputs / slug) if path.is_dir()]
     if not folders:
@@ -68,15 +70,15 @@ def competition(
             place = Path(tempfile.mkdtemp(prefix="unpacked-")) / slug
             return archives.beside(folder, names, place, print)
     raise DataError(
-        f"The folder of the competition {slug!r} has no {marker}: {listing(folders[0])}.\n"
+        f"The folder of competition {slug!r} has no {marker}: {listing(folders[0])}.\n"
         f"Add {slug} to the notebook's inputs (competition_sources), or correct competition and"
-        " data.sample_submission in the config, which is None if the competition has none."
+        " data.sample_submission in the config. If there is no sample submission, set it to None."
     )
 
 
 def file(inputs: Path, name: str) -> Path | None:
-    """Return where a file of a dataset is mounted, in either layout; None if it is missing, or this
-    is not a Kaggle session.
+    """Return the path of a mounted dataset file, in either layout; None if it is missing or this is
+    not a Kaggle session.
 
     Args:
         inputs: /kaggle/input.
@@ -98,7 +100,7 @@ def file(inputs: Path, name: str) -> Path | None:
 
 
 def model(inputs: Path, name: str) -> list[Path]:
-    """Return where a model of Kaggle may be mounted, in either layout, in lower case.
+    """Return the possible mount paths of a Kaggle model, in both layouts, in lower case.
 
     Args:
         name: owner/model/framework/variation/version.
@@ -111,10 +113,10 @@ def model(inputs: Path, name: str) -> list[Path]:
 
 
 def artifact(inputs: Path, run_id: str) -> Path:
-    """Return the artifact's folder under `inputs` whose manifest has this `run_id`.
+    """Return the artifact folder in `inputs` whose manifest contains this `run_id`.
 
     Raises:
-        ArtifactError: if there is none; the message names the mounted runs.
+        ArtifactError: if there is none. The message lists the mounted runs.
     """
     runs = _runs(inputs, "", "artifact/")
     if mounted := [path.parent for path, found in runs.items() if found == run_id]:
@@ -124,20 +126,20 @@ def artifact(inputs: Path, run_id: str) -> Path:
 
 
 def prepared(inputs: Path) -> list[Path]:
-    """Return the folders under `inputs` that hold decoded images, by their marker file."""
+    """Return the folders in `inputs` that contain decoded images, found by their marker file."""
     return sorted({path.parent for place in OUTPUTS for path in inputs.glob(f"{place}/{PREPARED}")})
 
 
 def previous(inputs: Path, expect: Mapping[str, Any]) -> dict[str, Path]:
-    """Return where the files of an earlier session are mounted, {name: path}.
+    """Return the paths of an earlier session's mounted files as {name: path}.
 
     Args:
         inputs: /kaggle/input.
-        expect: {"run_id", "step", "checkpoint", "files": {name: sha256}} of the bundle. The sha256
-            of the checkpoint's manifest identifies the folder.
+        expect: the bundle's {"run_id", "step", "checkpoint", "files": {name: sha256}}. The folder
+            is identified by the sha256 of the checkpoint's manifest.
 
     Raises:
-        CheckpointError: if they are not mounted; the message names the mounted runs.
+        CheckpointError: if they are not mounted. The message lists the mounted runs.
     """
     marker = f"{expect['checkpoint']}/{MANIFEST}"
     for folder in sorted(path for place in OUTPUTS for path in inputs.glob(place)):
@@ -154,21 +156,21 @@ def previous(inputs: Path, expect: Mapping[str, Any]) -> dict[str, Path]:
 
 
 def _runs(inputs: Path, *folders: str) -> dict[Path, str]:
-    """Return the run of each manifest in these folders of mounted outputs; "unknown" if the file
-    is not ours.
+    """Return the run of each manifest in these subfolders of mounted outputs, or "unknown" if the
+    file is not ours.
     """
     runs = {}
     for pattern in (f"{place}/{folder}{MANIFEST}" for place in OUTPUTS for folder in folders):
         for path in sorted(inputs.glob(pattern)):
             runs[path] = "unknown"
-            with suppress(Exception):  # any file of that name
+            with suppress(Exception):  # could be any file of that name
                 manifest = json.loads(path.read_bytes())
                 runs[path] = str(manifest.get("run_id") or manifest["details"]["run_id"])
     return runs
 
 
 def _older(inputs: Path, expected: str, runs: Mapping[Path, str], again: str) -> str:
-    """Return the message about an expected run that is not mounted."""
+    """Return the error message for an expected run that is not mounted."""
     if not runs:
         return f"{_not_mounted(inputs, expected)}\n{again}"
     shown = ", ".join(f"{path} (run {run})" for path, run in [*runs.items()][:20])
@@ -176,9 +178,10 @@ def _older(inputs: Path, expected: str, runs: Mapping[Path, str], again: str) ->
 
 
 def _not_mounted(inputs: Path, what: str) -> str:
-    """Return the message about an input that is not mounted at all."""
+    """Return the error message for an input that is not mounted at all."""
     return (
         f"{NOT_MOUNTED} {what}.\n{listing(inputs)}.\n"
-        "It may be missing in the first run after it was attached: push the same notebook again. If"
-        " it is still missing, add it to the notebook's inputs, or correct its name in the config."
+        "A source may be missing in the first run after it was attached, so push the same notebook"
+        " again. If it is still missing, add it to the notebook's inputs or correct its name in the"
+        " config."
     )

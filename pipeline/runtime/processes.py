@@ -1,9 +1,9 @@
-"""Processes that train one model together, each with its own devices (`jax.distributed`).
+"""Multi-process training of one model, where each process has its own devices (`jax.distributed`).
 
-Each runs the same program, and computes its part of every batch. The first one writes into the
-output, the others into temporary folders. They agree on decisions that depend on a clock or a
-signal: if one stopped alone, the others would wait for its part. They start only with the same
-config, data and output folder.
+All processes run the same program, and each computes its part of every batch. The first process
+writes to the output folder, the others to temporary folders. They jointly decide whatever depends
+on a clock or a signal, since the others would wait forever for a process that stopped alone. Their
+config, data and output folder must be identical at the start.
 """
 
 import ctypes
@@ -26,43 +26,43 @@ import numpy as np
 
 from pipeline.errors import ConfigError, PipelineError, reading
 
-SILENCE = 20  # seconds without a heartbeat, after which JAX ends all other processes
-PATIENCE = 180  # seconds to wait for the others at the start
-AGREED_EVERY = 2.0  # seconds, about
+SILENCE = 20  # seconds without a heartbeat before JAX terminates the other processes
+PATIENCE = 180  # seconds to wait for the other processes at the start
+AGREED_EVERY = 2.0  # approximate number of seconds
 MOST_CALLS = 10_000
-DIRECT = "no_grpc_proxy"  # hosts that gRPC, which JAX's processes use, reaches without a proxy
+DIRECT = "no_grpc_proxy"  # hosts that gRPC, which JAX uses between processes, reaches directly
 ENDED = (
-    "Another process of this training has ended, so this one ends, too.\n"
-    "Read the output of that process. The same commands resume from the last checkpoint."
+    "Another process of this training run has stopped, so this one stops as well.\n"
+    "Check that process's output. To resume from the last checkpoint, run the same commands again."
 )
-# Variables by which JAX finds the other processes (SLURM, Kubernetes jobs, GKE's TPU slices), and
-# their value for a single process.
+# Variables that JAX uses to find the other processes (SLURM, Kubernetes jobs, GKE's TPU slices),
+# with their value for a single process.
 CLUSTERS = {"SLURM_NTASKS": "1", "JOB_COMPLETION_INDEX": "", "TPU_WORKER_HOSTNAMES": "localhost"}
 ALONE = (
-    "The processes did not find each other: {why}\n"
-    "Start all of --processes, each with its --process-id and the same --coordinator, whose port"
-    " must be free and reachable. To train with one process, leave out these options and unset"
+    "The processes could not connect: {why}\n"
+    "Start all --processes, each with its own --process-id and the same --coordinator, whose port"
+    " must be free and reachable. To train with a single process, omit these options and unset"
     f" {', '.join(CLUSTERS)} (env -u NAME python -m pipeline train …)."
 )
-# Words of JAX when the connection to another process breaks.
+# Parts of JAX's error messages when the connection to another process is lost.
 BROKEN = ("Gloo", "Connection", "UNAVAILABLE", "coordination")
 
-_handlers: list[object] = []  # of C: they must live as long as the process
+_handlers: list[object] = []  # C callbacks, which must not be garbage collected
 _joined: list[bool] = []
-_parted: list[bool] = []  # whether all have met at the end, so none waits any more
+_parted: list[bool] = []  # whether all processes are done, so that none is waiting any more
 
 
 def join(count: int | None, place: int | None, coordinator: str) -> None:
-    """Join the other processes, if there are any. Call it before JAX computes.
+    """Connect to the other processes, if any. Must be called before JAX runs any computation.
 
     Args:
-        count: of processes; None: one, or those of a cluster that JAX knows.
-        place: of this process, from 0 on.
-        coordinator: host and port at which the first process listens.
+        count: number of processes; None for one, or for those of a cluster that JAX detects.
+        place: index of this process, from 0.
+        coordinator: host and port on which the first process listens.
 
     Raises:
         ConfigError: if only some of the three are set, or a value is invalid.
-        PipelineError: if the processes do not find each other.
+        PipelineError: if the processes cannot connect.
     """
     if count is None and place is None and not coordinator:
         if any(os.environ.get(name, one) not in ("", one) for name, one in CLUSTERS.items()):
@@ -72,31 +72,31 @@ def join(count: int | None, place: int | None, coordinator: str) -> None:
     valid = count is not None and place is not None and 0 <= place < count
     if not valid or not address or not 0 < int(address[2]) < 2**16:
         raise ConfigError(
-            f"--processes {count} --process-id {place} --coordinator {coordinator or None} cannot"
-            " work: expected all three, an id from 0 to one less than the processes, and"
+            f"Invalid --processes {count} --process-id {place} --coordinator"
+            f" {coordinator or None}: expected all three, with an id from 0 to processes - 1 and"
             " HOST:PORT.\n"
-            "Start each as: --processes 2 --process-id 0 --coordinator 10.0.0.2:1234"
+            "Start each process like this: --processes 2 --process-id 0 --coordinator 10.0.0.2:1234"
         )
     if place == 0:
         _refuse_taken(int(address[2]))
-    # The machines reach each other without the proxy for the internet.
+    # The machines are connected directly and not through the internet proxy.
     direct = (os.environ.get(DIRECT), os.environ.get("no_proxy"), address[1])
     os.environ[DIRECT] = ",".join(filter(None, direct))
     _initialize(
         coordinator_address=coordinator,
         num_processes=count,
         process_id=place,
-        # Otherwise JAX would use SLURM's local task number as the device.
+        # Otherwise, JAX would use SLURM's local task number as the device.
         cluster_detection_method="deactivate",
     )
 
 
 def _refuse_taken(port: int) -> None:
-    """Raise PipelineError if the port is taken; JAX would crash."""
+    """Raise PipelineError if the port is in use, which would crash JAX."""
     try:
         socket.create_server(("", port)).close()
     except OSError as error:
-        why = f"port {port} of --coordinator is taken ({error.strerror})"
+        why = f"port {port} of --coordinator is in use ({error.strerror})"
         raise PipelineError(ALONE.format(why=why)) from error
 
 
@@ -104,19 +104,20 @@ def _initialize(**options: Any) -> None:
     """Start `jax.distributed` with these options."""
     import jax
 
-    late = ALONE.format(why=f"not within {PATIENCE} seconds")
+    late = ALONE.format(why=f"timed out after {PATIENCE} seconds")
 
     def end(_signal: int) -> None:
         os.write(2, f"\nError: {ENDED if _joined else late}\n".encode())
         os._exit(1)
 
-    # JAX ends a process by SIGABRT from its own thread, where Python handles no signal.
+    # JAX terminates a process with SIGABRT from its own thread, in which Python handles no signals.
     handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(end)
     _handlers.append(handler)
     ctypes.CDLL(None).signal(signal.SIGABRT, handler)
     options |= {"heartbeat_timeout_seconds": SILENCE, "initialization_timeout": PATIENCE}
     print(f"Waiting up to {PATIENCE} seconds for the other processes", file=sys.stderr, flush=True)
-    # While JAX waits, Python handles no Ctrl-C; and JAX would replace the handler of SIGTERM.
+    # Python does not handle Ctrl-C while JAX is waiting. JAX would also replace the SIGTERM
+    # handler.
     before = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
@@ -131,28 +132,30 @@ def _initialize(**options: Any) -> None:
 
 
 def count() -> int:
-    """Return the number of processes that train together."""
+    """Return the number of processes that train the model together."""
     import jax
 
     return int(jax.process_count())
 
 
 def first() -> bool:
-    """Return whether this is the process that writes and shows messages."""
+    """Return whether this process writes the outputs and shows messages."""
     import jax
 
     return jax.process_index() == 0
 
 
 def _gather(values: np.ndarray) -> np.ndarray:
-    """Wait for all processes, and return the values of each: (processes, len(values))."""
+    """Wait for all processes and return their values: (processes, len(values))."""
     from jax.experimental import multihost_utils
 
     return np.asarray(multihost_utils.process_allgather(values)).reshape(-1, len(values))
 
 
 def shared(text: str) -> str:
-    """Wait for all processes, and return the text of the first. All texts have one length."""
+    """Wait for all processes and return the first one's text. All texts must have the
+    same length.
+    """
     if count() == 1:
         return text
     texts = _gather(np.frombuffer(text.encode(), np.uint8))
@@ -160,12 +163,12 @@ def shared(text: str) -> str:
 
 
 def refuse_differences(what: str, values: Mapping[str, Any], edit: str) -> None:
-    """Refuse to continue if processes have different values.
+    """Raise an error if the values differ between processes.
 
     Args:
-        what: the name of the values, for the message.
-        values: for JSON, by names that all processes have.
-        edit: the fix of a difference.
+        what: description of the values for the message.
+        values: JSON values by name. All processes must have the same names.
+        edit: how to fix a difference.
 
     Raises:
         ConfigError: if a value differs between processes.
@@ -176,7 +179,7 @@ def refuse_differences(what: str, values: Mapping[str, Any], edit: str) -> None:
     sums = _gather(np.array([zlib.crc32(text.encode()) for text in texts.values()], np.uint32))
     differs = (sums != sums[0]).any(axis=0)
     if names := [name for name, one in zip(texts, differs, strict=True) if one]:
-        here = "; ".join(f"here {name} is {texts[name][:200]}" for name in names)
+        here = "; ".join(f"this process has {name} {texts[name][:200]}" for name in names)
         raise ConfigError(
             f"The processes differ in {', '.join(names)} of {what}; expected the same values"
             f" ({here}).\n{edit}"
@@ -184,7 +187,7 @@ def refuse_differences(what: str, values: Mapping[str, Any], edit: str) -> None:
 
 
 def part() -> None:
-    """Wait until all processes reach the end; from then on none needs another."""
+    """Wait until all processes have finished; after that, none depends on another."""
     if count() > 1 and not _parted:
         shared("the end")
         _parted.append(True)
@@ -192,12 +195,12 @@ def part() -> None:
 
 @contextmanager
 def folder(output: Path) -> Iterator[Path]:
-    """Yield the folder of this process: of the first `output`, of others a temporary copy, from
-    which the run resumes.
+    """Yield this process's output folder: `output` for the first process, and a temporary copy for
+    the others, from which they resume.
 
     Raises:
-        ConfigError: if another process has a different folder, or sees other checkpoints there.
-        PipelineError: if another process has ended.
+        ConfigError: if a process uses a different folder or sees different checkpoints in it.
+        PipelineError: if another process has stopped.
     """
     if count() == 1:
         yield output
@@ -208,17 +211,17 @@ def folder(output: Path) -> Iterator[Path]:
         here = output if first() else Path(temporary) / "output"
         try:
             seen = sorted(path.as_posix() for path in output.glob("**/checkpoints/step-*"))
-            edit = "Start each with the same --output, on a shared file system."
+            edit = "Start all with the same --output on a shared file system."
             refuse_differences("the run", {"--output": [str(output), *seen]}, edit)
             if not first() and output.is_dir():
-                with reading(output, ConfigError, "Set --output to a folder that all can read."):
+                with reading(output, ConfigError, "Set --output to a folder readable by all."):
                     skipped = ("decoded", "artifact", "compiled", "checkpoints-set-aside-*")
                     shutil.copytree(output, here, ignore=shutil.ignore_patterns(*skipped))
             shared("copied")
             yield here
             part()
         except Exception as error:
-            # An error in custom code names its file, and has JAX's error as its cause.
+            # Errors in custom code are reported with their file, and with JAX's error as the cause.
             for each in (error, error.__cause__):
                 broken = isinstance(each, jax.errors.JaxRuntimeError)
                 if broken and any(text in str(each) for text in BROKEN):
@@ -227,7 +230,9 @@ def folder(output: Path) -> Iterator[Path]:
 
 
 def leave(code: int) -> None:
-    """End a joined process after an error; otherwise JAX would wait for the others."""
+    """Exit a joined process after an error, since JAX would otherwise wait for the
+    other processes.
+    """
     if _joined and code and not _parted:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -235,14 +240,19 @@ def leave(code: int) -> None:
 
 
 class Agreement:
-    """The agreement of all processes to stop after the same call."""
+    """Lets all processes agree to stop after the same call."""
 
     def __init__(self) -> None:
-        self._reason, self._calls, self._next = "", 0, 1  # calls since the last one, to the next
+        self._reason, self._calls, self._next = (
+            "",
+            0,
+            1,
+        )  # calls since the last agreement and until the next
         self._since = time.monotonic()
 
     def on(self, reason: str | None) -> str | None:
-        """Return why all stop now, or None. Each process calls it after each call to the devices.
+        """Return why all processes must stop now, or None. Every process must call this after each
+        call to the devices.
 
         Args:
             reason: why this process wants to stop, if it does.

@@ -1,4 +1,4 @@
-"""The provenance of a run: its commit, bundle and versions; and the list of its files."""
+"""The provenance of a run (commit, bundle and versions), and the list of its output files."""
 
 import hashlib
 import json
@@ -30,16 +30,16 @@ class Provenance:
     """The origin of a run's code.
 
     Attributes:
-        config: the config's name.
-        machine_shape: Kaggle's name of the requested machine, "" for a CPU; None for a checkout.
-        session_seconds: of a shortened session; None: the usual length.
-        git_commit: 40 hex digits, or None outside a git checkout.
-        git_dirty: whether the tree had uncommitted changes.
-        bundle_sha256: of the bundle with the code; None for a checkout.
-        expect: pinned by the bundle: for inference an artifact (run_id, weights_sha256), for
-            training a checkpoint to resume from (run_id, step, checkpoint, checkpoint_sha256,
-            files), or nothing.
-        options: of a benchmark, as its command takes them.
+        config: config name.
+        machine_shape: Kaggle's name for the requested machine; "" for a CPU, None for a checkout.
+        session_seconds: duration of a shortened session; None for the usual one.
+        git_commit: 40 hex digits, or None outside of a git checkout.
+        git_dirty: whether there were uncommitted changes.
+        bundle_sha256: hash of the bundle with the code; None for a checkout.
+        expect: what the bundle pins: an artifact for inference (run_id, weights_sha256), a
+            checkpoint to resume training from (run_id, step, checkpoint, checkpoint_sha256, files),
+            or nothing.
+        options: command-line options of a benchmark.
     """
 
     config: str | None = None
@@ -53,7 +53,7 @@ class Provenance:
 
 
 def from_bundle(path: Path) -> Provenance:
-    """Read bundle.json; raise `ConfigError` if the bundler did not write it."""
+    """Read bundle.json; raise `ConfigError` if it was not written by the bundler."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         names = {field.name for field in fields(Provenance)} & value.keys() | {"bundle_sha256"}
@@ -67,14 +67,14 @@ def from_bundle(path: Path) -> Provenance:
 
 
 def seal(output: Path, status: str | None = None) -> Path:
-    """Write outputs.json, the list of a run's files, and return its path.
+    """Write outputs.json, the list of a run's output files, and return its path.
 
-    The list is {"files": {name: {"sha256", "size"}}}, with which `invoke pull` compares the files.
-    It excludes the notebook, which is still being written.
+    The list has the form {"files": {name: {"sha256", "size"}}} and is used by `invoke pull` to
+    verify the files. The notebook is left out because it is still being written.
 
     Args:
-        output: the folder of the run.
-        status: of a training, "complete" or "partial"; written into the list, too.
+        output: the run's output folder.
+        status: "complete" or "partial" for a training run, which is added to the list.
     """
     files = {
         path.relative_to(output).as_posix(): file_entry(path)
@@ -88,13 +88,13 @@ def seal(output: Path, status: str | None = None) -> Path:
 
 
 def from_checkout() -> Provenance:
-    """Return the commit of this file's git checkout, or an empty provenance outside one."""
+    """Return the commit of this git checkout, or an empty provenance outside of one."""
     try:
         return Provenance(
             git_commit=_git("rev-parse", "HEAD"), git_dirty=bool(_git("status", "--porcelain"))
         )
     except (OSError, subprocess.CalledProcessError):
-        return Provenance()  # no git, or no checkout
+        return Provenance()  # git or the checkout is missing
 
 
 def _git(*words: str) -> str:
@@ -104,20 +104,20 @@ def _git(*words: str) -> str:
 
 
 def code() -> str:
-    """Return a sha256 over the files of the package that determine a training's results."""
+    """Return a sha256 hash of the package files that affect training results."""
     files = sorted(path for pattern in DECIDING for path in PACKAGE.glob(pattern))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def versions_line() -> str:
-    """Return a line for the log, whose versions `invoke doctor` compares with constraints/."""
+    """Return a log line with the versions, which `invoke doctor` compares with constraints/."""
     return f"Versions: {json.dumps(versions())}"
 
 
 def versions() -> dict[str, str]:
-    """Return the installed versions of Python and of every library that computes."""
+    """Return the installed versions of Python and all libraries involved in the computations."""
     versions = {"python": platform.python_version()}
-    for package in LIBRARIES:  # some are alternatives
+    for package in LIBRARIES:  # some exclude each other
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     return versions

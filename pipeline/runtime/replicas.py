@@ -1,6 +1,7 @@
-"""Replicas: the accelerator cores that share a batch, and arrays on and between them.
+"""Replicas are the accelerator cores that split a batch; this module moves arrays to and between
+them.
 
-Each has an equal part of the batch, in order. JAX's mesh is None for one device.
+Each replica has an equal, contiguous part of the batch. The JAX mesh is None for a single device.
 """
 
 from typing import Any
@@ -11,13 +12,13 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
-AXIS = "batch"  # of the mesh, as keras.distribution.DataParallel names it
-# Numbers of an array that is copied to save a rendezvous: a quarter of a megabyte.
+AXIS = "batch"  # mesh axis, as named by keras.distribution.DataParallel
+# Maximum size of arrays that are copied together to avoid a rendezvous: a quarter of a megabyte.
 SMALL = 2**16
 
 
 def mesh() -> Any:
-    """Return the mesh of the devices over which Keras distributes a batch."""
+    """Return the device mesh over which Keras distributes a batch."""
     import keras
 
     distribution = keras.distribution.distribution()
@@ -25,20 +26,20 @@ def mesh() -> Any:
 
 
 def platform(mesh: Any) -> str:
-    """Return the platform of the devices: "tpu", "gpu" or "cpu"."""
+    """Return the device platform: "tpu", "gpu" or "cpu"."""
     device = mesh.devices.flat[0] if mesh else jax.devices()[0]
     return str(device.platform)
 
 
 def _split(mesh: Any, axis: int | None) -> NamedSharding:
-    """Return the sharding of an array with `axis` split over the replicas; None: no axis."""
+    """Return a sharding that splits `axis` over the replicas; None replicates the array."""
     axes = [] if axis is None else [*[None] * axis, AXIS]
     return NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]
 
 
 def put(mesh: Any, *arrays: np.ndarray, axis: int | None = 0) -> tuple[Any, ...]:
-    """Return the arrays on the devices, split along `axis` over the replicas; None: a copy on each.
-    A single CPU reads them in place.
+    """Move arrays to the devices, split along `axis` over the replicas; None copies them to each
+    replica. A single CPU reads them in place.
     """
     if mesh is None:
         return arrays if platform(mesh) == "cpu" else tuple(map(jax.device_put, arrays))
@@ -46,7 +47,7 @@ def put(mesh: Any, *arrays: np.ndarray, axis: int | None = 0) -> tuple[Any, ...]
 
 
 def put_part(mesh: Any, array: np.ndarray, batch: int, *, axis: int) -> tuple[Any, ...]:
-    """Return what `put` returns for a whole array, of which this process has its `part`."""
+    """Return the same as `put` for the whole array, given this process's `part` of it."""
     if jax.process_count() == 1:
         return put(mesh, array, axis=axis)
     shape = (*array.shape[:axis], batch, *array.shape[axis + 1 :])
@@ -55,7 +56,7 @@ def put_part(mesh: Any, array: np.ndarray, batch: int, *, axis: int) -> tuple[An
 
 
 def part(mesh: Any, batch: int) -> slice:
-    """Return the places of a batch that the devices of this process compute."""
+    """Return the batch indices that this process's devices compute."""
     if mesh is None or jax.process_count() == 1:
         return slice(0, batch)
     mine = [n for n, device in enumerate(mesh.devices.flat) if device in jax.local_devices()]
@@ -63,23 +64,23 @@ def part(mesh: Any, batch: int) -> slice:
 
 
 def everywhere(mesh: Any) -> Any:
-    """Return the sharding of an array that each process reads as a whole; None: XLA's choice."""
+    """Return the sharding of an array that each process reads in full; None lets XLA choose."""
     return None if jax.process_count() == 1 else _split(mesh, None)
 
 
 def placed(array: np.ndarray, where: Any) -> Any:
-    """Return an array on the devices of a sharding; every process has the whole array."""
+    """Move an array to the devices of a sharding. Every process must have the whole array."""
     if jax.process_count() == 1:
         return jax.device_put(array, where)
     return jax.make_array_from_callback(array.shape, where, array.__getitem__)
 
 
 def hold(mesh: Any, images: Any, rows: np.ndarray | None) -> Any:
-    """Put images on the devices, a part on each, and return the array.
+    """Split images over the devices and return the resulting array.
 
     Args:
         images: (n, …).
-        rows: to take, in this order; None: all.
+        rows: indices of the images to use, in this order; None for all.
     """
     number, count = len(images) if rows is None else len(rows), mesh.size if mesh else 1
     share = -(-number // count)
@@ -97,9 +98,11 @@ def hold(mesh: Any, images: Any, rows: np.ndarray | None) -> Any:
 
 
 def gathered(held: Any, rows: Any) -> Any:
-    """Return this replica's part of the rows, whichever replicas hold them: (batch / replicas, …).
+    """Return this replica's part of the rows, regardless of which replicas hold them: (batch /
+    replicas, …).
 
-    Each replica sends to each other its rows of the other's part, and zeros for the rest.
+    Each replica sends every other replica the rows it holds of the other's part, with zeros for the
+    rest.
     """
     mine = rows - jax.lax.axis_index(AXIS) * len(held)
     here = jnp.expand_dims((mine >= 0) & (mine < len(held)), tuple(range(1, held.ndim)))
@@ -111,10 +114,11 @@ def gathered(held: Any, rows: Any) -> Any:
 
 
 def added_up(sums: Any, platform: str) -> Any:
-    """Return the sums over all replicas, the same on each.
+    """Return the sums over all replicas, which are the same on each.
 
-    On a CPU the replicas wait for each other once per array, a third of a millisecond on 2 cores.
-    So there the small arrays of a dtype travel as one, with the same additions.
+    On a CPU, the replicas synchronize once per array, which takes a third of a millisecond on 2
+    cores. So small arrays of the same dtype are concatenated there, which does not change the
+    additions.
     """
     if platform != "cpu":
         return jax.lax.psum(sums, AXIS)  # type: ignore[no-untyped-call]

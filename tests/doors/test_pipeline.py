@@ -261,7 +261,7 @@ def test_describe_says_which_number_of_images_it_assumes(trained):
     """Steps and warnings depend on it."""
     code, shown, said = pipeline("describe", "--config", trained[0] / "tiny.py", "--json")
 
-    assert code == 0 and "50000 training images, an assumption" in said
+    assert code == 0 and "50000 training images (assumed" in said
     assert json.loads(shown.splitlines()[-1])["images_assumed"]
 
 
@@ -275,7 +275,7 @@ def test_describe_counts_steps_by_the_labelled_rows_of_the_config(tmp_path, fold
     found = json.loads(shown.splitlines()[-1])
     assert (code, found["images"], found["images_assumed"]) == (0, images, False)
     assert found["optimizer"]["total_steps"] == 8 * images // 16
-    assert f"{images} training images, by data.labelled=120; --images N" in said
+    assert f"{images} training images (from data.labelled=120; pass --images N" in said
 
 
 # Errors
@@ -292,7 +292,7 @@ INFER = f"infer --config {DIGITS} --output out --input . --artifact"
         (f"{TRAIN} /nowhere", 2, "no such folder"),
         (f"{TRAIN} {__file__}", 2, "is a file. Expected a competition folder"),
         (f"{TRAIN} . --max-steps 0", 2, "--max-steps 0"),
-        (f"{INFER} /nowhere", 2, "Expected one with manifest.json"),
+        (f"{INFER} /nowhere", 2, "Expected a folder with manifest.json"),
         (f"{INFER} .", 1, "manifest.json"),
         (f"describe --config {DIGITS} --images 0", 2, "--images 0"),
         (f"{TRAIN} {LONG}", 2, "no such folder"),
@@ -457,10 +457,10 @@ def test_an_artifact_of_a_different_config_is_refused(trained, tmp_path):
 @pytest.mark.parametrize(
     ("command", "backend", "said"),
     [
-        ("train", "tensorflow", "runs on jax"),
-        ("train", "torch", "runs on jax"),
-        ("infer", "torch", "runs on tensorflow or jax"),
-        ("describe", "bogus", "runs on jax or tensorflow"),
+        ("train", "tensorflow", "requires jax"),
+        ("train", "torch", "requires jax"),
+        ("infer", "torch", "requires tensorflow or jax"),
+        ("describe", "bogus", "requires jax or tensorflow"),
     ],
 )
 def test_a_backend_that_cannot_work_is_refused(
@@ -481,7 +481,7 @@ def test_a_backend_that_cannot_work_is_refused(
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [("train", "resumes from what was saved"), ("describe", "starts over")],
+    [("train", "again to resume"), ("describe", "again to start over")],
 )
 def test_an_interrupted_command_shows_what_a_repetition_does(tmp_path, command, said):
     """On the last line of stdout, too."""

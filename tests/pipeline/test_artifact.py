@@ -149,10 +149,10 @@ REFUSED: list[tuple[Spoil, str]] = [
     (lambda folder: shutil.copy(folder / "weights.npz", folder / GOLDEN), "other bytes"),
     # A maker's mistakes: all is announced and sealed.
     (sealed(files={}), "cannot be used: KeyError"),
-    (sealed(weights_sha256="0" * 64), "weights_sha256 is not that of"),
-    (sealed(run_id=[]), "run_id is not a str"),
+    (sealed(weights_sha256="0" * 64), "weights_sha256 does not match"),
+    (sealed(run_id=[]), "run_id must be a str"),
     (sealed(config={"batch": 0}), "batch=0"),
-    (sealed(prior=[0.5, 0.5]), r"the prior are .*\(2,\)"),
+    (sealed(prior=[0.5, 0.5]), r"and prior: .*got .*\(2,\)"),
     (arrays(GOLDEN, inputs=lambda old: np.array([print], dtype=object)), "pickle"),
     (arrays(GOLDEN, inputs=lambda old: old.astype(np.float32)), "golden inputs.*'float32'"),
     (arrays(GOLDEN, outputs=lambda old: old[:, :3]), r"golden inputs.*\(8, 3\)"),

@@ -185,7 +185,7 @@ def test_a_pattern_without_matches_lists_the_folder(both):
     folder, _, recorded = both
 
     with pytest.raises(
-        DataError, match=r"No file matches 'tfrec/\*'; .* holds: sample_submission.csv, test"
+        DataError, match=r"No file matches 'tfrec/\*'; .* contains: sample_submission.csv, test"
     ):
         dataset.read_training(folder, with_data(recorded, train_records="tfrec/*"))
 

@@ -132,7 +132,7 @@ def test_a_member_that_moved_is_named_with_what_to_do(
     assert f"The artifact {moved}: there is no such folder" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         main(["train", *map(str, words), "--config", "digits"])
-    assert "expected one. Give it once." in capsys.readouterr().err
+    assert "was given twice (" in capsys.readouterr().err
 
 
 def test_a_member_whose_bytes_changed_is_refused(folders, tmp_path):

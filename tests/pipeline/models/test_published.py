@@ -434,7 +434,7 @@ def test_each_pooling_trains_at_the_full_rate(asked, tmp_path, pool):
 def test_attention_in_float16_on_a_cpu_is_refused(asked, tmp_path):
     folder = write_competition(tmp_path / "competition", train=40)
     config = replace(asked, pretrained=preset(tmp_path), precision="mixed_float16")
-    with pytest.raises(DeviceError, match="cannot compute attention on a CPU; expected 'float32'"):
+    with pytest.raises(DeviceError, match="does not support attention on a CPU; expected"):
         training.train(config, folder, tmp_path / "out", show=str)
 
 

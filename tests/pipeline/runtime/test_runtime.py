@@ -20,9 +20,9 @@ from pipeline.runtime import backend, devices, mounts, provenance
     [
         ("", "TpuV5E8", r"Asked for TpuV5E8(.|\n)*verified(.|\n)*docker pin(.|\n)*quota"),
         # The local Kaggle stands in for the shape that it names, and for no other.
-        ("NvidiaTeslaT4", "TpuV5E8", "accelerator given: NvidiaTeslaT4"),
+        ("NvidiaTeslaT4", "TpuV5E8", "accelerator provided: NvidiaTeslaT4"),
         # The TensorFlow of an image may see GPUs that its JAX has no plugin for.
-        ("", "NvidiaTeslaT4", rf"the image: its JAX needs jax-cuda.*{jax.__version__}"),
+        ("", "NvidiaTeslaT4", rf"the image: JAX requires jax-cuda.*{jax.__version__}"),
         # As a CPU, or a name that Kaggle has made since.
         ("", "", "expected one of TpuV5E8, TpuV6E8, NvidiaTeslaT4"),
     ],
@@ -47,7 +47,7 @@ def test_the_local_kaggle_is_believed(monkeypatch):
     monkeypatch.setenv(devices.LOCAL, "NvidiaTeslaT4")
     one = jax.devices()[:1]
     monkeypatch.setattr(jax, "devices", lambda *_: one)
-    with pytest.raises(DeviceError, match=r"found 1 x cpu(.|\n)*JAX needs jax-cuda13"):
+    with pytest.raises(DeviceError, match=r"found 1 x cpu(.|\n)*JAX requires jax-cuda13"):
         devices.prove("NvidiaTeslaT4")
 
 
@@ -224,7 +224,7 @@ def test_a_taken_port_is_reported_before_the_others_wait(command, capsys):
 
         assert main([*command, *words]) == 1
 
-    assert "is taken" in capsys.readouterr().err
+    assert "is in use" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", [None, "", "[]", "{", "{}", "[" * 100_000], ids=range(6))

@@ -82,7 +82,7 @@ def test_ctrl_c_saves_what_was_trained(trap, competition, tiny, written_config, 
     found = checkpoint.latest(tmp_path / "out" / "checkpoints")
     assert child.returncode == 130 and found is not None
     assert f"Stopped at step {found.step} of" in said and "asked to stop (Ctrl-C)" in said
-    assert "once more to end at once" in error and "resumes from what was saved" in error
+    assert "once more to end at once" in error and "Run the same command again to resume" in error
     imported = re.findall(r"^import time:.*\| +(keras|tensorflow)$", error, re.MULTILINE)
     assert imported == ["keras"]
 
