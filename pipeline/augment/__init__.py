@@ -1,5 +1,5 @@
-"""Random changes of training images, computed on the devices within the training step.
+"""Random augmentation of training images, computed on the devices as part of the training step.
 
-The host draws integers, a row for each place in a batch, and the devices compute with integers
-only. So a batch has the same bits on any number of devices, and after any resume.
+The host draws integers, one row per position in a batch, and the devices use only integer
+arithmetic. Batches are therefore bitwise identical on any number of devices and after resuming.
 """

@@ -1,6 +1,6 @@
-"""Augmentation: all random changes, in the order of one table.
+"""Augmentation, which applies all random changes in the order of a table.
 
-CONTRIBUTING.md explains how to add one.
+See CONTRIBUTING.md for how to add a change.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,15 @@ from pipeline.errors import ConfigError
 
 
 class Change(NamedTuple):
-    """A row of the table: one kind of change.
+    """A row of the table, which defines one kind of change.
 
     Attributes:
-        fields: of `Data`; each of them enables the change.
-        stream: of its random numbers.
-        draw: on the host, from a generator, the number of images n and the data to int32 (n, k).
-        apply: on the devices, from images, uint8 (n, height, width, channels), the numbers drawn
-            and the data to changed images.
+        fields: fields of `Data`, any of which enables the change.
+        stream: stream of its random numbers.
+        draw: function on the host from a generator, the number of images n and the data to random
+            numbers, int32 (n, k).
+        apply: function on the devices from images, uint8 (n, height, width, channels), the random
+            numbers and the data to augmented images.
     """
 
     fields: tuple[str, ...]
@@ -38,15 +39,15 @@ class Change(NamedTuple):
 
 
 def _draw_keys(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Return int32 (batch, 2): a JAX random key for each image."""
+    """Draw a JAX random key for each image: int32 (batch, 2)."""
     return random.integers(-(2**31), 2**31, (batch, 2), np.int32)
 
 
-# Custom functions, which `Augmentation.changed` and `mixed` apply.
+# Custom functions, which are applied by `Augmentation.changed` and `mixed`.
 CUSTOM = Change((), Stream.CUSTOM, _draw_keys, lambda images, *_: images)
 CUSTOM_MIX = Change((), Stream.CUSTOM_MIXTURES, _draw_keys, lambda images, *_: images)
 MIX = Change(("mixup", "cutmix"), Stream.MIXTURES, mixup.draw, mixup.mixed)
-# In this order: first pixels move, then their values change, then images are mixed.
+# Applied in this order: pixels are moved, then their values are changed, then images are mixed.
 CHANGES = (
     Change(("crop_scale",), Stream.RESIZED_CROPS, geometry.draw_windows, geometry.enlarge),
     Change(("rotate",), Stream.QUARTER_TURNS, geometry.draw_quarters, geometry.turn),
@@ -59,20 +60,20 @@ CHANGES = (
 )
 
 
-SAME = "Return its arguments, changed, with the same shapes and types: .astype(image.dtype)."
+SAME = "Return the changed arguments with the same shapes and types: use .astype(image.dtype)."
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """The random changes of a config; a table has none.
+    """All random changes of a config. Tables have none.
 
     Attributes:
-        data: of a config.
-        seed: of the run.
-        batch: images per step, over all replicas.
-        custom: a function of an image and a JAX random key; with target="custom" of an image, its
-            labels and a key.
-        custom_mix: a function of a group's images, their labels and a key.
+        data: data settings of a config.
+        seed: seed of the run.
+        batch: images per step, summed over all replicas.
+        custom: function of an image and a JAX random key, or of an image, its labels and a key if
+            target="custom".
+        custom_mix: function of a group's images, their labels and a key.
     """
 
     data: Data
@@ -83,22 +84,22 @@ class Augmentation:
 
     @property
     def mixes(self) -> bool:
-        """Whether images, and so their labels, are mixed with others."""
+        """Whether images, and therefore their labels, are mixed with others."""
         return MIX in self._columns
 
     def draws(self, step: int) -> np.ndarray:
-        """Return the random numbers of each place in a step's batch: int32 (batch, k), k = 0
-        without changes.
+        """Draw random numbers for each position in a step's batch: int32 (batch, k), where k is 0
+        if there are no changes.
 
         Args:
-            step: of the run, from 0, over all epochs.
+            step: step of the run, counted from 0 over all epochs.
         """
         parts = [self._draw(change, step, self.batch) for change in self._columns]
         return np.concatenate([np.zeros((self.batch, 0), np.int32), *parts], axis=1)
 
     def applied(self, images: Any, draws: Any) -> tuple[Any, Any]:
-        """Return changed images, and the share of each in its mixture: float32 (n,), or None if
-        nothing is mixed.
+        """Return augmented images and the weight of each in its mixture: float32 (n,), or None if
+        images are not mixed.
         """
         for change, columns in self._columns.items():
             if change is CUSTOM:
@@ -109,10 +110,10 @@ class Augmentation:
         return images, shares
 
     def changed(self, inputs: Any, draws: Any, *labels: Any) -> tuple[Any, ...]:
-        """Return inputs, and labels if there are any, changed by the custom function.
+        """Apply the custom function to inputs, and to labels if given.
 
         Raises:
-            ConfigError: if it changes names, types or shapes.
+            ConfigError: if the function changes names, types or shapes.
         """
         custom: Any = self.custom
         several = len(self.data.forms) > 1
@@ -124,7 +125,7 @@ class Augmentation:
             result = custom(example, *labels, key)
             theirs, ours = (jax.tree.map(_form, each) for each in (result, given))
             if theirs != ours:
-                raise ConfigError(f"{_called(custom)} returns {theirs}; expected {ours}.\n{SAME}")
+                raise ConfigError(f"{_called(custom)} returned {theirs}; expected {ours}.\n{SAME}")
             return result if labels else (result,)
 
         changed, *rest = jax.vmap(change)(inputs, _keys(draws[:, self._columns[CUSTOM]]), *labels)
@@ -134,11 +135,11 @@ class Augmentation:
         return changed, *rest
 
     def mixed(self, images: Any, labels: Any, draws: Any) -> tuple[Any, Any, Any]:
-        """Return a group mixed by the custom function: images, labels, and None or the mixtures:
-        (index of the partner in the group, int32 (n,), own share, float32 (n,)).
+        """Apply the custom function that mixes a group. Return images, labels, and the mixtures or
+        None. The mixtures are (partner's index in the group, int32 (n,), own weight, float32 (n,)).
 
         Args:
-            labels: arrays (n, …).
+            labels: arrays of shape (n, …).
 
         Raises:
             TypeError: if the function returns anything else.
@@ -159,15 +160,15 @@ class Augmentation:
             return given[0], labels, given[1:]
         if shapes != [mixtures[0], _form(labels)]:
             raise TypeError(
-                f"it returns {', '.join(shapes)}; expected the images, {mixtures[0]}, and the"
-                f" labels, {_form(labels)}; or the images, the index of each one's partner,"
-                f" {mixtures[1]}, and its own share, {mixtures[2]}"
+                f"it returned {', '.join(shapes)}; expected images, {mixtures[0]}, and"
+                f" labels, {_form(labels)}; or images, the index of each one's partner,"
+                f" {mixtures[1]}, and its own weight, {mixtures[2]}"
             )
         return (*given, None)
 
     @cached_property
     def _columns(self) -> dict[Change, slice]:
-        """The columns of the draws for each enabled change."""
+        """The columns of random numbers for each enabled change."""
         columns, end = {}, 0
         for change in CHANGES:
             named = any(getattr(self.data, field) for field in change.fields)
@@ -183,7 +184,7 @@ class Augmentation:
 
 
 def _keys(numbers: Any) -> Any:
-    """Return JAX keys from the numbers of `_draw_keys`."""
+    """Convert the numbers from `_draw_keys` to JAX keys."""
     bits = jax.lax.bitcast_convert_type(numbers, jnp.uint32)
     return jax.random.wrap_key_data(bits, impl="threefry2x32")
 

@@ -1,7 +1,7 @@
-"""Geometry: crops, flips, quarter turns and resized crops of images, in integer arithmetic.
+"""Crops, flips, quarter turns and resized crops of images, using integer arithmetic.
 
-Each has two functions (see `pipeline.augment.augmentation.Change`): `draw_…` draws integers for
-each image, and the other one changes images accordingly.
+Each of them has two functions (see `pipeline.augment.augmentation.Change`): `draw_…` draws integers
+for each image, and the other function applies them to images.
 """
 
 from typing import Any
@@ -12,18 +12,19 @@ import numpy as np
 
 from pipeline.config import Data
 
-ONE = 1 << 16  # 1 in 16.16 fixed point: of positions, and of shares
+ONE = 1 << 16  # 1 in 16.16 fixed point, for positions and weights
 
-NARROWEST, TRIES = 3 / 4, 10  # least width / height; attempts to draw a window that fits
+NARROWEST, TRIES = 3 / 4, 10  # minimum width / height; attempts to draw a window that fits
 
 
 def draw_windows(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Return int32 (batch, 4): first row, rows, first column and columns of each window.
+    """Draw windows for a random resized crop: int32 (batch, 4), first row, rows, first column and
+    columns.
 
-    Its share of the image's area is uniform from `data.crop_scale` to 1, and log(width / height)
-    from 3/4 to 4/3. If none of ten windows fits, it is the whole image.
+    The fraction of the image's area is uniform from `data.crop_scale` to 1, and log(width / height)
+    is uniform from 3/4 to 4/3. If none of ten windows fits, the whole image is used.
 
-    Source: Szegedy et al. 2014, arXiv:1409.4842, section 6; torchvision calls it RandomResizedCrop.
+    Reference: Szegedy et al. 2014, arXiv:1409.4842, section 6; RandomResizedCrop in torchvision.
     """
     height, width = data.shape[:2]
     area = height * width * random.uniform(data.crop_scale, 1, (TRIES, batch))
@@ -38,7 +39,7 @@ def draw_windows(random: np.random.Generator, batch: int, data: Data) -> np.ndar
 
 
 def enlarge(images: Any, numbers: Any, data: Data) -> Any:
-    """Return a window of each image, enlarged to full size: uint8 (n, height, width, channels).
+    """Resize a window of each image to full size: uint8 (n, height, width, channels).
 
     >>> data = Data(height=1, width=3, channels=1, crop_scale=0.5)
     >>> image = jnp.array([[[[0], [100], [200]]]], jnp.uint8)
@@ -56,12 +57,12 @@ def enlarge(images: Any, numbers: Any, data: Data) -> Any:
 
 
 def draw_quarters(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Return int32 (batch, 1): quarter turns of each image, 0 to 3, equally often."""
+    """Draw the number of quarter turns for each image: int32 (batch, 1), uniform from 0 to 3."""
     return random.integers(0, 4, (batch, 1)).astype(np.int32)
 
 
 def turn(images: Any, quarters: Any, data: Data) -> Any:
-    """Return the images, uint8 (n, side, side, channels), turned to the left by quarters.
+    """Rotate images, uint8 (n, side, side, channels), to the left by quarter turns.
 
     >>> data = Data(height=2, width=2, channels=1, rotate=True)
     >>> image = jnp.array([[[[1], [2]], [[3], [4]]]], jnp.uint8)
@@ -75,18 +76,18 @@ def turn(images: Any, quarters: Any, data: Data) -> Any:
 
 
 def draw_flips(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Return int32 (batch, 1): 1 for half of the images."""
+    """Draw vertical flips: int32 (batch, 1), 1 for half of the images."""
     return random.integers(0, 2, (batch, 1)).astype(np.int32)
 
 
 def flip_vertical(images: Any, flipped: Any, data: Data) -> Any:
-    """Return the images, uint8 (n, height, width, channels), some of them upside down."""
+    """Flip some of the images, uint8 (n, height, width, channels), vertically."""
     return jnp.where(flipped[:, :, None, None] == 1, images[:, ::-1], images)
 
 
 def draw_crops(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Return int32 (batch, 3): the first row and column of each window in the image padded by
-    `data.crop_padding`, and 1 if it is mirrored, half of them with `data.flip`.
+    """Draw crops and flips: int32 (batch, 3), the window's first row and column in the image padded
+    by `data.crop_padding`, and 1 to flip the image, for half of them if `data.flip` is set.
     """
     windows = random.integers(0, 2 * data.crop_padding + 1, (2, batch))
     mirrored = (random.random(batch) < 0.5) & data.flip
@@ -94,8 +95,8 @@ def draw_crops(random: np.random.Generator, batch: int, data: Data) -> np.ndarra
 
 
 def crop_and_flip(images: Any, numbers: Any, data: Data) -> Any:
-    """Return a window of each padded image, of the image's size: uint8 (n, height, width,
-    channels).
+    """Crop a window of the original size from each padded image, and flip it if drawn: uint8 (n,
+    height, width, channels).
 
     >>> data = Data(height=2, width=2, channels=1, crop_padding=1, flip=True)
     >>> image = jnp.array([[[[1], [2]], [[3], [4]]]], jnp.uint8)
@@ -111,23 +112,23 @@ def crop_and_flip(images: Any, numbers: Any, data: Data) -> Any:
 
 
 def resampled(images: Any, positions: Any, axis: int) -> Any:
-    """Resample each line of images at fractional positions, linearly, with zeros outside.
+    """Resample images linearly at fractional positions along an axis, with zeros outside.
 
-    A TPU has no fast gather of single pixels, and multiplies by matrices with two weights per row
-    instead. Products of integers up to 256 are exact in bfloat16 with float32 sums, so that both
-    ways give the same bits.
+    TPUs have no fast gather of single pixels, so they multiply by matrices with two weights per row
+    instead. Products of integers up to 256 are exact in bfloat16 with float32 sums, so both methods
+    produce the same bits.
 
     Args:
         images: uint8 (n, height, width, channels).
-        positions: int32 (n, size), along `axis`, in 16.16 fixed point, the same for all lines of an
-            image; pixel centers are integers. Fractions are rounded down to 1/256.
-        axis: 1 for positions of rows, 2 for columns.
+        positions: int32 (n, size) positions along `axis` in 16.16 fixed point, used for all lines
+            of an image. Pixel centers are integers. Fractions are rounded down to 1/256.
+        axis: 1 for row positions, 2 for column positions.
 
     >>> line = jnp.array([[[[0], [100], [200]]]], jnp.uint8)
     >>> resampled(line, jnp.array([[ONE // 4, 2 * ONE, 3 * ONE]]), 2).ravel().tolist()
     [25, 200, 0]
     """
-    positions = positions.astype(jnp.int32)  # also where JAX has 64 bits
+    positions = positions.astype(jnp.int32)  # also if JAX uses 64 bits
     size, part = images.shape[axis], (positions >> 8) & 255
     places = [jnp.clip((positions >> 16) + shift, 0, size - 1) for shift in (0, 1)]
 
@@ -155,6 +156,6 @@ def resampled(images: Any, positions: Any, axis: int) -> Any:
 
     weights = [256 - part, part]
     sums = jax.lax.platform_dependent(images, places, weights, tpu=multiply, default=gather)
-    # Half a pixel around the image still belongs to it, as if rounded to the nearest pixel.
+    # The image includes half a pixel at its border, as if rounding to the nearest pixel.
     inside = (positions >= -(ONE // 2)) & (positions < size * ONE - ONE // 2)
     return jnp.where(per_line(inside), (sums + 128) >> 8, 0).astype(jnp.uint8)

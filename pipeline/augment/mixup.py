@@ -1,8 +1,8 @@
-"""Mixup and CutMix: each image of a batch is mixed with its neighbour, 0 with 1, 2 with 3.
+"""Mixup and CutMix, which mix each image of a batch with its neighbour: 0 with 1, 2 with 3, etc.
 
-The order of a batch is random, and so are the partners.
+Batches are in random order, so partners are random as well.
 
-Sources: mixup, Zhang et al. 2018, arXiv:1710.09412; CutMix, Yun et al. 2019, arXiv:1905.04899.
+References: mixup, Zhang et al. 2018, arXiv:1710.09412; CutMix, Yun et al. 2019, arXiv:1905.04899.
 """
 
 from typing import Any
@@ -17,12 +17,12 @@ COLUMNS = 5
 
 
 def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Return int32 (batch, 5): each image's own share in 65,536ths, and the rectangle from its
-    neighbour: first row, end of rows, first column, end of columns.
+    """Draw mixtures: int32 (batch, 5), each image's own weight in 65,536ths, and the rectangle cut
+    from its neighbour: first row, end of rows, first column, end of columns.
 
-    Shares have Beta distributions with alpha `data.mixup` and `data.cutmix`; for CutMix, of the
-    area before the rectangle is clipped at the border. With both, each image gets one of them with
-    probability 1/2.
+    Weights have Beta distributions with alpha `data.mixup` and `data.cutmix`. For CutMix, this is
+    the area before the rectangle is clipped at the border. If both are set, either is used with
+    probability 1/2 for each image.
     """
     numbers = np.zeros((batch, COLUMNS), np.int64)
     numbers[:, 0] = ONE
@@ -43,7 +43,7 @@ def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
 
 
 def neighbours(values: Any) -> Any:
-    """Return the neighbour's value for each of n places, (n, …); n is even.
+    """Return the neighbour's value for each of n positions, (n, …), where n is even.
 
     >>> neighbours(jnp.array([1, 2, 3, 4])).tolist()
     [2, 1, 4, 3]
@@ -52,20 +52,20 @@ def neighbours(values: Any) -> Any:
 
 
 def mixed(images: Any, numbers: Any, data: Data) -> Any:
-    """Return mixed images: uint8 (n, height, width, channels)."""
+    """Mix each image with its neighbour: uint8 (n, height, width, channels)."""
     height, width = images.shape[1:3]
     share, top, bottom, left, right = (numbers[:, column, None] for column in range(COLUMNS))
     rows, columns = jnp.arange(height), jnp.arange(width)
     down, across = (rows >= top) & (rows < bottom), (columns >= left) & (columns < right)
     inside = (down[:, :, None] & across[:, None, :])[..., None]
     others, weight = neighbours(images), share[:, :, None, None]
-    # A share and a level take 24 bits. The result is rounded, since models take uint8.
+    # A weight and a level use 24 bits. The result is rounded, because models expect uint8.
     sums = weight * images + (ONE - weight) * others.astype(jnp.int32) + ONE // 2
     return jnp.where(inside, others, sums >> 16).astype(jnp.uint8)
 
 
 def shares(numbers: Any, data: Data) -> Any:
-    """Return the own share of each mixed image: float32 (n,)."""
+    """Return each image's own weight in its mixture: float32 (n,)."""
     height, width = data.shape[:2]
     share, top, bottom, left, right = (numbers[:, column] for column in range(COLUMNS))
     area = (bottom - top) * (right - left)

@@ -1,12 +1,12 @@
-"""RandAugment: random operations on each image, in integer arithmetic.
+"""RandAugment: random operations on each image, using integer arithmetic.
 
-Source: Cubuk et al. 2019, arXiv:1909.13719, with the 14 operations of section 3. At magnitude 1
-each is as strong as in AutoAugment (arXiv:1805.09501, table 6): shear by 0.3, translation by 0.45
-of a side, rotation by 30 degrees, 4 bits per colour, and so on. Results are those of Pillow up to
-rounding; but a rotation resamples rows and then columns (Catmull & Smith 1980).
+Reference: Cubuk et al. 2019, arXiv:1909.13719, with the 14 operations in section 3. At magnitude 1,
+they are as strong as in AutoAugment (arXiv:1805.09501, table 6): shear by 0.3, translation by 0.45
+of a side, rotation by 30 degrees, 4 bits per colour, and so on. Results match Pillow up to
+rounding, but rotations resample rows and then columns (Catmull & Smith 1980).
 
-`keras.layers.RandAugment` does not fit: it draws once for all images of a call, equalizes them by
-a common histogram, and by default rotates by up to 180 degrees (Keras 3.13.2 and 3.15.1).
+`keras.layers.RandAugment` is not suitable: it draws once for all images of a call, equalizes them
+with a shared histogram, and by default rotates by up to 180 degrees (Keras 3.13.2 and 3.15.1).
 """
 
 from collections.abc import Callable, Sequence
@@ -20,12 +20,12 @@ from pipeline.augment.geometry import ONE, resampled
 from pipeline.config import Data
 
 LEVELS = 256
-COLUMNS = 7  # numbers per operation: its index, and six parameters
+COLUMNS = 7  # numbers per operation: an index and six parameters
 
 
 def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Return int32 (batch, 7 x data.rand_augment): operations for each image, with the strength
-    `data.rand_magnitude` and a random sign.
+    """Draw operations for each image: int32 (batch, 7 x data.rand_augment). Their strength is
+    `data.rand_magnitude` with a random sign.
     """
     chosen = random.integers(0, len(OPERATIONS), (batch, data.rand_augment))
     strengths = data.rand_magnitude * (2 * random.integers(0, 2, chosen.shape) - 1)
@@ -33,7 +33,7 @@ def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
 
 
 def numbers(chosen: np.ndarray, strengths: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the devices' numbers for operations with these indices and strengths (-1 to 1): int32
+    """Convert operation indices and strengths (-1 to 1) to the numbers used by the devices: int32
     (…, 7).
     """
     rows = np.zeros((*chosen.shape, COLUMNS))
@@ -46,9 +46,9 @@ def numbers(chosen: np.ndarray, strengths: np.ndarray, shape: tuple[int, ...]) -
 
 
 def operated(images: Any, numbers: Any, data: Data) -> Any:
-    """Return the images, uint8 (n, height, width, 1 or 3), after the operations drawn.
+    """Apply the drawn operations to images, uint8 (n, height, width, 1 or 3).
 
-    Images are computed one by one, so that each takes only the time of its own operations.
+    Images are processed one by one, so that each takes only as long as its own operations.
     """
     rows = numbers.reshape(len(numbers), -1, COLUMNS)
     branches = [operation.apply for operation in OPERATIONS.values()]
@@ -81,7 +81,7 @@ def _equalize(image: Any, _: Any) -> Any:
 
 
 def _counts(values: Any) -> Any:
-    """Return how often each level occurs: int32 (256,)."""
+    """Count how often each level occurs: int32 (256,)."""
 
     def compared(values: Any) -> Any:
         return (values[:, None] == jnp.arange(LEVELS)).sum(0, dtype=jnp.int32)
@@ -103,7 +103,7 @@ def _posterize(image: Any, values: Any) -> Any:
 def _grey(image: Any) -> Any:
     if image.shape[2] == 1:
         return image.astype(jnp.int32)
-    weights = jnp.array([19595, 38470, 7471], jnp.int32)  # Pillow's, of red, green and blue
+    weights = jnp.array([19595, 38470, 7471], jnp.int32)  # of red, green and blue, as in Pillow
     return ((image * weights).sum(-1, keepdims=True) + ONE // 2) >> 16
 
 
@@ -124,14 +124,14 @@ def _sharpness(image: Any, values: Any) -> Any:
     wide = image.astype(jnp.int32)
     around = jax.lax.reduce_window(wide, 0, jax.lax.add, (3, 3, 1), (1, 1, 1), "VALID")
     inner = (around + 4 * wide[1:-1, 1:-1] + 6) // 13
-    smooth = wide.at[1:-1, 1:-1].set(inner)  # the border stays, as in Pillow
+    smooth = wide.at[1:-1, 1:-1].set(inner)  # keeps the border, as in Pillow
     return _blended(image, smooth, values[0])
 
 
 def _moved(image: Any, values: Any) -> Any:
     height, width, _ = image.shape
     rows, columns = jnp.arange(height)[:, None], jnp.arange(width)
-    # Each row as an image, since each row has its own positions.
+    # Treats each row as an image, because each row has its own positions.
     return resampled(image[:, None], values[0] * columns + values[1] * rows + values[2], 2)[:, 0]
 
 
@@ -141,7 +141,7 @@ def _moved_down(image: Any, values: Any) -> Any:
 
 
 def _rotation(by: np.ndarray, height: int, width: int) -> Sequence[Any]:
-    """Return the parameters of the two shears of a rotation."""
+    """Return the parameters of the two shears that form a rotation."""
     angle, half, middle = np.radians(-30 * by), (height - 1) / 2, (width - 1) / 2
     cosine, sine = np.cos(angle), np.sin(angle)
     start = half + sine * middle - cosine * half
@@ -154,12 +154,13 @@ def _factor(by: np.ndarray, *_: int) -> Sequence[Any]:
 
 
 class Operation(NamedTuple):
-    """An operation.
+    """An image operation.
 
     Attributes:
-        apply: on the devices, from uint8 (height, width, channels) and six parameters in 65,536ths
-            to the changed image.
-        numbers: on the host, from strengths (-1 to 1), height and width to up to six parameters.
+        apply: function on the devices from uint8 (height, width, channels) and six parameters in
+            65,536ths to the modified image.
+        numbers: function on the host from strengths (-1 to 1), height and width to up to six
+            parameters.
     """
 
     apply: Callable[[Any, Any], Any]

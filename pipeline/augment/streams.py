@@ -1,6 +1,6 @@
-"""Streams: independent streams of random numbers from one seed, one for each purpose.
+"""Independent streams of random numbers from a single seed, with one stream per purpose.
 
-So an option that is enabled does not change the random numbers of others.
+Enabling an option therefore does not change the random numbers of any other option.
 
     random = np.random.default_rng((seed, Stream.ORDER, epoch))
 """
@@ -9,22 +9,22 @@ from enum import IntEnum
 
 
 class Stream(IntEnum):
-    """The purpose of random numbers: the second part of each generator's seed.
+    """Purpose of random numbers, which is the second part of each generator's seed.
 
-    Numbers must not change, or a seed would give different batches. 6 is free. A new stream gets
-    the next number.
+    Do not change existing numbers, because a seed would then generate different batches. 6 is not
+    used. Assign the next number to a new stream.
     """
 
-    ORDER = 1  # of the images in an epoch
-    CROPS = 2  # and flips
-    FOLDS = 3  # which rows validate
+    ORDER = 1  # order of the images in an epoch
+    CROPS = 2  # random crops and flips
+    FOLDS = 3  # assignment of rows to folds
     MIXTURES = 4
     RAND_AUGMENT = 5
-    HIDDEN_ROWS = 7  # which rows a rehearsal hides
-    CUSTOM = 8  # the keys of a custom augmentation
+    HIDDEN_ROWS = 7  # rows that a rehearsal hides
+    CUSTOM = 8  # keys for a custom augmentation
     VERTICAL_FLIPS = 9
     QUARTER_TURNS = 10
     RESIZED_CROPS = 11
-    CUSTOM_MIXTURES = 12  # the keys of a custom mix of a group
-    SAMPLER = 13  # which rows an epoch has
-    CUSTOM_LOSS = 14  # the keys of a loss that draws
+    CUSTOM_MIXTURES = 12  # keys for custom mixing of a group
+    SAMPLER = 13  # rows sampled for an epoch
+    CUSTOM_LOSS = 14  # keys for a custom loss that uses random numbers

@@ -1,1 +1,1 @@
-"""One short file per competition: what it is, what to expect, and what differs from defaults."""
+"""Configs, one short file per competition, with expected results and changes to the defaults."""

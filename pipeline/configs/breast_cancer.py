@@ -1,9 +1,9 @@
-"""Predicts whether a tumour is malignant, from thirty measures of its cells; scored by AUC.
+"""Classifies tumours as malignant or benign from thirty measurements of their cells; uses AUC.
 
-369 labelled rows, embedded.
+The 369 labelled rows are included.
 
 Command   invoke dry-run --config breast_cancer
-Expect    AUC about 0.99 on 150 hidden rows; training takes a few seconds
+Expect    AUC of about 0.99 on 150 hidden rows; training takes a few seconds
 """
 
 from pipeline.config import Baseline, Config, Data, Optimizer
@@ -33,7 +33,7 @@ CONFIG = Config(
     batch=64,
     epochs=30,
     warmup_epochs=3,
-    # As `invoke inspect` measured it, 2026-11-22.
+    # Measured by `invoke inspect` on 2026-11-22.
     baseline=Baseline(
         model="HistGradientBoosting", metric="auc", score=0.9829, error=6.7e-3, rows=369
     ),

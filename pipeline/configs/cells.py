@@ -1,7 +1,7 @@
-"""Segmentation: 32x32 grey pictures of cells, a mask for each; docs/segmentation.md explains it.
+"""Segmentation of 32x32 grey cell images with one mask each. Explained in docs/segmentation.md.
 
 Command   invoke dry-run --config cells
-Expect    Dice about 0.9 on 250 hidden pictures; training takes about a minute on 2 CPU cores
+Expect    Dice of about 0.9 on 250 hidden images; training takes about a minute on 2 CPU cores
 """
 
 import keras
@@ -17,24 +17,24 @@ SIDE = 32
 
 
 def read_cells(folder, config):
-    """Return pictures and masks of train.csv, which has ids and run-length encodings."""
+    """Load images and masks from train.csv, which contains ids and run-length encodings."""
     table = pd.read_csv(folder / "train.csv", dtype=str, keep_default_na=False)
     masks = np.stack([decoded(rle) for rle in table["rle"]])
     return Rows(ids=list(table["id"]), inputs=pictures(folder / "train", table["id"]), labels=masks)
 
 
 def read_test_cells(folder, config, ids, state):
-    """Return the pictures of these ids."""
+    """Load the images for the given ids."""
     return pictures(folder / "test", ids)
 
 
 def pictures(folder, ids):
-    """Return pictures, uint8 (n, 32, 32, 1)."""
+    """Load images, uint8 (n, 32, 32, 1)."""
     return np.stack([np.asarray(Image.open(folder / f"{name}.png")) for name in ids])[..., None]
 
 
 def decoded(rle):
-    """Return a mask, uint8 (32, 32): pairs of first pixel and length, from 1, down the columns."""
+    """Decode runs of (first pixel, length), counted from 1 down the columns: uint8 (32, 32)."""
     flat, words = np.zeros(SIDE * SIDE, np.uint8), [int(word) for word in rle.split()]
     for start, length in zip(words[::2], words[1::2], strict=True):
         flat[start - 1 : start - 1 + length] = 1
@@ -42,14 +42,14 @@ def decoded(rle):
 
 
 def encoded(mask):
-    """Return the run-length encoding of a mask: the inverse of `decoded`."""
+    """Encode a mask as run lengths. This is the inverse of `decoded`."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.T.ravel(), [0]])))
     runs = zip(edges[::2], edges[1::2], strict=True)
     return " ".join(f"{start + 1} {end - start}" for start, end in runs)
 
 
 def unet(images, num_classes, batchnorm_momentum, *, width: int = 16):
-    """Return a logit for each pixel, (n, 32, 32), positive for cells."""
+    """Return a logit for each pixel, (n, 32, 32), which is positive for cells."""
 
     def block(x, channels):
         for _ in range(2):
@@ -67,7 +67,7 @@ def unet(images, num_classes, batchnorm_momentum, *, width: int = 16):
 
 
 def entropy_and_dice(masks, logits):
-    """Return the mean cross-entropy of a picture's pixels, plus 1 - its soft Dice: (n,)."""
+    """Return each image's mean pixelwise cross-entropy plus 1 - soft Dice: (n,)."""
     masks = keras.ops.cast(masks, "float32")
     entropy = keras.ops.mean(keras.ops.softplus(logits) - logits * masks, axis=(1, 2))
     chance = keras.ops.sigmoid(logits)
@@ -77,15 +77,15 @@ def entropy_and_dice(masks, logits):
 
 
 def dice(truth, numbers, greater_is_better=True):
-    """Return the mean over pictures of twice the shared pixels over the pixels of both masks."""
+    """Return the mean over images of twice the common pixels over the pixels of both masks."""
     ours, theirs = numbers > 0, truth > 0
     both = (ours & theirs).sum(axis=(1, 2))
     return float((2 * both / np.maximum(ours.sum(axis=(1, 2)) + theirs.sum(axis=(1, 2)), 1)).mean())
 
 
 def turned(image, mask, key):
-    """Mirror and transpose a picture and its mask in the same way."""
-    import jax  # here, since inference may have none
+    """Flip and transpose an image and its mask in the same way."""
+    import jax  # imported here, because inference may run without JAX
 
     changes = (lambda a: a[::-1], lambda a: a[:, ::-1], lambda a: a.swapaxes(0, 1))
     for made, change in zip(jax.random.bernoulli(key, shape=(3,)), changes, strict=True):
@@ -94,7 +94,7 @@ def turned(image, mask, key):
 
 
 def write_masks(ids, numbers):
-    """Return the column of run-length encodings; an empty mask gets its most probable pixel."""
+    """Return a column of run-length encodings, replacing empty masks by the most probable pixel."""
     masks = numbers >= np.minimum(numbers.max(axis=(1, 2), keepdims=True), 1e-6)
     return {"rle": [encoded(mask) for mask in masks]}
 

@@ -1,9 +1,9 @@
-"""Predicts the progression of diabetes in a year, from ten numbers per person; scored by RMSE.
+"""Predicts the progression of diabetes over a year from ten numbers per patient; uses RMSE.
 
-292 labelled rows with gaps, embedded.
+The 292 labelled rows, some with missing values, are included.
 
 Command   invoke dry-run --config diabetes
-Expect    RMSE about 55 on 100 hidden rows (77 for the mean of the training rows); training takes
+Expect    RMSE of about 55 on 100 hidden rows (77 for the mean of the training rows); training takes
           a few seconds
 """
 
@@ -31,7 +31,7 @@ CONFIG = Config(
     epochs=40,
     warmup_epochs=4,
     folds=5,
-    # As `invoke inspect` measured it, 2026-11-22.
+    # Measured by `invoke inspect` on 2026-11-22.
     baseline=Baseline(
         model="HistGradientBoosting", metric="rmse", score=60.24, error=2.3, rows=292
     ),

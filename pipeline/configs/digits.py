@@ -1,9 +1,10 @@
-"""Handwritten digits: 8x8 grey, 10 classes, about 1,200 labelled images.
+"""Handwritten digits: 8x8 grey images, 10 classes, about 1,200 labelled images.
 
-They are embedded, so that the first run needs no download.
+The images are included, so your first run does not require a download.
 
 Command   invoke dry-run
-Expect    accuracy about 0.99 on 500 hidden images; training takes about 20 seconds on 2 CPU cores
+Expect    accuracy of about 0.99 on 500 hidden images; training takes about 20 seconds on 2 CPU
+          cores
 """
 
 from pipeline.config import Config, Data, Optimizer
@@ -15,7 +16,7 @@ CONFIG = Config(
     data=Data(height=8, width=8, channels=1, crop_padding=1, labelled=1197),
     model="small_cnn",
     model_options={"width": 32, "dropout": 0.3},
-    # Not scaled: with so few rows, no check confirmed a rule for Adam.
+    # Not scaled, because no check confirmed a scaling rule for Adam with so few rows.
     optimizer=Optimizer(name="adam", base_rate=4e-3, base_batch=128),
     batchnorm_momentum=0.9,
     batchnorm_batch=32,

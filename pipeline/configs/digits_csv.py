@@ -1,9 +1,9 @@
-"""Handwritten digits as columns of a CSV, in the form of Kaggle's Digit Recognizer.
+"""Handwritten digits as columns of a CSV file, as in Kaggle's Digit Recognizer competition.
 
-8x8 grey, 10 classes, 1,197 labelled rows, embedded.
+The 1,197 labelled rows (8x8 grey images, 10 classes) are included.
 
 Command   invoke dry-run --config digits_csv
-Expect    accuracy about 0.98 on 600 rows; training takes about 20 seconds on 2 CPU cores
+Expect    accuracy of about 0.98 on 600 rows; training takes about 20 seconds on 2 CPU cores
 """
 
 from pipeline.config import Config, Data, Optimizer
@@ -12,7 +12,7 @@ CONFIG = Config(
     name="digits_csv",
     competition="digits-csv",
     num_classes=10,
-    # test.csv has no ids: its rows are in the order of sample_submission.csv, whose id is ImageId.
+    # test.csv has no ids. Its rows are in sample_submission.csv's order, where the id is ImageId.
     data=Data(
         kind="pixels",
         height=8,

@@ -1,9 +1,9 @@
-"""Handwritten digits, enlarged to 32x32, through a network of keras.applications.
+"""Handwritten digits resized to 32x32, using a network from keras.applications.
 
-It shows how to use a pretrained model, but with random weights.
+This shows how to use a pretrained model, but it starts from random weights.
 
 Command   invoke dry-run --config digits_mobilenet
-Expect    accuracy about 0.97 on 500 hidden images; training takes a few minutes on 2 CPU cores
+Expect    accuracy of about 0.97 on 500 hidden images; training takes a few minutes on 2 CPU cores
 
 For photographs, set pretrained="imagenet", backbone_rate=0.1 and a larger height and width.
 """

@@ -1,14 +1,14 @@
-"""Handwritten digits with SGD, to show that the linear rule holds at eight times the batch.
+"""Handwritten digits with SGD, which shows that linear scaling holds for an eightfold batch size.
 
-It also shows that the check fails without the rule.
+It also shows that the check fails without this rule.
 
 Command   invoke scale-check --config digits_sgd
-Expect    scaled: gap 1 to 2 s.d., 1.0x the epochs; unscaled: never at the target; about a minute
-          on 2 CPU cores
+Expect    scaled: gap of 1 to 2 s.d., 1.0x the epochs; unscaled: target is never reached; takes
+          about a minute on 2 CPU cores
 
-At a small learning rate both batches follow the gradient flow. Momentum trails it by ten steps,
-which are more images with a large batch. After the long warm-up the loss is past its steepest fall
-(docs/dev/findings.md says what failed).
+With a small learning rate, both batch sizes follow the gradient flow. Momentum lags behind it by
+ten steps, which are more images for a large batch. After the long warm-up, the loss has passed its
+steepest descent. docs/dev/findings.md describes what did not work.
 """
 
 from pipeline.config import Config, Data, Optimizer

@@ -1,7 +1,8 @@
-"""Several inputs: a picture and columns of a table; docs/several-inputs.md explains it.
+"""Several inputs: an image and table columns. See docs/several-inputs.md for an explanation.
 
 Command   invoke dry-run --config orders
-Expect    accuracy about 0.95 on 500 hidden orders; training takes about 20 seconds on 2 CPU cores
+Expect    accuracy of about 0.95 on 500 hidden orders; training takes about 20 seconds on 2 CPU
+          cores
 """
 
 import numpy as np
@@ -16,7 +17,7 @@ COLUMNS = ["price", "discount"]
 
 
 def read_orders(folder, config):
-    """Return pictures, numbers and sizes, and the means and standard deviations of the numbers."""
+    """Load images, numbers and sizes, and the means and standard deviations of the numbers."""
     table = pd.read_csv(folder / "train.csv", dtype={"id": str}).set_index("id")
     state = {"mean": table[COLUMNS].mean().to_dict(), "spread": table[COLUMNS].std().to_dict()}
     found = inputs(folder / "train", table, state)
@@ -24,20 +25,20 @@ def read_orders(folder, config):
 
 
 def read_test_orders(folder, config, ids, state):
-    """Return the inputs of these ids."""
+    """Load the inputs for the given ids."""
     table = pd.read_csv(folder / "test.csv", dtype={"id": str}).set_index("id")
     return inputs(folder / "test", table.loc[list(ids)], state)
 
 
 def inputs(folder, table, state):
-    """Return the picture, uint8 (n, 8, 8, 1), and scaled numbers, float32 (n, 2), of each row."""
+    """Load each row's image, uint8 (n, 8, 8, 1), and standardized numbers, float32 (n, 2)."""
     numbers = (table[COLUMNS] - pd.Series(state["mean"])) / pd.Series(state["spread"])
     pictures = [np.asarray(Image.open(folder / f"{name}.png")) for name in table.index]
     return {"image": np.stack(pictures)[..., None], "numbers": numbers.to_numpy(np.float32)}
 
 
 def both(inputs, num_classes, batchnorm_momentum, *, width: int = 32):
-    """Return the logits of a network for the picture, joined with the numbers."""
+    """Return the logits of a network that concatenates image features with the numbers."""
     x = inputs["image"]
     for _ in range(2):
         x = layers.Conv2D(width, 3, padding="same", use_bias=False)(x)

@@ -1,4 +1,4 @@
 """Evaluation on held-out rows: losses, metrics, and the rows with the largest errors.
 
-Nothing here imports training or figures.
+This package imports neither training nor figures.
 """

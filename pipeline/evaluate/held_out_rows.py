@@ -1,6 +1,6 @@
-"""Held-out rows: their score after each epoch, and the files about them at the end of a training.
+"""Held-out rows: their score after every epoch, and the files written at the end of a training run.
 
-These are validation.csv and validation.npz, the manifest's metrics, the rows with the largest
+The files are validation.csv, validation.npz, the manifest's metrics, the rows with the largest
 errors (examples.npz), and the comparison with the baseline (`Config.baseline`).
 """
 
@@ -24,23 +24,23 @@ from pipeline.errors import PipelineError
 from pipeline.evaluate import losses, metrics
 from pipeline.evaluate.metrics import Metric
 
-LOSS_ROWS = 1024  # per call of a custom loss
+LOSS_ROWS = 1024  # rows per call of a custom loss
 
 EXAMPLES = "examples.npz"
 MOST_EXAMPLES = 24
-SIDE = 256  # pixels; larger pictures are reduced, since they are only looked at
+SIDE = 256  # larger images are downscaled to this size in pixels, because they are only displayed
 
 
 @dataclass(frozen=True)
 class EpochScore:
-    """Scores a model after an epoch by the competition's metric, for `Config.keep="best"` and
-    `Config.patience`.
+    """Scores a model after each epoch with the competition's metric, which is used by
+    `Config.keep="best"` and `Config.patience`.
 
     Attributes:
-        metric: of the competition.
-        target: the meaning of the labels.
-        labels: of the held-out rows, from `pipeline.data.labels.read`.
-        show: receives a warning if the metric has no value.
+        metric: the competition's metric.
+        target: describes the meaning of the labels.
+        labels: labels of the held-out rows, from `pipeline.data.labels.read`.
+        show: function that receives a warning if the metric has no value.
     """
 
     metric: Metric
@@ -49,35 +49,35 @@ class EpochScore:
     show: Callable[[str], None]
 
     def of(self, outputs: np.ndarray) -> dict[str, float]:
-        """Return {"validation_<metric>": value}, or {} without a value.
+        """Return {"validation_<metric>": value}, or {} if there is no value.
 
         Args:
-            outputs: of the model for these rows, float32 (n, outputs).
+            outputs: model outputs for these rows, float32 (n, outputs).
         """
         truth, predictions = self.target.truth(self.labels), self.target.predictions(outputs)
         return scored(self.metric, truth, predictions, self.show)
 
     def order(self, metrics: Mapping[str, float]) -> tuple[bool, float, float]:
-        """Return a sort key that is greater for a better epoch: by the metric, then by validation
-        loss. Epochs without a value come last.
+        """Return a sort key that increases with the quality of an epoch: by the metric, then by
+        validation loss. Epochs without a value come last.
 
         Args:
-            metrics: of an epoch: validation_loss, and the result of `of`.
+            metrics: metrics of an epoch: validation_loss, and the return value of `of`.
         """
         value, loss = metrics.get(self.name), -metrics["validation_loss"]
         return (False, 0.0, loss) if value is None else (True, self.metric.sign * value, loss)
 
     @property
     def name(self) -> str:
-        """The name of an epoch's score in history.csv."""
+        """Column name of an epoch's score in history.csv."""
         return f"validation_{self.metric.name}"
 
 
 def scored(
     metric: Metric, truth: np.ndarray, predictions: np.ndarray, show: Callable[[str], None]
 ) -> dict[str, float]:
-    """Return {"validation_<metric>": value}; without a value (AUC of one class) {}, with a warning:
-    no training is lost for that.
+    """Return {"validation_<metric>": value}. If there is no value (AUC of a single class), show a
+    warning and return {}, so that the training run is not lost.
     """
     try:
         return {f"validation_{metric.name}": metric(truth, predictions)}
@@ -88,14 +88,14 @@ def scored(
 
 @dataclass(frozen=True)
 class HeldOutRows:
-    """The held-out rows of a run, with their predictions.
+    """The held-out rows of a run and their predictions.
 
     Attributes:
-        config: of the run.
-        examples: all labelled ones.
-        pairs: (training rows, held-out rows) of each fold; a single pair without folds.
-        predictions: float32 (n, …), for each example by a model that has not seen it; 0 for those
-            that are not held out.
+        config: config of the run.
+        examples: all labelled examples.
+        pairs: (training rows, held-out rows) for each fold, or a single pair without folds.
+        predictions: float32 (n, …), predictions for each example by a model that was not trained on
+            it, and 0 for examples that are not held out.
     """
 
     config: Config
@@ -105,7 +105,7 @@ class HeldOutRows:
 
     @cached_property
     def rows(self) -> np.ndarray:
-        """All held-out rows, int64 (m,), in the order of the files."""
+        """All held-out rows, int64 (m,), in the order used in files."""
         return np.sort(np.concatenate([rows for _, rows in self.pairs]))
 
     @cached_property
@@ -114,12 +114,12 @@ class HeldOutRows:
         return metrics.of(self.config)
 
     def truth(self, rows: np.ndarray) -> np.ndarray:
-        """Return the labels of these rows for a metric."""
+        """Return the true labels of the given rows for use in a metric."""
         return self.examples.target.truth(self.examples.labels[rows])
 
 
 def write(held_out: HeldOutRows, output: Path) -> None:
-    """Write validation.csv, validation.npz in the same order, and examples.npz into a run's folder.
+    """Write validation.csv, validation.npz in the same order, and examples.npz to a run's folder.
 
     Raises:
         DiskError: if a file cannot be written.
@@ -157,11 +157,11 @@ def metrics_of(
     trained: Sequence[tuple[int, dict[str, float]]],
     show: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Return the manifest's "metrics" and, with folds, "folds", the metrics of each.
+    """Return the manifest's "metrics" and, if there are folds, "folds" with the metrics of each.
 
     Args:
-        trained: steps of each fold, and the metrics that its loop measured.
-        show: receives a warning for each metric without a value.
+        trained: number of steps for each fold, and the metrics measured in training.
+        show: function that receives a warning for each metric without a value.
     """
     examples = held_out.examples
 
@@ -192,12 +192,12 @@ def metrics_of(
     return {"metrics": overall, "folds": per_fold}
 
 
-# The rows with the largest errors
+# Rows with the largest errors
 
 
 def worst(wrong: np.ndarray, most: int = MOST_EXAMPLES) -> np.ndarray:
-    """Return the indices of the largest losses, largest first, in a stable order; NaN counts as
-    infinite.
+    """Return the indices of the largest losses in stable order, starting with the largest. NaN is
+    treated as infinite.
 
     >>> worst(np.array([0.1, 3.0, 0.2, 3.0]), most=3)
     array([1, 3, 2])
@@ -209,9 +209,9 @@ def keep_examples(output: Path, rows: np.ndarray, pictures: np.ndarray | None) -
     """Write examples.npz.
 
     Args:
-        output: the run's folder.
-        rows: int (m,), rows of validation.csv, from 0; that of the largest loss first.
-        pictures: of these rows, uint8 (m, height, width, 1 or 3); None for tables.
+        output: folder of the run.
+        rows: int (m,), rows of validation.csv counted from 0, starting with the largest loss.
+        pictures: images of these rows, uint8 (m, height, width, 1 or 3), or None for tables.
     """
     arrays = {"indices": rows.astype(np.int64)}
     if pictures is not None:
@@ -220,8 +220,8 @@ def keep_examples(output: Path, rows: np.ndarray, pictures: np.ndarray | None) -
 
 
 def _losses(held_out: HeldOutRows) -> np.ndarray:
-    """Return the error of each row, float (m,): the target's loss, or a custom one; (0,) if that
-    needs more than outputs.
+    """Return the error of each row, float (m,), measured with the target's loss or a custom loss.
+    Return (0,) if a custom loss requires more than outputs.
     """
     labels = held_out.examples.labels[held_out.rows]
     predictions = held_out.predictions[held_out.rows]
@@ -236,31 +236,31 @@ def _losses(held_out: HeldOutRows) -> np.ndarray:
 
 
 def _small(pixels: np.ndarray) -> np.ndarray:
-    """Return an image with no side longer than `SIDE`."""
+    """Downscale an image so that no side is longer than `SIDE`."""
     channels = pixels.shape[2]
     image = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
     image.thumbnail((SIDE, SIDE), Image.Resampling.BOX)
     return np.asarray(image).reshape(image.height, image.width, channels)
 
 
-# The baseline
+# Comparison with the baseline
 
 
 def differing(config: Config) -> str:
-    """Return a message if the config's baseline is in a different metric, else ""."""
+    """Return a message if the baseline uses a metric other than the config's, or ""."""
     metric = metrics.of(config).name
     if config.baseline is None or config.baseline.metric == metric:
         return ""
     return (
-        f"The baseline is in {config.baseline.metric} and the config's metric is {metric}, so they"
-        " are not compared. Update the baseline:\n"
+        f"The baseline uses {config.baseline.metric}, but the config's metric is {metric}, so they"
+        " cannot be compared. Update the baseline:\n"
         f"invoke inspect --input DIR --metric {metric} --write {config.name}"
     )
 
 
 def standard_error(held_out: HeldOutRows) -> float | None:
-    """Return the standard error of the run's score over its held-out rows; None if the metric has
-    no value.
+    """Return the standard error of the run's score over its held-out rows, or None if the metric
+    has no value.
     """
     rows = held_out.rows
     truth, predictions = held_out.truth(rows), held_out.predictions[rows]
@@ -269,21 +269,21 @@ def standard_error(held_out: HeldOutRows) -> float | None:
             held_out.metric, truth, predictions, held_out.config.seed, metrics.LEAST_RESAMPLES
         )
     except PipelineError:
-        return None  # `metrics_of` says why
+        return None  # `metrics_of` has shown a warning
 
 
 def compare(
     held_out: HeldOutRows, error: float | None, show: Callable[[str], None]
 ) -> dict[str, Any] | None:
-    """Return the manifest's "baseline", and show the comparison of the run with it.
+    """Compare the run with the baseline, and return the manifest's "baseline".
 
     Args:
-        error: from `standard_error`.
+        error: standard error from `standard_error`.
 
     Returns:
-        The baseline's fields; `network` and `network_error`: the run's score and its standard error
-        in the same metric; `below`: whether the run is worse. None without a baseline, with one in
-        a different metric, or if the metric has no value.
+        The baseline's fields, the run's score (`network`) and its standard error (`network_error`)
+        in the same metric, and whether the run is worse (`below`). None if there is no baseline, it
+        uses another metric, or the metric has no value.
     """
     config, rows, metric = held_out.config, held_out.rows, held_out.metric
     baseline, other = config.baseline, differing(config)
@@ -300,14 +300,14 @@ def compare(
         f" held-out rows; {baseline.model} has {baseline.score:.4g} ± {baseline.error:.2g}."
     )
     if below:
-        line += " Look at the worst rows (`invoke report`). Then train longer, or use the model"
-        line += " that `invoke inspect --budget` proposes."
+        line += " Inspect the worst rows (`invoke report`). Then train for longer, or use the model"
+        line += " proposed by `invoke inspect --budget`."
     show(line)
     return {**asdict(baseline), "network": score, "network_error": error, "below": below}
 
 
 def beside(baseline: Baseline, metric: Metric, score: float, error: float) -> str:
-    """Return the comparison of a score with a baseline in the same metric, in words.
+    """Describe how a score compares to a baseline in the same metric.
 
     >>> known = Baseline(model="a forest", metric="rmse", score=5.0, error=0.3, rows=100)
     >>> beside(known, metrics.find("rmse", "regression"), 5.5, 0.4)

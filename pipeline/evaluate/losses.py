@@ -1,10 +1,10 @@
-"""The loss of each row, and the weights of rows in training.
+"""The loss of each row, and row weights in training.
 
-`Config.loss` names a custom function, or "focal"; without it, the loss is the usual one for the
-target (`pipeline.data.labels`). The validation loss has neither `label_smoothing` nor weights, so
-that it is comparable between such settings.
+`Config.loss` is a custom function or "focal"; otherwise, the default loss for the target is used
+(`pipeline.data.labels`). The validation loss uses neither `label_smoothing` nor weights, so that
+runs with different settings can be compared.
 
-Sources: label smoothing, Szegedy et al. 2016, arXiv:1512.00567; focal loss, Lin et al. 2017,
+References: label smoothing, Szegedy et al. 2016, arXiv:1512.00567; focal loss, Lin et al. 2017,
 arXiv:1708.02002.
 """
 
@@ -20,23 +20,24 @@ from pipeline.data import labels as target
 from pipeline.data.dataset import Examples
 from pipeline.errors import ConfigError, DataError
 
-# Optional parameters of a custom loss, after labels and outputs.
+# Optional parameters of a custom loss, which follow the labels and outputs.
 EXTRA, KEY = "extra", "key"
 
 
 def asked(config: Config) -> set[str]:
-    """Return which of `EXTRA` and `KEY` are parameters of the config's custom loss."""
+    """Return which of `EXTRA` and `KEY` the config's custom loss accepts."""
     custom = custom_code.function(config, "loss")
     return set(inspect.signature(custom).parameters) & {EXTRA, KEY} if custom else set()
 
 
 def of(config: Config, *, training: bool = False) -> Callable[..., dict[str, Any]]:
-    """Return the loss: a function of labels, outputs, extra outputs by name, and a JAX random key
-    (None in validation). It returns values per row, (n,), by name; their sum is minimized.
+    """Return the loss function. Its arguments are labels, outputs, extra outputs by name, and a JAX
+    random key (None in validation). It returns {name: values per row, (n,)}, whose sum is
+    minimized.
 
     Args:
-        config: the run.
-        training: smooth the labels.
+        config: config of the run.
+        training: whether to smooth the labels.
     """
     custom: Any = custom_code.function(config, "loss")
     wanted = asked(config)
@@ -55,11 +56,12 @@ def of(config: Config, *, training: bool = False) -> Callable[..., dict[str, Any
 
 
 def focal(kind: str, labels: Any, logits: Any) -> Any:
-    """Return the cross-entropy of each row times (1 - p) ** 2, where p is the probability of the
-    truth; for several labels the mean. The exponent 2 is the best one in section 4.1 of the paper.
+    """Return each row's cross-entropy times (1 - p) ** 2, where p is the probability of the true
+    label. For several labels, return the mean. The paper found 2 to be the best exponent (section
+    4.1).
 
     Args:
-        kind, labels, logits: as for `pipeline.data.labels.losses`.
+        kind, labels, logits: see `pipeline.data.labels.losses`.
     """
     import keras
 
@@ -70,11 +72,11 @@ def focal(kind: str, labels: Any, logits: Any) -> Any:
 
 
 def smoothed(kind: str, share: float, labels: Any, logits: Any) -> Any:
-    """Return the loss of each row with smoothed labels.
+    """Return each row's loss after smoothing its labels.
 
     Args:
-        kind, labels, logits: as for `pipeline.data.labels.losses`.
-        share: of each label that is spread evenly over all labels.
+        kind, labels, logits: see `pipeline.data.labels.losses`.
+        share: fraction of each label that is spread evenly over all labels.
     """
     import keras
 
@@ -85,19 +87,19 @@ def smoothed(kind: str, share: float, labels: Any, logits: Any) -> Any:
 
 
 def row_weights(examples: Examples, config: Config, rows: np.ndarray) -> np.ndarray | None:
-    """Return the weight of each example in the loss: float32 (n,); None: equal.
+    """Return each example's weight in the loss: float32 (n,), or None if all weights are equal.
 
-    Class weights have a mean of 1 over the training rows, so that the scale of the loss and the
-    learning rate stay the same. Those of a column are used unchanged.
+    Class weights are scaled to a mean of 1 over the training rows, which preserves the scale of the
+    loss and the learning rate. Weights from a column are not scaled.
 
     Args:
-        examples: all of them.
-        config: the run.
-        rows: int64 (m,), those that train.
+        examples: all examples.
+        config: config of the run.
+        rows: int64 (m,), training rows.
 
     Raises:
-        ConfigError: if class_weights has labels that are not in the data.
-        DataError: if the weights of all training rows are 0.
+        ConfigError: if class_weights contains labels that are not in the data.
+        DataError: if all training rows have a weight of 0.
     """
     weights, by_class = examples.weights, config.class_weights
     if by_class:
@@ -107,8 +109,8 @@ def row_weights(examples: Examples, config: Config, rows: np.ndarray) -> np.ndar
         else:
             if unknown := sorted(set(by_class) - set(names)):
                 raise ConfigError(
-                    f"class_weights has {', '.join(map(repr, unknown[:5]))}; expected labels of the"
-                    f" data: {', '.join(map(repr, names[:12]))}.\nCorrect the spelling."
+                    f"class_weights lists {', '.join(map(repr, unknown[:5]))}; expected labels of"
+                    f" the data: {', '.join(map(repr, names[:12]))}.\nCorrect the spelling."
                 )
             of_class = np.array([by_class.get(name, 1.0) for name in names])
         each = of_class[codes]

@@ -1,7 +1,7 @@
-"""The metrics of competitions, by their names in a config.
+"""Competition metrics, by their names in a config.
 
-Every metric is called as `metric(truth, predicted)`, and does argmax, threshold, ranking and
-clipping by itself:
+Every metric is called as `metric(truth, predicted)`, and applies argmax, thresholds, ranking and
+clipping itself:
 
     target        truth                                        predicted
     classes       int (n,), from 0 to k - 1                    probabilities, float (n, k)
@@ -9,17 +9,17 @@ clipping by itself:
     multilabel    0 or 1, (n, k)                               probabilities, float (n, k)
     regression    numbers, float (n, k)                        numbers, float (n, k)
 
-A metric without a value is an error, never NaN: auc and qwk need two classes in the truth, r2 a
-column that varies. Several columns (labels, or classes one against the rest) are averaged, without
-those that have no value.
+If a metric has no value, an error is raised instead of returning NaN: auc and qwk require two
+classes in the truth, and r2 a column that varies. Several columns (labels, or one-vs-rest classes)
+are averaged over those that have a value.
 
-To add a metric, write a function of (truth, predicted) that returns a float, or NaN for no value,
-and add it to `METRICS`.
+To add a metric, write a function of (truth, predicted) that returns a float, or NaN if there is no
+value, and add it to `METRICS`.
 
-A custom metric, in the config's file, is called as `score(truth, …)`. The name of its second
-parameter determines what it gets: labels, probabilities or numbers. Its score for the truth itself
-shows whether greater is better. With target="custom" it gets labels and the model's outputs, and
-declares that: `def dice(truth, numbers, greater_is_better=True)`.
+A custom metric in the config's file is called as `score(truth, …)`. The name of its second
+parameter selects what it receives: labels, probabilities or numbers. Whether greater is better is
+determined by scoring the truth itself. With target="custom", it receives labels and model outputs,
+and must declare this: `def dice(truth, numbers, greater_is_better=True)`.
 """
 
 import inspect
@@ -35,39 +35,40 @@ import numpy as np
 from pipeline.config import Config, custom_code
 from pipeline.errors import ConfigError, DataError
 
-# The usual metric of each kind of target.
+# Default metric for each kind of target.
 DEFAULTS = {"classes": "accuracy", "ordinal": "qwk", "multilabel": "auc", "regression": "rmse"}
 CLASSES = frozenset({"classes", "ordinal"})
 LABELS = CLASSES | {"multilabel"}
 NUMBERS = frozenset({"regression"})
-OWN = frozenset({"custom"})  # labels and outputs of any shape, passed to the metric unchanged
-# Metrics with a number in their name: the pattern, and the parameter of `score` for the number.
+OWN = frozenset({"custom"})  # labels and outputs of any shape, which the metric receives unchanged
+# Metrics whose name contains a number: the pattern, and the parameter of `score` for the number.
 PARAMETERS: dict[str, tuple[str, str, Callable[[str], float]]] = {
     "f_beta:<beta>": (r"f_beta:([0-9]{1,3}(?:\.[0-9]{1,6})?)", "beta", float),
     "map@<k>": (r"map@([1-9][0-9]{0,5})", "k", int),
 }
-# The names for the second parameter of a custom metric, with `Metric.takes`.
+# Valid names for the second parameter of a custom metric, and the corresponding `Metric.takes`.
 TAKES = {"labels": "classes", "probabilities": "scores", "numbers": "scores"}
-# Measured in every epoch, beside the competition's metric.
+# Measured in every epoch, in addition to the competition's metric.
 MEASURES = {"accuracy", "loss", "absolute_error", "mean_output"}
-SURE = 1e-3  # distance of made-up probabilities from 0 and 1, for finite logarithms
+SURE = 1e-3  # distance of generated probabilities from 0 and 1, so that logarithms are finite
 MOST_RESAMPLES, LEAST_RESAMPLES, RESAMPLED_VALUES = 1000, 100, 10**7
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A way to score predictions.
+    """A metric to score predictions.
 
     Attributes:
-        name: as in a config; in `METRICS`, a final `<k>` or `<beta>` stands for a number, which
-            `score` gets as k or beta.
-        score: a function of truth, as above, and of predictions as in `takes`.
-        greater_is_better: False if the best value is the lowest.
-        takes: the predictions for `score`, and in a submission. "classes": labels, int (n,), the
-            first of the most probable classes, or for several labels int (n, k), 1 above 0.5.
-            "ranking": int (n, k), the classes by decreasing probability, the first of equal ones
-            first; a submission has the first k. "scores": float64 (n, k), probabilities or numbers.
-        targets: the kinds of target that it is for.
+        name: name in a config. In `METRICS`, a final `<k>` or `<beta>` is a placeholder for a
+            number that is passed to `score` as k or beta.
+        score: function of truth, as above, and of predictions, as described in `takes`.
+        greater_is_better: False if lower values are better.
+        takes: form of the predictions in `score` and in a submission. "classes": labels, int (n,),
+            the first of the most probable classes, or int (n, k) for several labels, 1 above 0.5.
+            "ranking": int (n, k), classes by decreasing probability, where the first of several
+            equal ones comes first; a submission contains the first k. "scores": float64 (n, k),
+            probabilities or numbers.
+        targets: kinds of target that the metric supports.
     """
 
     name: str
@@ -78,11 +79,11 @@ class Metric:
 
     @property
     def sign(self) -> int:
-        """1 if greater is better, else -1."""
+        """1 if greater is better, otherwise -1."""
         return 1 if self.greater_is_better else -1
 
     def __call__(self, truth: np.ndarray, predicted: np.ndarray) -> float:
-        """Return the value of the predictions, a finite float.
+        """Score predictions, and return a finite float.
 
         Raises:
             DataError: if the metric has no value for these rows.
@@ -93,18 +94,18 @@ class Metric:
         try:
             value = float(self.score(*self.arguments(truth, predicted)))
             if not math.isfinite(value):
-                raise ValueError(f"it came out as {value}")
+                raise ValueError(f"the result is {value}")
         except ValueError as error:  # also from scikit-learn
             raise DataError(
                 f"{self.name} has no value for these {len(truth)} rows: {error}.\n"
-                "Expected finite predictions (probabilities, or numbers), and a truth that varies "
-                "(two classes, or a column that is not constant).\n"
-                "Validate on more rows, or set a different metric in the config."
+                "Expected finite predictions (probabilities or numbers), and a truth that varies "
+                "(at least two classes, or a column that is not constant).\n"
+                "Validate on more rows, or set another metric in the config."
             ) from error
         return value
 
     def arguments(self, truth: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return truth and predictions for `score`.
+        """Convert truth and predictions to the arguments of `score`.
 
         Raises:
             ValueError: if a prediction is not finite.
@@ -124,10 +125,10 @@ class Metric:
 
 
 def of(config: Config, name: str = "") -> Metric:
-    """Return the metric of a config, or with this name.
+    """Return the config's metric, or the metric with the given name.
 
     Raises:
-        ConfigError: if there is none, or it cannot work.
+        ConfigError: if the metric does not exist or is invalid.
     """
     name = name or config.metric or DEFAULTS.get(config.target, "")
     custom = custom_code.function(config, "metric") if name == config.metric else None
@@ -135,10 +136,10 @@ def of(config: Config, name: str = "") -> Metric:
 
 
 def find(name: str, target: str) -> Metric:
-    """Return the metric with this name, for a target of this kind.
+    """Return the metric with the given name for a kind of target.
 
     Raises:
-        ConfigError: if there is none, or it is not for this target.
+        ConfigError: if the metric does not exist, or does not support this target.
 
     >>> find("f_beta:2", "multilabel").greater_is_better
     True
@@ -151,9 +152,9 @@ def find(name: str, target: str) -> Metric:
     if metric is None or target not in metric.targets:
         suited = ", ".join(each.name for each in METRICS.values() if target in each.targets)
         raise ConfigError(
-            f"metric={name[:200]!r} cannot work with target={target!r}: expected one of {suited},"
-            " with a number in place of <beta>, and an integer from 1 on for <k>, as in map@5.\n"
-            "Correct it, or write the function into the config's file (docs/custom-code.md)."
+            f"metric={name[:200]!r} is invalid for target={target!r}: expected one of {suited},"
+            " with a number instead of <beta> and a positive integer instead of <k>, as in map@5.\n"
+            "Correct it, or write the function in the config's file (docs/custom-code.md)."
         )
     return metric
 
@@ -164,18 +165,18 @@ def _custom(score: Callable[..., float], config: Config) -> Metric:
     second = [*parameters, "", ""][1]
     greater = getattr(parameters.get("greater_is_better"), "default", None)
     good = second in TAKES
-    if config.target == "custom":  # nobody knows the best outputs
+    if config.target == "custom":  # the best outputs are unknown
         good = second == "numbers" and isinstance(greater, bool)
     if not good or config.metric in MEASURES:
         gets = "labels" if config.target in CLASSES else "numbers"
         raise ConfigError(
-            f"{described} takes ({', '.join(parameters)}); expected (truth, labels), (truth,"
-            " probabilities) or (truth, numbers), with target='custom' (truth, numbers,"
-            f" greater_is_better=True) or False, and a name different from"
+            f"{described} has parameters ({', '.join(parameters)}); expected (truth, labels),"
+            " (truth, probabilities) or (truth, numbers); or with target='custom', (truth,"
+            f" numbers, greater_is_better=True) or False. The name must differ from"
             f" {', '.join(sorted(MEASURES))}.\n"
-            "Name the second parameter after what it gets. Wrap a function of a package:"
-            f" def my_{config.metric}(truth, {gets}): return {config.metric}(truth, {gets}), and"
-            f" metric='my_{config.metric}'."
+            "Name the second parameter after what it receives. To use a function of a package, wrap"
+            f" it as def my_{config.metric}(truth, {gets}): return {config.metric}(truth, {gets}),"
+            f" and set metric='my_{config.metric}'."
         )
 
     def scored(truth: np.ndarray, predicted: np.ndarray) -> float:
@@ -189,14 +190,14 @@ def _custom(score: Callable[..., float], config: Config) -> Metric:
     right, wrong = (metric(truth, best(config, each)) for each in (truth, other))
     if right == wrong:
         raise ConfigError(
-            f"{described} returns {right:g} for the truth and {wrong:g} for the worst predictions;"
-            " expected different values.\nLet it compare truth and predictions."
+            f"{described} returned {right:g} for the truth and {wrong:g} for the worst predictions;"
+            " expected different values.\nMake it compare truth and predictions."
         )
     return replace(metric, greater_is_better=right > wrong)
 
 
 def _made_up(config: Config) -> tuple[np.ndarray, np.ndarray]:
-    """Return a truth of 16 rows or more, and one that is wrong in each row."""
+    """Return a generated truth with at least 16 rows, and one that is wrong in every row."""
     width, rows = max(config.num_classes, 1), 2 * max(config.num_classes, 8)
     if config.target in CLASSES:
         codes = np.arange(rows)
@@ -208,7 +209,7 @@ def _made_up(config: Config) -> tuple[np.ndarray, np.ndarray]:
 
 
 def best(config: Config, truth: np.ndarray) -> np.ndarray:
-    """Return the best predictions for a truth."""
+    """Return the best possible predictions for a truth."""
     if config.target in CLASSES:
         width = config.num_classes
         return np.asarray((np.eye(width) * (1 - SURE) + SURE / width)[truth])
@@ -220,8 +221,8 @@ def standard_error(
 ) -> float:
     """Return the bootstrap standard error of the metric's value (Efron, 1979).
 
-    There are `most` resamples, fewer (down to 100) for more than 10,000 values; those for which the
-    metric has no value are skipped.
+    Uses `most` resamples, or fewer (down to 100) for more than 10,000 values. Resamples without a
+    value are skipped.
 
     Raises:
         DataError: if the metric has no value.
@@ -241,24 +242,24 @@ def standard_error(
 
 
 def sklearn(name: str, truth: np.ndarray, predicted: np.ndarray, **options: Any) -> float:
-    """Return the value of a function of sklearn.metrics; the first call imports scikit-learn."""
+    """Call a function in sklearn.metrics. The first call imports scikit-learn."""
     from sklearn import metrics
 
     return float(getattr(metrics, name)(truth, predicted, **options))
 
 
 def balanced_accuracy(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean recall over the classes in the truth."""
-    # balanced_accuracy_score warns about a class that is predicted and never true.
+    """Return the mean recall over all classes in the truth."""
+    # balanced_accuracy_score would warn about classes that are predicted but not in the truth.
     return sklearn("recall_score", truth, predicted, labels=np.unique(truth), average="macro")
 
 
 def f_beta(truth: np.ndarray, predicted: np.ndarray, beta: float = 1.0) -> float:
-    """Return the mean F-score over the classes or labels.
+    """Return the mean F-score over classes or labels.
 
-    Recall counts beta times as much as precision. For two classes it is the mean, too, although
-    some competitions score only the second one. A class or label that is neither true nor predicted
-    in any row is left out; NaN if all are.
+    Recall is weighted beta times as much as precision. For two classes, the mean is used as well,
+    although some competitions only score the second class. Classes or labels that are neither true
+    nor predicted in any row are skipped. The result is NaN if this applies to all of them.
     """
     # With "macro", scikit-learn treats the 0 and 1 of a single column as two classes.
     average = "binary" if truth.shape[1:] == (1,) else "macro"
@@ -267,12 +268,12 @@ def f_beta(truth: np.ndarray, predicted: np.ndarray, beta: float = 1.0) -> float
 
 
 def qwk(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the quadratic weighted kappa (Cohen, 1968): 1 is agreement, 0 chance; NaN for a single
-    class.
+    """Return the quadratic weighted kappa (Cohen, 1968), where 1 is agreement and 0 is chance. It
+    is NaN for a single class.
     """
     if truth.min() == truth.max():
         return math.nan
-    # `labels`, since absent classes count in the distance of two others.
+    # `labels` is required, because absent classes affect the distance between two others.
     every = np.arange(max(truth.max(), predicted.max()) + 1)
     return sklearn("cohen_kappa_score", truth, predicted, labels=every, weights="quadratic")
 
@@ -280,8 +281,8 @@ def qwk(truth: np.ndarray, predicted: np.ndarray) -> float:
 def auc(truth: np.ndarray, predicted: np.ndarray) -> float:
     """Return the area under the ROC curve.
 
-    For two classes it is that of the second; for more, or for labels, the mean over columns. A
-    column of the truth that is all 0 or all 1 is left out; NaN if all are.
+    For two classes, it is computed for the second class. For more classes, or for labels, it is the
+    mean over columns, without those whose truth is all 0 or all 1. NaN if there are no others.
     """
     from scipy.stats import rankdata  # type: ignore[import-untyped]
 
@@ -289,8 +290,8 @@ def auc(truth: np.ndarray, predicted: np.ndarray) -> float:
         truth = truth[:, None] == np.arange(predicted.shape[1])
         if predicted.shape[1] == 2:
             truth, predicted = truth[:, 1:], predicted[:, 1:]
-    # The share of pairs in which the 1 is above the 0; equal ones count half (Mann and Whitney,
-    # 1947). scikit-learn's roc_auc_score takes 65 times as long for 1000 columns of 5000 rows.
+    # The fraction of pairs in which the 1 is ranked above the 0, where ties count half (Mann and
+    # Whitney, 1947). sklearn's roc_auc_score takes 65 times as long for 1000 columns of 5000 rows.
     ones = truth.sum(axis=0)
     pairs = ones * (len(truth) - ones)
     above = (rankdata(predicted, axis=0) * truth).sum(axis=0) - ones * (ones + 1) / 2
@@ -298,10 +299,11 @@ def auc(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean negative logarithm of the true class's probability; for labels, over columns.
+    """Return the mean negative logarithm of the true class's probability, or the mean over columns.
 
-    Each row of classes is divided by its sum; a blend's probability of a label may exceed 1 by
-    rounding. scikit-learn clips to 2.2e-16 from 0 and 1, so the worst value of a row is 36.04.
+    Probabilities of classes are normalized to a sum of 1 per row. A label's probability in a blend
+    can exceed 1 due to rounding. scikit-learn clips to a distance of 2.2e-16 from 0 and 1, so the
+    largest value of a row is 36.04.
     """
     if truth.ndim == 1:
         shares = predicted / predicted.sum(axis=1, keepdims=True)
@@ -310,18 +312,18 @@ def log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def average_precision_at(truth: np.ndarray, ranking: np.ndarray, k: int) -> float:
-    """Return the mean of 1 / rank of the true class, 0 if that is not among the first k."""
+    """Return the mean of 1 / rank of the true class, or 0 if it is not among the first k."""
     hits = ranking[:, :k] == truth[:, None]
     return float((hits / np.arange(1, hits.shape[1] + 1)).sum(axis=1).mean())
 
 
 def rmsle(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the rmse of log(1 + value), with negative predictions clipped to 0."""
+    """Return the RMSE of log(1 + value), after clipping negative predictions to 0."""
     return sklearn("root_mean_squared_log_error", truth, np.maximum(predicted, 0))
 
 
 def r2(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean R² over the columns whose truth varies; NaN if none does."""
+    """Return the mean R² over all columns whose truth varies, or NaN if there are none."""
     varied = truth.min(axis=0) < truth.max(axis=0)
     return sklearn("r2_score", truth[:, varied], predicted[:, varied]) if varied.any() else math.nan
 
@@ -329,8 +331,8 @@ def r2(truth: np.ndarray, predicted: np.ndarray) -> float:
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        # name, function, greater is better, what it takes, targets. Accuracy of several labels
-        # counts a row as right if all its columns are; the error of several columns is their mean.
+        # Arguments: name, function, greater is better, form of predictions, targets. For several
+        # labels, accuracy requires all columns of a row to be right. Errors average over columns.
         Metric("accuracy", partial(sklearn, "accuracy_score"), True, "classes", LABELS),
         Metric("balanced_accuracy", balanced_accuracy, True, "classes", CLASSES),
         Metric("f1", f_beta, True, "classes", LABELS),

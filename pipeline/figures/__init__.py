@@ -1,4 +1,4 @@
-"""Pictures of a run, as PNG files made from the files that it wrote.
+"""Plots of a run, drawn from its output files and saved as PNG.
 
-Nothing here imports the training loop.
+This package does not import the training loop.
 """

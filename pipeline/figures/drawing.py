@@ -1,4 +1,4 @@
-"""Tools for all figures. One that cannot be drawn is reported, and never ends a run."""
+"""Utilities for all plots. If a plot fails, this is reported, and the run continues."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,23 +14,23 @@ BLUE, ORANGE, GREY = "#1f5fa8", "#d9741a", "#8a8a8a"
 def draw_each(
     pictures: Mapping[Path, Callable[[Path], None]], show: Callable[[str], None]
 ) -> list[Path]:
-    """Draw each picture at its path, and return the paths of those that succeeded."""
+    """Draw each plot and save it at its path. Return the paths of all that succeeded."""
     paths = []
     for path, draw in pictures.items():
         try:
             draw(path)
-        except Exception as error:  # any, since the data are in the run's files
+        except Exception as error:  # can be anything, depending on the data in the run's files
             plt.close("all")
-            show(f"Warning: {path} was not drawn: {type(error).__name__}: {error}")
+            show(f"Warning: could not draw {path}: {type(error).__name__}: {error}")
         else:
             paths.append(path)
     return paths
 
 
 def grid(pixels: np.ndarray, captions: Sequence[str], path: Path, title: str) -> None:
-    """Draw images, uint8 (n, height, width, channels), and their captions in rows of `COLUMNS`."""
+    """Plot captioned images, uint8 (n, height, width, channels), in rows of `COLUMNS` images."""
     rows = -(-len(pixels) // COLUMNS)
-    height = 0.95 * pixels.shape[1] / pixels.shape[2] + 0.18  # of a row with its captions
+    height = 0.95 * pixels.shape[1] / pixels.shape[2] + 0.18  # height of a row with captions
     size = (COLUMNS * 0.95, rows * height + 0.4)
     figure, axes = plt.subplots(rows, COLUMNS, figsize=size, squeeze=False, layout="constrained")
     colors = "gray" if pixels.shape[-1] == 1 else None
@@ -44,12 +44,12 @@ def grid(pixels: np.ndarray, captions: Sequence[str], path: Path, title: str) ->
 
 
 def escape(text: str) -> str:
-    """Return a text with escaped dollars, which matplotlib would read as mathematics."""
+    """Escape dollar signs, which matplotlib would interpret as mathematical notation."""
     return text.replace("$", r"\$")
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Save a figure as a PNG file, without the upper and right frame, and close it."""
+    """Save a figure as a PNG file without its top and right spines, and close it."""
     for axis in figure.axes:
         axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=110)

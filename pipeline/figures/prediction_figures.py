@@ -1,4 +1,4 @@
-"""The figure of an inference: the test images with the least confident predictions."""
+"""Plot of an inference run: the test images with the least confident predictions."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +12,8 @@ from pipeline.infer.inference import Predictions
 def least_sure(
     predictions: Predictions, output: Path, *, show: Callable[[str], None] = print
 ) -> list[Path]:
-    """Draw predictions.png in `output`: the test images with the lowest confidence, lowest first.
-    Without images or confidence, draw nothing.
+    """Plot the test images with the lowest confidence, lowest first, as predictions.png in
+    `output`. Plot nothing if there are no images or confidences.
     """
     values = predictions.values
     sums_to_1 = (
@@ -26,7 +26,7 @@ def least_sure(
         confidence = values.max(axis=1)
         chosen = np.argsort(confidence, kind="stable")[: drawing.IMAGES]
         captions = [f"{predictions.labels[index]}  {confidence[index]:.0%}" for index in chosen]
-        title = f"The {len(chosen)} of {len(values)} test images that the model is least sure of"
+        title = f"The {len(chosen)} of {len(values)} test images with the least confidence"
         drawing.grid(predictions.test.inputs(chosen), captions, path, title)
 
     return drawing.draw_each({output / "predictions.png": draw}, show)

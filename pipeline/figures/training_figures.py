@@ -1,4 +1,4 @@
-"""The figures of a training, as PNG files made from the files that it wrote."""
+"""Plots of a training run, drawn from its output files and saved as PNG."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -20,26 +20,29 @@ from pipeline.data import labels as targets
 from pipeline.figures import drawing
 from pipeline.train.progress_log import Log
 
-REST = "all else"  # mostly building the model and its first state
+REST = "all else"  # mainly the time to build the model and its initial state
 
 
 def of_training(
     output: Path, config: Config, *, status: str = "complete", show: Callable[[str], None] = print
 ) -> list[Path]:
-    """Draw curves.png, time.png, and confusion.png or, for a regression, predicted.png.
+    """Plot curves.png, time.png, and either confusion.png or, for a regression, predicted.png.
 
     Args:
-        output: the folder of a training, also for the pictures.
-        config: of the run; its custom `log` gets {"status", "pictures"}.
-        status: for a "partial" run only the curves are drawn, once an epoch has ended.
-        show: receives a warning for each picture that fails; the paths of the others are returned.
+        output: output folder of a training run, which also receives the plots.
+        config: config of the run. Its custom `log` function receives {"status", "pictures"}.
+        status: for a "partial" run, only curves are plotted, once an epoch has finished.
+        show: function that receives a warning for each plot that fails.
+
+    Returns:
+        The paths of all other plots.
     """
     kind = "classes"
-    with suppress(Exception):  # the pictures that need the manifest report what is wrong with it
+    with suppress(Exception):  # plots that require the manifest report what is wrong with it
         kind = _manifest(output)["target"]["kind"]
     confusion = {"confusion": _confusion}
     judged = {"classes": confusion, "ordinal": confusion, "regression": {"predicted": _scatter}}
-    curves = {"curves": _curves} if not config.fit else {}  # which has no epochs
+    curves = {"curves": _curves} if not config.fit else {}  # there are no epochs with `fit`
     pictures = {**curves, **judged.get(kind, {}), "time": _time}
     if status == "partial":
         pictures = {"curves": _curves} if _histories(output)[0].is_file() else {}
@@ -52,8 +55,8 @@ def of_training(
 def training_sample(
     examples: dataset.Examples, config: Config, output: Path, *, show: Callable[[str], None] = print
 ) -> list[Path]:
-    """Draw images.png: the first images of the first training batch with their labels, augmented
-    unless `config.fit`. Without images, or with custom labels, draw nothing.
+    """Plot images.png: the first images of the first training batch with their labels, augmented
+    unless `config.fit` is set. Plot nothing if there are no images, or if labels are custom.
     """
     if not config.data.images or config.target == "custom":
         return []
@@ -66,19 +69,19 @@ def training_sample(
         captions = targets.labels_of(examples.target, labels, np.arange(size))
         if not config.fit:
             pixels, shares = map(np.asarray, jax.jit(changes.applied)(pixels, changes.draws(0)))
-        if not config.fit and changes.mixes:  # show the label of the greater share
+        if not config.fit and changes.mixes:  # show the label with the larger weight
             captions = [
                 f"{captions[place if share >= 0.5 else place ^ 1]} {max(share, 1 - share):.0%}"
                 for place, share in enumerate(shares)
             ]
-        title = f"{len(pixels)} of {len(examples)} training images as the model sees them"
+        title = f"{len(pixels)} of {len(examples)} training images as seen by the model"
         drawing.grid(pixels, captions, path, f"{title}, and their labels")
 
     return drawing.draw_each({output / "images.png": draw}, show)
 
 
 def _histories(output: Path) -> list[Path]:
-    """Return the history.csv of each fold that has one, or of the one run."""
+    """Return the history.csv of each fold that has one, or of a single run."""
     return sorted(output.glob("fold-*/history.csv")) or [output / "history.csv"]
 
 
@@ -113,7 +116,7 @@ def _curves(output: Path, path: Path) -> None:
             axis.set(title=name.replace("_", " ").capitalize() + folds)
             axis.legend(axis.lines[:2], ["training", "validation"], frameon=False)
         right.plot(history["epoch"], history["learning_rate"], color=drawing.GREY)
-    right.set(title="Learning rate as applied", xlabel="epoch", ylim=(0, None))
+    right.set(title="Learning rate used", xlabel="epoch", ylim=(0, None))
     drawing.save(figure, path)
 
 
@@ -123,7 +126,7 @@ def _confusion(output: Path, path: Path) -> None:
     counts = confusion_matrix(validation["label"], validation["prediction"], labels=classes)
     size = min(max(len(classes) * 0.42, 4), 14)
     figure, axis = plt.subplots(figsize=(size, size), layout="constrained")
-    if len(classes) > 30:  # too many for names and numbers
+    if len(classes) > 30:  # too many to display names and numbers
         axis.imshow(counts, cmap="Blues")
     else:
         shown = ConfusionMatrixDisplay(counts, display_labels=list(map(drawing.escape, classes)))
@@ -143,18 +146,18 @@ def _time(output: Path, path: Path) -> None:
     axis.bar_label(bars, fmt="%.1f s", padding=3)
     axis.invert_yaxis()
     axis.margins(x=0.15)
-    axis.set(title=f"Where the {sum(each.values()):.1f} seconds of training went", xlabel="seconds")
+    axis.set(title=f"Time spent in {sum(each.values()):.1f} seconds of training", xlabel="seconds")
     drawing.save(figure, path)
 
 
 def phases(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return the seconds of each phase, longest first; they add up to the total.
+    """Return the duration of each phase in seconds, longest first. They sum to the total.
 
     >>> phases({"train": 9.0, "validate": 2.0, "compile": 1.0, "read": 0.01, "total": 13.0})
     {'train': 7.0, 'all else': 2.99, 'validate': 2.0, 'compile': 1.0}
     """
     each = {name: value for name, value in seconds.items() if name != "total"}
-    inside = each.get("validate", 0.0) + each.get("checkpoints", 0.0)  # of the training loop
+    inside = each.get("validate", 0.0) + each.get("checkpoints", 0.0)  # part of the training loop
     each["train"] = max(each.get("train", 0.0) - inside, 0.0)
     each[REST] = max(seconds.get("total", 0.0) - sum(each.values()), 0.0)
     shown = {name: round(value, 3) for name, value in each.items() if value >= 0.05}

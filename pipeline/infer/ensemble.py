@@ -1,8 +1,8 @@
-"""Ensembles: the weighted mean of the predictions of several trained models, its members.
+"""Ensembles: the weighted mean of the predictions of several trained models, called members.
 
-`python -m pipeline ensemble` finds the weights on rows that all members held out, and writes
-ensemble.json, which pins each member by the sha256 of its weights. So does the bundle of an
-inference.
+`python -m pipeline ensemble` finds the weights on rows that all members held out, and writes them
+to ensemble.json. This file and the bundle of an inference identify each member by the SHA-256 of
+its weights.
 """
 
 import math
@@ -29,37 +29,41 @@ from pipeline.runtime import mounts
 FILE, ARRAYS = "ensemble.json", "validation.npz"
 AGAIN = "Find the weights again:\npython -m pipeline ensemble OUT OUT --output DIR"
 PULL_AGAIN = "Pull the run again, or train it again."
-PINS = ("run_id", "weights_sha256")  # identify a member
-LEAST_ROWS = 20  # for finding weights
-ROUNDS = 50  # of the hill climb: the smallest weight is 1/50
+PINS = ("run_id", "weights_sha256")  # the fields that identify a member
+LEAST_ROWS = 20  # minimum number of rows to find weights
+ROUNDS = 50  # rounds of hill climbing, so that the smallest weight is 1/50
 
-# The members of an inference
+# Members of an inference
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the members with a weight in an ensemble.json (see `search`).
+    """Return all members in an ensemble.json that have a weight (see `search`).
 
     Raises:
-        ConfigError: if the file is not as the command wrote it.
+        ConfigError: if the file is not an unmodified ensemble.json.
     """
     try:
         members = opened(path.read_bytes())["members"]
         return [member for member in members if member["weight"] > 0]
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise ConfigError(
-            f"{path} is not an ensemble: {error}.\nExpected the file as it was written. {AGAIN}"
+            f"{path} is not an ensemble: {error}.\nExpected an unmodified ensemble.json. {AGAIN}"
         ) from error
 
 
 def mounted(inputs: Path, expect: Mapping[str, Any]) -> tuple[list[Artifact], list[float]]:
-    """Return the artifacts that a bundle expects, found by run id and verified, and their weights.
+    """Load the artifacts that a bundle expects by their run ids, and verify them.
 
     Args:
         inputs: /kaggle/input.
-        expect: of the bundle: `PINS` of a single model, or "members" with `PINS` and a weight each.
+        expect: expectations of the bundle: `PINS` of a single model, or "members" with `PINS` and a
+            weight each.
+
+    Returns:
+        The artifacts and their weights.
 
     Raises:
-        ArtifactError: if one is not mounted, or its bytes differ.
+        ArtifactError: if an artifact is not mounted, or its content differs.
     """
     members = expect.get("members", [{**expect, "weight": 1.0}])
     return _pinned(members, [mounts.artifact(inputs, each["run_id"]) for each in members])
@@ -68,15 +72,15 @@ def mounted(inputs: Path, expect: Mapping[str, Any]) -> tuple[list[Artifact], li
 def chosen(
     folders: Sequence[Path], members: Sequence[Mapping[str, Any]], config: Config
 ) -> tuple[list[Artifact], list[float] | None]:
-    """Return the verified artifacts in folders, and their weights, None without an ensemble.json.
+    """Return the verified artifacts in folders, with their weights if there is an ensemble.json.
 
     Args:
-        members: of an ensemble.json, one for each folder, from `read`; or none.
-        config: of the inference; a single artifact has to be of this config.
+        members: members from `read`, one for each folder, or none without an ensemble.json.
+        config: config for inference. A single artifact must have been trained with it.
 
     Raises:
-        ConfigError: if it is not.
-        ArtifactError: if the bytes of one differ.
+        ConfigError: if a single artifact was trained with another config.
+        ArtifactError: if the content of an artifact differs.
     """
     if members:
         return _pinned(members, folders)
@@ -103,26 +107,25 @@ def _pinned(
 def best_first(
     artifacts: Sequence[Artifact], weights: Sequence[float] | None
 ) -> list[tuple[Artifact, float]]:
-    """Return members and weights, sorted by validation score, then by weight, without members of
-    weight 0.
+    """Return all members with a weight above 0, sorted by validation score and then by weight.
 
-    The weight alone does not show how good a member is: it also depends on how different its
-    predictions are.
+    A weight alone does not show how good a member is, because it also depends on how different the
+    member's predictions are.
 
     Args:
-        artifacts: of models with one target.
-        weights: one each, 0 or more, which are divided by their sum; None: equal.
+        artifacts: artifacts of models with the same target.
+        weights: weight of each artifact, 0 or more, divided by their sum; None weights all equally.
 
     Raises:
-        ConfigError: if a run occurs twice, or a member's custom code is missing or differs from
-            that in training.
-        ArtifactError: if two predict different things.
+        ConfigError: if a run occurs twice, or a member's custom code is missing or not the same as
+            in training.
+        ArtifactError: if two members predict different things.
     """
     weights = [1.0] * len(artifacts) if weights is None else list(weights)
     runs, total = [each.manifest["run_id"] for each in artifacts], sum(weights)
     if len(set(runs)) < len(runs):
         raise ConfigError(
-            f"The runs are {', '.join(runs)}; expected each run once.\nLeave the duplicates out."
+            f"The runs are {', '.join(runs)}; expected each run once.\nRemove the duplicates."
         )
     _refuse_differing(artifacts)
     for each in artifacts:
@@ -152,12 +155,12 @@ def _refuse_differing(artifacts: Sequence[Artifact]) -> None:
         listed = "\n".join(f"{run}: {meaning[:300]}" for run, meaning in meanings.items())
         raise ArtifactError(
             f"The members predict different things (competition, metric, target, labels):\n{listed}"
-            "\nExpected the same for all, in the same order. Leave one out, or train it again with"
-            " the target, labels and metric of the others."
+            "\nExpected the same for all, in the same order. Remove a member, or train it again"
+            " with the target, labels and metric of the others."
         )
 
 
-# The search for weights
+# Finding weights
 
 
 @dataclass(frozen=True)
@@ -165,12 +168,12 @@ class CommonRows:
     """Predictions of several runs for the rows that all of them held out.
 
     Attributes:
-        members: the artifact of each run.
-        folders: of the artifacts.
-        metric: the competition's.
-        ids: n texts.
-        truth: for the metric, (n, …).
-        predictions: of each member, float32 (m, n, …).
+        members: artifact of each run.
+        folders: folders of the artifacts.
+        metric: the competition's metric.
+        ids: n strings.
+        truth: true values for the metric, (n, …).
+        predictions: predictions of each member, float32 (m, n, …).
     """
 
     members: Sequence[Artifact]
@@ -181,14 +184,14 @@ class CommonRows:
     predictions: np.ndarray
 
     def score(self, weights: np.ndarray) -> float:
-        """Return the metric of the weighted mean of the members."""
+        """Score the weighted mean of the members with the metric."""
         used = np.flatnonzero(weights)
         predictions = [self.predictions[place] for place in used]
         mean = self.members[0].target.mean(predictions, weights[used].tolist())
         return self.metric(self.truth, mean)
 
     def ranks(self, candidates: np.ndarray) -> np.ndarray:
-        """Return the score of each row of weights, float (m,), negated if lower is better."""
+        """Return the score for each row of weights, float (m,), negated if lower is better."""
         return np.array([self.metric.sign * self.score(weights) for weights in candidates])
 
     def part(self, rows: np.ndarray) -> "CommonRows":
@@ -198,12 +201,12 @@ class CommonRows:
 
 
 def find(outputs: Sequence[Path], output: Path, show: Callable[[str], None]) -> dict[str, Any]:
-    """Find weights for the models of several runs, show a table, and write ensemble.json.
+    """Find weights for the models of several runs, print a table, and write ensemble.json.
 
     Args:
-        outputs: of the runs.
-        output: the folder for ensemble.json.
-        show: receives the lines of the table.
+        outputs: output folders of the runs.
+        output: folder for ensemble.json.
+        show: function that receives the lines of the table.
 
     Returns:
         The contents of ensemble.json (see `search`).
@@ -220,11 +223,12 @@ def find(outputs: Sequence[Path], output: Path, show: Callable[[str], None]) -> 
 
 
 def search(rows: CommonRows) -> dict[str, Any]:
-    """Return the contents of ensemble.json: weights from a hill climb, and each member's share.
+    """Return the contents of ensemble.json: weights found by hill climbing, and scores of members.
 
-    `alone` is the score of a member, and `without` that of the others with their weights.
-    `other_half` has the scores of the ensemble and of the best member, chosen on one half of the
-    rows and scored on the other, averaged over both ways; null if the metric has no value there.
+    `alone` is a member's score, and `without` is the score of all others with their weights.
+    `other_half` contains the scores of the ensemble and of the best member if they are chosen on
+    half of the rows and scored on the other half, averaged over both ways. It is null if the metric
+    has no value there.
     """
     weights, every = climb(rows), np.eye(len(rows.members))
     members = []
@@ -251,13 +255,14 @@ def search(rows: CommonRows) -> dict[str, Any]:
 
 
 def climb(rows: CommonRows) -> np.ndarray:
-    """Return a weight for each member, float (m,), with a sum of 1 and a score no worse than that
-    of the best member.
+    """Return the weight of each member, float (m,), which sum to 1 and score at least as well as
+    the best member.
 
-    Greedy selection with replacement, starting from the best member (Caruana et al. 2004, Ensemble
-    selection from libraries of models). Each round adds the member that gives the best mean, even
-    if that is worse than before; of equal ones the best alone, so that a useless member gets no
-    weight. The round with the best score counts, and of equal ones the last, which averages more.
+    Uses greedy selection with replacement, starting from the best member (Caruana et al. 2004,
+    Ensemble selection from libraries of models). Each round adds the member that results in the
+    best mean, even if it is worse than before. Ties are resolved in favour of the better single
+    member, so a useless member gets no weight. The round with the best score is used; if there are
+    several, the last, because it averages more members.
     """
     every = np.eye(len(rows.members))
     alone = rows.ranks(every)
@@ -281,25 +286,25 @@ def _other_half(rows: CommonRows) -> dict[str, float] | None:
         for here, there in (halves, halves[::-1]):
             best = every[here.ranks(every).argmax()]
             scores.append([there.score(climb(here)), there.score(best)])
-    except DataError:  # such as the AUC of a half with a single class
+    except DataError:  # for example, the AUC of a half with a single class
         return None
     ensemble, best_member = np.mean(scores, axis=0).tolist()
     return {"ensemble": ensemble, "best_member": best_member}
 
 
 def _table(value: Mapping[str, Any]) -> list[str]:
-    """Return ensemble.json as lines: a row per member, and the ensemble."""
+    """Format ensemble.json as a table with a row per member, followed by the ensemble."""
     name, half, greater = value["metric"], value["other_half"], value["greater_is_better"]
     table = pd.DataFrame(value["members"])[["weight", "alone", "without", "run_id"]]
     lines = table.to_string(index=False, na_rep="", float_format="%.5f").splitlines()
     better = "higher" if greater else "lower"
-    lines.append(f"The ensemble on these rows: {name} {value['score']:.5f} ({better} is better)")
+    lines.append(f"Ensemble score on these rows: {name} {value['score']:.5f} ({better} is better)")
     if half:
         ours, best = half["ensemble"], half["best_member"]
         scores = f"{name} {ours:.5f}; best member {best:.5f}"
-        lines.append(f"On rows that were not used to find the weights: {scores}")
+        lines.append(f"On rows that were not used to find weights: {scores}")
         if (ours < best) if greater else (ours > best):
-            lines.append("Warning: there the ensemble is worse than its best member alone")
+            lines.append("Warning: on these rows, the ensemble is worse than its best member")
     return lines
 
 
@@ -310,14 +315,14 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
     """Return the predictions of several runs for the rows that all held out, sorted by run id.
 
     Args:
-        outputs: folders of trainings, from `python -m pipeline train` or `invoke pull`, or of their
-            artifacts.
-        show: receives a line about the rows.
+        outputs: folders of training runs, from `python -m pipeline train` or `invoke pull`, or of
+            their artifacts.
+        show: function that receives a message about the rows.
 
     Raises:
-        ConfigError: if there are too few such rows.
-        ArtifactError: if a run is not complete, or two predict different things.
-        ReportError: if a file is corrupt, or two have different labels for one id.
+        ConfigError: if there are too few common rows.
+        ArtifactError: if a run is not complete, or two runs predict different things.
+        ReportError: if a file is corrupt, or two files have different labels for the same id.
     """
     outputs = [each.parent if (each / artifact.MANIFEST).is_file() else each for each in outputs]
     runs = {output: artifact.load(output / "artifact") for output in outputs}
@@ -325,35 +330,35 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
     members = [runs[output] for output in outputs]
     if len(members) < 2:
         raise ConfigError(
-            f"There is {len(members)} run; expected two or more.\n"
-            "Pass the output folder of each training."
+            f"Found {len(members)} run; expected two or more.\n"
+            "Pass the output folder of each training run."
         )
-    best_first(members, None)  # checks that they belong together
+    best_first(members, None)  # checks that they are compatible
     for member in members:
         if (member.manifest.get("init_from") or {}).get("may_have_seen_held_out"):
             show(
                 f"Warning: run {member.manifest['run_id']} may have been trained on rows that it"
-                " holds out (init_from); then its score and weight are too high"
+                " holds out (init_from), so its score and weight are too high"
             )
     ids, truths, values = zip(*map(_read_rows, outputs), strict=True)
     common = ids[0][np.all([ids[0].isin(each) for each in ids], axis=0)]
     counts = ", ".join(str(len(each)) for each in ids)
     if len(common) < LEAST_ROWS:
         raise ConfigError(
-            f"The runs hold out {counts} rows, {len(common)} of them in common; expected"
-            f" {LEAST_ROWS} or more to find weights.\n"
-            "Train each with folds: then every row is held out once."
+            f"The runs hold out {counts} rows, but only {len(common)} of them in common; expected"
+            f" at least {LEAST_ROWS} to find weights.\n"
+            "Train each run with folds, so that every row is held out once."
         )
-    show(f"Rows: {len(common):,} that all runs hold out (they hold out {counts})")
+    show(f"Using {len(common):,} rows that all runs hold out (they hold out {counts})")
     places = [each.get_indexer(common) for each in ids]
     truth = truths[0][places[0]]
     for output, every, rows in zip(outputs, truths, places, strict=True):
-        # Not exactly equal, since training standardizes numbers by all readable rows.
+        # Not exactly the same, because training standardizes numbers over all readable rows.
         if not np.allclose(every[rows], truth, rtol=1e-4, atol=1e-6, equal_nan=True):
             raise ReportError(
                 f"{output / ARRAYS} has different labels than {outputs[0] / ARRAYS} for the same"
                 " ids; expected the same labels.\n"
-                "Leave one of the two out, or train it again with the other's labels."
+                "Remove one of the two, or train it again with the other's labels."
             )
     predictions = np.stack([each[rows] for each, rows in zip(values, places, strict=True)])
     folders = [output / "artifact" for output in outputs]
@@ -361,7 +366,7 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
 
 
 def _read_rows(output: Path) -> tuple[pd.Index, np.ndarray, np.ndarray]:
-    """Return ids, truth and predictions of the held-out rows of a run."""
+    """Return ids, true values and predictions of a run's held-out rows."""
     table, path = output / "validation.csv", output / ARRAYS
     try:
         ids = pd.Index(csv_files.read(table, ReportError, PULL_AGAIN, {"id"})["id"], dtype=object)

@@ -1,6 +1,6 @@
-"""The forward pass: one compiled function for the models of all folds, on every device.
+"""The forward pass: one compiled function for the models of all folds, which runs on all devices.
 
-Weights are its arguments.
+Weights are arguments of the function.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,8 +17,8 @@ from pipeline.errors import DeviceError
 from pipeline.models import architectures
 from pipeline.runtime import devices
 
-# Devices compute a block at once, one batch each. A batch has at most this many rows and bytes, and
-# a large test set at least 32 blocks, since devices wait while the first one is decoded.
+# All devices compute one batch each at the same time, which is a block. This limits a batch's rows
+# and bytes. Large test sets have at least 32 blocks, because devices wait for the first to decode.
 MOST_ROWS, MOST_BYTES = 1024, 1 << 25
 LEAST_ROWS, BLOCKS = 32, 32
 
@@ -26,12 +26,12 @@ Show = Callable[[str], None]
 
 
 class Forward:
-    """The models of all folds as one compiled function, on each GPU or core of a TPU.
+    """The models of all folds as one compiled function, on every GPU or TPU core.
 
     Args:
-        models: Keras models of one architecture, one per fold.
-        batch: rows per device and call; halved if they do not fit.
-        show: receives a line if a batch does not fit.
+        models: Keras models with the same architecture, one per fold.
+        batch: rows per device and call, which is halved when out of memory.
+        show: function that receives a message if a batch does not fit.
     """
 
     def __init__(self, models: Sequence[Any], batch: int, show: Show = print) -> None:
@@ -42,10 +42,10 @@ class Forward:
                 self._weights[device] = [_weights(model) for model in models]
 
     def outputs(self, inputs: np.ndarray) -> list[np.ndarray]:
-        """Return the outputs of each fold, float32 (n, …). Each device computes a batch.
+        """Return the outputs of each fold, float32 (n, …). Each device computes one batch.
 
         Raises:
-            DeviceError: if not even one row fits into a device's memory.
+            DeviceError: if a device's memory is too small for a single row.
         """
         while True:
             try:
@@ -58,7 +58,7 @@ class Forward:
                     raise
                 if self.batch == 1:
                     raise DeviceError(
-                        "Not even one row fits into the device's memory:"
+                        "Not even a single row fits into the device's memory:"
                         f" {str(error).splitlines()[0][:300]}\n"
                         "Stop other programs on this device, or use a smaller model."
                     ) from error
@@ -66,27 +66,27 @@ class Forward:
                 self._show(f"Out of memory; retrying with {self.batch} rows at once")
 
     def _outputs(self, device: str, batch: tuple[np.ndarray, int]) -> list[np.ndarray]:
-        """Return the outputs of each fold for the real rows of a batch."""
+        """Return the outputs of each fold for a batch, without padding rows."""
         inputs, real = batch
         with keras.device(device):
-            placed = keras.ops.convert_to_tensor(inputs)  # once, for all folds
+            placed = keras.ops.convert_to_tensor(inputs)  # once for all folds
             outputs = [self._call(weights, placed) for weights in self._weights[device]]
             arrays = [keras.ops.convert_to_numpy(each) for each in outputs]
         return [np.asarray(array, np.float32)[:real] for array in arrays]
 
 
 def device_names() -> list[str]:
-    """Return Keras' names of all GPUs or TPU cores, or of one CPU."""
+    """Return Keras' names of all GPUs or TPU cores, or of a single CPU."""
     names: list[str] = keras.distribution.list_devices()
     return names[:1] if names[0].startswith("cpu") else names
 
 
 def batch_size(inputs: np.ndarray, rows: int) -> int:
-    """Return the batch per device, a power of two.
+    """Return the batch size per device, which is a power of two.
 
     Args:
-        inputs: any inputs, for the size of one.
-        rows: of the test set.
+        inputs: any inputs, to compute the size of a row.
+        rows: number of rows in the test set.
 
     >>> image = np.zeros((1, 224, 224, 3), np.uint8)
     >>> [batch_size(*each) for each in ((image, 10**5), (image[:, :8, :8], 10**5), (image, 3000))]
@@ -98,13 +98,13 @@ def batch_size(inputs: np.ndarray, rows: int) -> int:
 
 
 def mean_of_folds(artifact: Artifact, outputs: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the mean prediction of all folds, from their outputs: float32 (n, …)."""
+    """Average the predictions of all folds, given their outputs: float32 (n, …)."""
     return artifact.target.mean([artifact.target.predictions(each) for each in outputs])
 
 
 def _weights(model: Any) -> tuple[list[Any], list[Any]]:
     groups = model.trainable_variables, model.non_trainable_variables
-    # By way of numpy, so that they get to the current device.
+    # Converted to numpy first, so that tensors are created on the current device.
     trainable, other = ([keras.ops.convert_to_tensor(v.numpy()) for v in group] for group in groups)
     return trainable, other
 
@@ -118,7 +118,7 @@ def _compiled(model: Any) -> Callable[[Any, Any], Any]:
         import jax
 
         def exactly(weights: Any, inputs: Any) -> Any:
-            # By default a GPU rounds float32 to TF32's 11 bits.
+            # By default, GPUs round float32 to TF32 with 11 bits.
             with jax.default_matmul_precision("highest"):
                 return call(weights, inputs)
 
@@ -126,7 +126,7 @@ def _compiled(model: Any) -> Callable[[Any, Any], Any]:
     import tensorflow as tf
 
     tf.config.experimental.enable_tensor_float_32_execution(False)
-    # On a CPU without XLA: oneDNN's convolutions are as fast, and compile in a third of the time.
+    # No XLA on a CPU: oneDNN's convolutions are as fast, and compile in a third of the time.
     compiled: Callable[[Any, Any], Any] = tf.function(call, jit_compile=_gpu())
     return compiled
 

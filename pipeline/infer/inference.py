@@ -1,12 +1,12 @@
-"""Inference: artifacts and a test set → submission.csv, in time. Runs on TensorFlow or JAX.
+"""Inference: artifacts and a test set → submission.csv in time, using TensorFlow or JAX.
 
-If there is no submission yet, a valid one with the mean prediction for every id comes first. That
-one, or an older one, stays if anything fails. Then each artifact is checked
-(`pipeline.infer.check`), and the test set predicted in blocks: threads decode the next ones while
-devices compute one, so that only predictions stay in memory. Ensemble members follow one another.
+If there is no submission yet, one with the mean prediction for every id is written first. If
+anything fails, this file or an older submission remains. Then every artifact is checked
+(`pipeline.infer.check`), and the test set is predicted in blocks. Threads decode the next blocks
+while devices compute, so only predictions are kept in memory. Ensemble members run one by one.
 
-If time is short, views are dropped first, then whole members, then rows of the best one. An
-unreadable input gets the mean prediction and is reported: no id is ever dropped.
+When time runs short, views are dropped first, then entire members, and finally rows of the best
+member. An unreadable input gets the mean prediction and is reported, so all ids are predicted.
 """
 
 import json
@@ -33,20 +33,20 @@ from pipeline.infer.check import Checked
 from pipeline.infer.forward_pass import Forward, Show
 from pipeline.infer.views import views
 
-# The submission's lineage: golden checks, and the members with their weights.
+# The submission's lineage: golden checks, and members with their weights.
 GOLDEN, MEMBERS = "golden.json", "members.json"
-SHARE = 0.9  # of the time for predictions; the rest is for writing, and later cells
+SHARE = 0.9  # fraction of time for predictions; the rest is for writing and for later cells
 clock = time.monotonic
 NOT_FINITE = "its prediction is not a finite number"
 
 
 class Member(NamedTuple):
-    """A model of an ensemble, or the only one.
+    """A member of an ensemble, or a single model.
 
     Attributes:
-        artifact: with the config for inference.
-        weight: in the mean; all weights add up to 1.
-        test: the test set, read by its config.
+        artifact: artifact with the config for inference.
+        weight: weight in the mean. All weights sum to 1.
+        test: test set, as read by this member's config.
     """
 
     artifact: Artifact
@@ -56,15 +56,15 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predictions of a test set.
+    """Predictions for a test set.
 
     Attributes:
-        test: the test set, from which inputs can be read again.
+        test: test set, from which inputs can be read again.
         values: float32 (n, …), see `pipeline.data.labels.Target.predictions`.
-        labels: a text per row.
-        broken: the reason for each id with the mean prediction.
-        left_out: number of rows that there was no time for.
-        checked: the golden checks.
+        labels: predicted label of each row as a string.
+        broken: {id: reason} for ids with the mean prediction.
+        left_out: number of rows that were skipped because time ran out.
+        checked: results of the golden checks.
     """
 
     test: TestSet
@@ -76,7 +76,7 @@ class Predictions:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids, in the order of the sample."""
+        """Ids in the order of the sample."""
         return self.test.ids
 
 
@@ -92,28 +92,29 @@ def infer(
 ) -> Predictions:
     """Predict the test set in `folder`, write `output`/submission.csv, and return the predictions.
 
-    Several artifacts are the members of an ensemble, and their predictions are averaged. The member
-    with the best validation score is computed first.
+    Several artifacts form an ensemble, whose members' predictions are averaged. The member with the
+    best validation score is computed first.
 
     Args:
-        artifact: with the model, its target and the shape of its inputs.
-        folder: the competition.
-        output: the folder for golden.json, members.json and submission.csv. After a failure an
-            older submission.csv is unchanged, or a new one has the mean prediction for every id.
-        weights: of several artifacts, which are divided by their sum; None: equal.
-        config: determines the length of the session, and for artifacts of its name the location of
-            the test set and the number of `views`; None: the artifact's. For members of other
-            configs, these come from their config's file if it exists, else from their artifact.
-        precision: "auto", "float32" or "mixed_float16"; "": that of the config.
-        show: receives each line of text.
+        artifact: artifact with the model, its target and its input shape.
+        folder: competition folder.
+        output: folder for golden.json, members.json and submission.csv. After a failure, an older
+            submission.csv is unchanged, and a new one contains the mean prediction for every id.
+        weights: weights of several artifacts, divided by their sum; None weights all equally.
+        config: sets the length of the session. For artifacts with the same config name, it also
+            sets the location of the test set and the number of `views`. For members with other
+            configs, these come from their config's file if it exists, and otherwise from their
+            artifact. None uses the artifact's config.
+        precision: "auto", "float32" or "mixed_float16"; "" uses the config's precision.
+        show: function that receives each line of text.
 
     Raises:
-        ConfigError: if the config is for a different competition, or custom code is missing.
-        ArtifactError: if a model's outputs differ from those in training, or members predict
-            different things.
-        DataError: if the test set cannot be read, or too many predictions are not finite, even in
+        ConfigError: if the config is for another competition, or custom code is missing.
+        ArtifactError: if a model's outputs differ from training, or members predict different
+            things.
+        DataError: if the test set cannot be read, or too many predictions are not finite, even with
             float32.
-        SubmissionError: if the predictions do not fit the sample.
+        SubmissionError: if the predictions do not match the sample.
     """
     started, path = clock(), output / "submission.csv"
     artifacts = [artifact] if isinstance(artifact, Artifact) else artifact
@@ -163,12 +164,12 @@ def _members(
     folder: Path,
     show: Show,
 ) -> list[Member]:
-    """Return the members, the best first."""
+    """Return the members, starting with the best one."""
     members = []
     for trained, weight in ensemble.best_first(artifacts, weights):
         each = replace(trained, config=_config(trained, config))
         members.append(Member(each, weight, read_test(folder, each.config, each.encoding)))
-        number = len(each.folds)  # 1 for a linear model with any folds
+        number = len(each.folds)  # always 1 for a linear model
         folds = f" of {number} folds, averaged" if number > 1 else ""
         counts = f", weight {weight:.2f}" if len(artifacts) > 1 else ""
         show(
@@ -176,9 +177,7 @@ def _members(
             f" weights {each.manifest['weights_sha256'][:12]}{folds}{counts}"
         )
     if config is not None and all(each.artifact.config.name != config.name for each in members):
-        show(
-            f"Warning: no model was trained with the config {config.name}; only its hours are used"
-        )
+        show(f"Warning: no model was trained with the config {config.name}; using only its hours")
     if any(each.test.ids != members[0].test.ids for each in members):
         raise DataError(
             "The sample submissions of the members' configs have different ids; expected the same."
@@ -188,21 +187,21 @@ def _members(
 
 
 def _config(member: Artifact, config: Config | None) -> Config:
-    """Return the config of a member's training, updated from today's file by the fields that
-    training does not read: paths, views and hours.
+    """Return the config that a member was trained with, after updating fields that do not affect
+    training (paths, views and hours) from the current file.
 
     Args:
-        config: of the inference; it is today's config of members with its name.
+        config: config for inference, which is the current config of members with the same name.
 
     Raises:
-        ConfigError: if the config is for a different competition.
+        ConfigError: if the config is for another competition.
     """
     trained = member.config
     if config is not None and config.competition != trained.competition:
         raise ConfigError(
-            f"The config {config.name!r} is for the competition {config.competition}, and the"
-            f" artifact {member.manifest['run_id']} for {trained.competition}; expected the same."
-            f"\nPass the config {trained.name!r}, or a different artifact."
+            f"The config {config.name!r} is for the competition {config.competition}, but the"
+            f" artifact {member.manifest['run_id']} is for {trained.competition}; expected"
+            f" the same.\nPass the config {trained.name!r}, or a different artifact."
         )
     if config is not None and config.name != trained.name:
         here = trained.name in config_files.named_files()
@@ -214,21 +213,21 @@ def _config(member: Artifact, config: Config | None) -> Config:
 
 
 def _free(part: Config | Data) -> dict[str, Any]:
-    """Return the fields of a config, or of its data, that no weight depends on."""
+    """Return the fields of a config, or of its data, that do not affect weights."""
     return {name: getattr(part, name) for name in rules.marked(type(part), rules.FREE)}
 
 
 def _averaged(
     members: Sequence[Member], precision: str, end: float, show: Show
 ) -> tuple[Predictions, list[float]]:
-    """Return the mean over the members that there is time for, and the weight of each in it.
+    """Return the mean over all members for which there is time, and their weights in it.
 
-    The best always counts; any other is computed completely, or left out. Each member gets an equal
-    share of the remaining time for its views.
+    The best member is always used. Any other is either computed completely or skipped. The
+    remaining time is divided equally between members when choosing the number of views.
 
     Args:
-        members: the best first.
-        end: deadline, by `clock`.
+        members: members, starting with the best one.
+        end: deadline on `clock`.
     """
     mean, used = _predicted(members[0], precision, end, len(members), show), [members[0].weight]
     for place, member in enumerate(members[1:], start=1):
@@ -237,7 +236,7 @@ def _averaged(
             found = _predicted(member, precision, end, len(members) - place, show)
         if found is None or found.left_out:
             run_id = member.artifact.manifest["run_id"]
-            show(f"Warning: time was up; without the member {run_id}, the others count more")
+            show(f"Warning: out of time; skipping the member {run_id} and increasing other weights")
             used.append(0.0)
             continue
         target = member.artifact.target
@@ -250,7 +249,7 @@ def _averaged(
 
 
 def _predicted(member: Member, precision: str, end: float, sharing: int, show: Show) -> Predictions:
-    """Return a member's predictions, in float32 if some overflow in float16.
+    """Return a member's predictions, using float32 if some predictions overflow in float16.
 
     Args:
         end, sharing: see `Pace`.
@@ -263,7 +262,7 @@ def _predicted(member: Member, precision: str, end: float, sharing: int, show: S
 
     found = computed(precision)
     if found.checked[0].precision == check.HALF and NOT_FINITE in found.broken.values():
-        show("Some predictions are too large for float16; all rows are computed in float32")
+        show("Some predictions are too large for float16; computing all rows in float32")
         again = computed(check.FULL)
         if not again.left_out:
             return replace(again, checked=found.checked + again.checked)
@@ -271,17 +270,17 @@ def _predicted(member: Member, precision: str, end: float, sharing: int, show: S
 
 
 class Pace:
-    """Chooses the number of views for each block, so that all rows are done in time.
+    """Adjusts the number of views for each block, so that all rows are computed in time.
 
     Args:
-        views: the most views.
-        rows: of all blocks.
-        end: deadline, by `clock`.
-        sharing: number of models that share the remaining time. With several views this one may use
-            its part, and with a single view all of it.
+        views: maximum number of views.
+        rows: total number of rows.
+        end: deadline on `clock`.
+        sharing: number of models that share the remaining time. This model can use its part of the
+            time for several views, and all of it for a single view.
 
     Attributes:
-        views: of the next block.
+        views: number of views for the next block.
     """
 
     def __init__(self, views: int, rows: int, end: float, sharing: int = 1) -> None:
@@ -290,22 +289,22 @@ class Pace:
         self._views_end = self._last + (end - self._last) / sharing
 
     def over(self) -> bool:
-        """Return whether the next block would end too late."""
+        """Return whether the next block would exceed the deadline."""
         return clock() + self._block_seconds >= self._end
 
     def block_ended(self, rows: int) -> None:
-        """Drop views if the next blocks would take too long with them.
+        """Drop views if the remaining blocks would otherwise take too long.
 
-        The estimate is proportional to the views, although decoding is not. So dropping some may
-        save less than expected, which the next block shows.
+        The estimate assumes that time is proportional to the number of views, but decoding is not.
+        If dropping views saves less than expected, the next block corrects this.
 
         Args:
-            rows: of the block.
+            rows: number of rows in the block.
         """
         now = clock()
         self._block_seconds, self._last = now - self._last, now
         self._rows_left -= rows
-        blocks = math.ceil(self._rows_left / rows) + 1  # one in reserve
+        blocks = math.ceil(self._rows_left / rows) + 1  # one extra as a reserve
         seconds = self._block_seconds / self.views * blocks
         while self.views > 1 and now + seconds * self.views > self._views_end:
             self.views -= 1
@@ -320,10 +319,10 @@ def predict(
     sharing: int = 1,
     show: Show = print,
 ) -> Predictions:
-    """Return the predictions of all rows.
+    """Predict all rows of a test set.
 
-    A row that is unreadable, whose prediction is not finite, or for which there is no time gets the
-    artifact's prior.
+    A row gets the artifact's prior if it is unreadable, if its prediction is not finite, or if time
+    runs out.
 
     Args:
         end, sharing: see `Pace`.
@@ -352,7 +351,7 @@ def predict(
             rows = f"{done:,} of {len(test):,} {config.data.noun}"
             show(f"Predicted {rows}, {timedelta(seconds=int(left))} to go")
         if pace.views != number:
-            show(f"Time allows {pace.views} of {len(seen)} views from row {done:,} on")
+            show(f"Using {pace.views} of {len(seen)} views from row {done:,} on to save time")
     labels = tuple(artifact.target.best(values))
     return Predictions(test, values, labels, broken, len(test) - done, checked)
 
@@ -362,8 +361,8 @@ def _mean_prediction(artifact: Artifact, rows: int) -> np.ndarray:
 
 
 def _refuse_broken(broken: Mapping[str, str], total: int, config: Config) -> None:
-    """Raise `DataError` for more than one in ten, or in the scored rerun, where nobody can fix
-    them, for all.
+    """Raise `DataError` if more than one in ten rows are broken. In the scored rerun, where they
+    cannot be corrected, raise it only if all are broken.
     """
     most = total - 1 if os.environ.get(image_files.RERUN) else total * image_files.MOST_BROKEN
     if len(broken) > most:
@@ -371,7 +370,7 @@ def _refuse_broken(broken: Mapping[str, str], total: int, config: Config) -> Non
 
 
 def _warn(predictions: Predictions, show: Show) -> None:
-    """Report which rows have the mean prediction, and whether all predictions are the same."""
+    """Show warnings about rows with the mean prediction, and if all predictions are the same."""
     rows, broken, left_out = len(predictions.test), predictions.broken, predictions.left_out
     if broken:
         listed = "; ".join(f"{name[:80]!r}: {reason}" for name, reason in list(broken.items())[:5])
@@ -380,6 +379,6 @@ def _warn(predictions: Predictions, show: Show) -> None:
             f" and get the mean prediction: {listed}"
         )
     if left_out:
-        show(f"Warning: time was up; {left_out:,} of {rows:,} rows have the mean prediction")
+        show(f"Warning: out of time; {left_out:,} of {rows:,} rows have the mean prediction")
     if rows > 1 and not np.ptp(predictions.values, axis=0).any():
         show(f"Warning: all {rows:,} rows have the same prediction; check inputs and training")

@@ -1,16 +1,18 @@
-"""The submission: predictions in the columns of the sample, and checks that Kaggle will score it.
+"""The submission: predictions in the sample's columns, and checks that Kaggle will score it.
 
 layout    columns                metric     contents
-LABELS    one                    labels     the most probable label; for "multilabel" those above
-                                            1/2, separated as in the sample, or the most probable
+LABELS    one                    labels     the most probable label. For "multilabel", all labels
+                                            above 1/2 (separated as in the sample), or else the most
+                                            probable one
 SCORES    one                    scores     the probability of the class that the column is named
-                                            after, or of the second of two
+                                            after, or of the second of two classes
 RANKING   one                    rankings   the k most probable labels in order, separated by spaces
-COLUMNS   one per class or       any        its probability or number; 0 or 1 for "multilabel" and
+COLUMNS   one per class or       any        its probability or number; 0 or 1 for "multilabel" with
           target                            a metric of labels
-CUSTOM    any                    any        the result of the config's `write_submission`
+CUSTOM    any                    any        the return value of the config's `write_submission`
 
-Nothing here imports Keras, since the tasks of the Kaggle side check files before they submit them.
+This module does not import Keras, so that tasks that talk to Kaggle can check files before
+submitting.
 """
 
 import inspect
@@ -34,22 +36,22 @@ from pipeline.errors import SubmissionError
 from pipeline.evaluate import metrics
 from pipeline.evaluate.metrics import Metric
 
-Texts = Mapping[str, Sequence[str]]  # of each column after the id, by name
-# From ids, predictions (n, …) and the sample's columns after the id (None: any).
+Texts = Mapping[str, Sequence[str]]  # values of each column after the id, keyed by name
+# Accepts ids, predictions (n, …) and the sample's columns after the id (None for any columns).
 Writer = Callable[[Sequence[str], np.ndarray, Sequence[str] | None], Texts]
 
 Range = tuple[float, float] | tuple[()]
 
 LABELS, SCORES, RANKING, COLUMNS, CUSTOM = "labels", "scores", "ranking", "columns", "custom"
 AGAIN = "Correct the path, or write the file again."
-SEPARATORS = ("|", ", ", ",", "; ", ";", " ")  # between several labels in one text
+SEPARATORS = ("|", ", ", ",", "; ", ";", " ")  # separators between labels in a single text
 ANY_NUMBER, ANY_TEXT = (-math.inf, math.inf), ()
-MANY = 20  # rows that are not all equal by chance
-# Kinds of values. Python's int() and float() accept more than a CSV reader, as 1_0 and spaces.
+MANY = 20  # number of rows that cannot all have the same prediction by chance
+# Kinds of values. Python's int() and float() accept more than CSV readers, e.g. 1_0 and spaces.
 WHOLE, FINITE, FILLED = "whole numbers", "finite numbers", "filled in"
 WHOLE_NUMBER = "[+-]?[0-9]+"
 NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
-# Texts that pandas (2.2 to 3.1) and Kaggle's metrics read as missing values.
+# Texts that pandas (2.2 to 3.1) and Kaggle's metrics treat as missing values.
 MISSING = {
     *("", "NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A", "<NA>", "NULL", "null", "None"),
     *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
@@ -58,19 +60,19 @@ MISSING = {
 
 @dataclass
 class Form:
-    """The format of a submission to one competition.
+    """Format of a competition's submission.
 
     Attributes:
-        target: of the run.
-        metric: the competition's.
-        sample: the competition's; a made one gets its columns here, by target and metric.
-        positive: the config's `data.positive_label`.
-        writer: for the config's `write_submission`, from `writer_of`.
-        labels: the config's label columns, which name those of a made sample.
-        columns: of the sample after the id; None: those that `writer` returns.
+        target: target of the run.
+        metric: the competition's metric.
+        sample: the sample submission. A generated one gets its columns from target and metric.
+        positive: `data.positive_label` of the config.
+        writer: the config's `write_submission`, wrapped by `writer_of`.
+        labels: the config's label columns, which become the columns of a generated sample.
+        columns: the sample's columns after the id, or None for those returned by `writer`.
 
     Raises:
-        SubmissionError: if no layout fits the columns, or `positive` is not a label.
+        SubmissionError: if no layout matches the columns, or `positive` is not a label.
     """
 
     target: Target
@@ -103,11 +105,11 @@ class Form:
             )
 
     def _fitting(self) -> str:
-        """Return the layout that fits the sample's columns; "" if none does."""
+        """Return the layout that matches the sample's columns, or "" if there is none."""
         names, columns, takes = self.target.names, self.sample.columns, self.metric.takes
         regression = self.target.kind == "regression"
         if len(columns) != 1 or regression:
-            # A regression's columns may all have different names in the sample, but not only some.
+            # A regression's columns can have other names in the sample, but not only some of them.
             renamed = regression and not set(columns) & set(names)
             named = len(columns) == len(names) and (renamed or set(columns) == set(names))
             return COLUMNS if named else ""
@@ -116,11 +118,11 @@ class Form:
         return RANKING if takes == "ranking" else LABELS
 
     def check_labels(self) -> None:
-        """Raise `SubmissionError`, before a training, for labels that cannot be submitted."""
+        """Raise `SubmissionError`, before training, if some labels cannot be submitted."""
         names, wrong, expected = pd.Series(self.target.names, dtype=object), list[str](), ""
         if self._layout == RANKING:
             wrong = [name for name in names if len(name.split()) != 1]
-            expected = f"labels without spaces, which separate them for {self.metric.name}"
+            expected = f"labels without spaces, which are the separators for {self.metric.name}"
         elif self._layout == LABELS:
             values = self.sample.table.iloc[:, 1]
             wrong, kind = _unfit(names, values, _kind(values)), _kind(values)
@@ -133,26 +135,26 @@ class Form:
             )
 
     def write(self, path: Path, ids: Sequence[str], values: np.ndarray) -> int:
-        """Write the submission atomically, and return its number of rows.
+        """Write the submission atomically, and return the number of rows.
 
-        Nothing is written if Kaggle would refuse it.
+        Nothing is written if Kaggle would reject it.
 
         Args:
-            values: float32 (n, k), from `Target.predictions`, in the order of `ids`; for
-                target="custom" (n, …).
+            values: float32 (n, k) from `Target.predictions`, in the order of `ids`, or (n, …) for
+                target="custom".
 
         Raises:
-            SubmissionError: if a value is not finite; and see `write`.
+            SubmissionError: if a value is not finite, or for any reason listed in `write`.
         """
         if not (finite := np.isfinite(values)).all():
-            # `argmax` would turn NaNs into a label.
+            # `argmax` would convert NaN to a label.
             raise SubmissionError(
                 f"{path} would contain {(~finite).sum()} predictions that are not finite; expected"
-                " finite numbers.\nNothing was written. Infer again with --precision float32; if"
-                " that does not help, train again."
+                " finite numbers.\nNothing was written. Run inference again with --precision"
+                " float32. If this does not help, train again."
             )
         if self.target.kind not in ("regression", "custom"):
-            values = values.clip(0, 1)  # the mean of probabilities may be outside by rounding
+            values = values.clip(0, 1)  # rounding can move a mean of probabilities out of range
         texts = self.writer(ids, values, self.columns) if self.writer else self.texts(values)
         sample = self.sample if self.columns else self.sample.with_columns(texts)
         within: Range | None = None if self._layout in (LABELS, RANKING) else ANY_NUMBER
@@ -160,7 +162,7 @@ class Form:
         return write(path, sample, ids, texts, within=within)
 
     def texts(self, values: np.ndarray) -> Texts:
-        """Return the texts of each column."""
+        """Return the values of each column as strings."""
         target, columns = self.target, self.sample.columns
         names, layout, several = target.names, self._layout, target.kind == "multilabel"
         if layout == COLUMNS:
@@ -177,7 +179,7 @@ class Form:
             k = int(self.metric.name.partition("@")[2])
             order = np.argsort(-values, axis=1, kind="stable")[:, :k]
             texts = [" ".join(names[place] for place in row) for row in order]
-        elif several:  # Kaggle accepts no empty text
+        elif several:  # Kaggle does not accept an empty text
             shown = set(self.sample.table.iloc[:, 1])
             texts = replace(target, separator=separator(target, shown)).best(values)
             likeliest = (names[place] for place in values.argmax(axis=1))
@@ -188,15 +190,15 @@ class Form:
 
 
 def form_of(config: Config, target: Target, metric: Metric, folder: Path) -> Form:
-    """Return the format of a config's submission, for the sample in the competition's folder."""
+    """Return the submission format of a config, using the sample in the competition folder."""
     data, sample = config.data, samples.of(folder, config.data, SubmissionError)
     writer = writer_of(config, folder)
     return Form(target, metric, sample, data.positive_label, writer, data.labels)
 
 
 def columns_of(target: Target, metric: Metric, labels: Sequence[str]) -> Sequence[str]:
-    """Return the columns after the id of a made sample: the label columns, or one for each label if
-    the metric takes probabilities of several.
+    """Return the columns after the id in a generated sample. These are the label columns, or one
+    column per label if the metric uses probabilities of several labels.
 
     >>> columns_of(Target("classes", ("a", "b", "c")), metrics.find("accuracy", "classes"), ["y"])
     ['y']
@@ -208,11 +210,11 @@ def columns_of(target: Target, metric: Metric, labels: Sequence[str]) -> Sequenc
 
 
 def writer_of(config: Config, folder: Path) -> Writer | None:
-    """Return the config's `write_submission`, with its result checked; None without one.
+    """Return the config's `write_submission` function with checks, or None if it has none.
 
-    If it has a third parameter, it gets the competition's folder, as for the sizes of pictures. It
-    raises `SubmissionError` unless the result is a dict of the sample's columns with a text or a
-    number for each id.
+    If the function has a third parameter, it receives the competition folder, for example to read
+    image sizes. `SubmissionError` is raised unless it returns a dict of the sample's columns with a
+    string or a number for each id.
     """
     custom: Any = custom_code.function(config, "write_submission")
     return partial(_written, config, folder) if custom else None
@@ -234,10 +236,10 @@ def _written(
     if not wanted or set(table) != set(wanted) or len(table) != len(ids) or len(odd):
         example = (odd if len(odd) else table).head(1).to_dict("records")
         raise SubmissionError(
-            f"{custom_code.described(config, 'write_submission')} returns {len(table)} rows, for"
+            f"{custom_code.described(config, 'write_submission')} returned {len(table)} rows, for"
             f" example {str(example)[:200]}; expected a dict with"
             f" {', '.join(wanted) or 'column: texts'}, the sample submission's columns after the"
-            f" id, and {len(ids)} texts or numbers in each.\nReturn {{column: [one per id]}}."
+            f" id, with {len(ids)} strings or numbers each.\nReturn {{column: [one per id]}}."
         )
     return {column: table[column].map(str).tolist() for column in wanted}
 
@@ -247,7 +249,7 @@ def _is_cell(value: object) -> bool:
 
 
 def positive_code(names: Sequence[str], column: str, chosen: str | None) -> int:
-    """Return the index of the label whose probability a single column has.
+    """Return the index of the label whose probability is written to a single column.
 
     >>> positive_code(("dead", "recovered"), "has_died", "dead")
     0
@@ -259,11 +261,11 @@ def positive_code(names: Sequence[str], column: str, chosen: str | None) -> int:
 
 
 def separator(target: Target, shown: Collection[str]) -> str:
-    """Return the separator of labels in a sample, or if it shows none, in the training table.
+    """Detect the separator between labels in a sample, or else return that of the training table.
 
     Args:
-        target: with several labels.
-        shown: texts of the sample's column.
+        target: target with several labels.
+        shown: texts in the sample's column.
 
     >>> separator(Target("multilabel", ("big cat", "dog")), ["big cat|dog"])
     '|'
@@ -276,7 +278,7 @@ def separator(target: Target, shown: Collection[str]) -> str:
 
 
 def limits(config: Config) -> Range | None:
-    """Return `within`, for `check`, for a submission of this config."""
+    """Return the argument `within` of `check` for a submission of this config."""
     if config.target == "custom":
         return ANY_TEXT
     if config.target == "regression" or config.write_submission:
@@ -287,18 +289,18 @@ def limits(config: Config) -> Range | None:
 def write(
     path: Path, sample: Sample, ids: Sequence[str], columns: Texts, *, within: Range | None = None
 ) -> int:
-    """Write the submission atomically, and return its number of rows.
+    """Write the submission atomically, and return the number of rows.
 
-    Nothing is written if Kaggle would refuse it.
+    Nothing is written if Kaggle would reject it.
 
     Args:
-        sample: the competition's, with unique ids in its first column.
-        ids: of the predictions, in any order.
-        columns: the texts of each column, in the order of `ids`.
-        within: as for `check`.
+        sample: sample submission with unique ids in its first column.
+        ids: ids of the predictions, in any order.
+        columns: values of each column as strings, in the order of `ids`.
+        within: see `check`.
 
     Raises:
-        SubmissionError: if columns, ids or types differ from the sample's; with all problems.
+        SubmissionError: if columns, ids or types do not match the sample. Lists all problems.
     """
     wanted = sample.table
     key = wanted.columns[0]
@@ -313,17 +315,17 @@ def write(
 def check(
     path: Path, sample: Path | None, *, within: Range | None = None, constant: bool = False
 ) -> int:
-    """Check that Kaggle would score a submission, and return its number of rows.
+    """Check that Kaggle would score a submission, and return the number of rows.
 
     Args:
-        sample: the competition's file; None: there is none, and ids and columns are not compared.
-        within: range of finite numbers, as (0, 1) for probabilities; None: numbers are integers if
-            those of the sample are; (): any texts, also empty ones, as for empty masks.
-        constant: allow many rows that all have the same prediction.
+        sample: sample submission, or None to not compare ids and columns because there is none.
+        within: range of finite numbers, such as (0, 1) for probabilities. None requires integers if
+            the sample contains integers. () allows any text, including empty texts for empty masks.
+        constant: whether many rows can all have the same prediction.
 
     Raises:
-        SubmissionError: if columns, ids, order or types differ from the sample's, a value is empty,
-            not finite or out of range, or all predictions are equal; with all problems.
+        SubmissionError: if columns, ids, order or types do not match the sample, a value is empty,
+            not finite or out of range, or all predictions are the same. Lists all problems.
     """
     given = samples.read(path, SubmissionError, AGAIN)
     table, expected = given.table, given.with_columns(given.columns)
@@ -335,13 +337,13 @@ def check(
     rows = table.iloc[:, 1:].drop_duplicates()
     if not problems and len(table) >= MANY and len(rows) == 1 and not constant:
         shown = ", ".join(f"{name} {text!r}" for name, text in list(rows.iloc[0].items())[:5])
-        problems = [f"all {len(table)} rows have the same prediction, {shown}; --constant takes it"]
+        problems = [f"all {len(table)} rows have the same prediction: {shown}; allow --constant"]
     _refuse(problems, path, str(sample or "the test set"))
     return len(table)
 
 
 def _problems(table: pd.DataFrame, wanted: pd.DataFrame, within: Range | None) -> list[str]:
-    """Return the differences between a submission and the sample."""
+    """Return descriptions of the differences between a submission and the sample."""
     if list(table) != list(wanted):
         found, expected = (", ".join(map(str, each)) for each in (table, wanted))
         return [f"the columns are {found}; expected {expected}"]
@@ -378,20 +380,20 @@ def _refuse(problems: Sequence[str], path: Path, sample: str) -> None:
     if problems:
         listed = "\n".join(f"  - {problem}" for problem in problems)
         raise SubmissionError(
-            f"{path} would be refused by Kaggle:\n{listed}\n"
+            f"Kaggle would reject {path}:\n{listed}\n"
             f"Expected the ids, order, columns and types of {sample}. Nothing was submitted.\n"
-            "Correct the predictions and write it again."
+            "Correct the predictions and write the file again."
         )
 
 
 def _unfit(texts: pd.Series, sample: pd.Series, kind: str) -> list[str]:
-    """Return the texts that are not of this kind."""
-    # If the sample itself has this text for missing values, the metric accepts it.
+    """Return all texts that are not of the given kind."""
+    # If the sample uses a text for missing values, the metric accepts it.
     return texts[~_is_a(texts, kind) & ~texts.isin(MISSING & set(sample))].tolist()
 
 
 def _kind(sample: pd.Series) -> str:
-    """Return the narrowest kind that fits all values of the sample, which are placeholders."""
+    """Return the most specific kind that matches all placeholder values in the sample."""
     return next((kind for kind in (WHOLE, FINITE) if _is_a(sample, kind).all()), FILLED)
 
 
@@ -404,7 +406,7 @@ def _is_a(texts: pd.Series, kind: str) -> pd.Series:
 
 
 def _numbers(texts: pd.Series) -> pd.Series:
-    """Return the texts as float64, NaN where one is not a number."""
+    """Convert texts to float64, with NaN for anything that is not a number."""
     return texts.where(texts.str.fullmatch(NUMBER).astype(bool)).astype(float)
 
 

@@ -1,7 +1,8 @@
-"""Test-time augmentation: predictions are averaged over views of an image.
+"""Test-time augmentation, which averages predictions over several views of an image.
 
-Besides the unchanged image, views are mirrored if `data.flip` is set, upside down if
-`data.flip_vertical` is, and moved by a pixel if `data.crop_padding` is, with zeros at the edge.
+In addition to the original image, views are mirrored if `data.flip` is set, upside down if
+`data.flip_vertical` is set, and shifted by a pixel if `data.crop_padding` is set, with zero
+padding.
 """
 
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ MOVES = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))
 
 @dataclass(frozen=True)
 class View:
-    """A view of an image: moved down and right by up to a pixel, then mirrored left to right, then
-    turned upside down.
+    """A view of an image, which is shifted down and right by up to a pixel, then mirrored
+    horizontally, then turned upside down.
     """
 
     down: int = 0
@@ -25,8 +26,8 @@ class View:
     upside_down: bool = False
 
     def apply(self, images: np.ndarray) -> np.ndarray:
-        """Return this view of images, uint8 (n, height, width, channels), or for the unchanged view
-        of any inputs.
+        """Return this view of images, uint8 (n, height, width, channels). Other inputs are only
+        accepted for the original view.
 
         >>> View(right=1).apply(np.array([[[[1], [2]]]], np.uint8)).ravel().tolist()
         [0, 1]
@@ -42,7 +43,7 @@ class View:
 
 
 def views(data: Data, number: int) -> tuple[View, ...]:
-    """Return up to `number` views, the unchanged image first.
+    """Return up to `number` views, starting with the original image.
 
     >>> [view.mirrored for view in views(Data(height=8, width=8, channels=1, flip=True), 2)]
     [False, True]

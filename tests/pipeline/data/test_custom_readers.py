@@ -188,7 +188,7 @@ def test_a_submission_with_wrong_columns_is_refused_before_training_too(maps, tm
     writer, metric = submission.writer_of(config, folder), metrics.of(config)
     form = submission.Form(Target("custom", ()), metric, sample, writer=writer)
 
-    with pytest.raises(SubmissionError, match=r"returns 2 rows, .*'Largest': .*; expected a"):
+    with pytest.raises(SubmissionError, match=r"returned 2 rows, .*'Largest': .*; expected a"):
         form.write(tmp_path / "out.csv", IDS[:2], np.zeros((2, 2, 3), np.float32))
     assert not (tmp_path / "out.csv").exists()
     with pytest.raises(SubmissionError, match="expected a dict with first, largest"):
@@ -303,12 +303,12 @@ def test_an_invalid_result_of_a_reader_is_described(maps, before, after, said):
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ("picture}, labels", "picture}", r"line \d+\) returns \{.*; expected \(\{"),
+        ("picture}, labels", "picture}", r"line \d+\) returned \{.*; expected \(\{"),
         # The bytes of several inputs are joined, and would be other numbers.
         (
             "{**inputs,",
             '{**inputs, "place": inputs["place"] * 1.5,',
-            r"returns .*'float32 \(1,\)'}.*; expected .*'int32 \(1,\)'}",
+            r"returned .*'float32 \(1,\)'}.*; expected .*'int32 \(1,\)'}",
         ),
         ("return numbers[:, 0, 0]", "return numbers[:, 0]", "1-dimensional"),
         ("return numbers[:, 0, 0]", "return [None] * len(numbers)", "'first': None"),

@@ -99,7 +99,7 @@ def test_a_baseline_that_cannot_be_compared_loses_no_training():
     auc = replace(BASELINE, metric="auc")
 
     assert compared(80, auc)[0] is None
-    assert "The baseline is in auc and the config's metric is accuracy" in compared(80, auc)[1]
+    assert "The baseline uses auc, but the config's metric is accuracy" in compared(80, auc)[1]
     part, line = compared(1, auc, rows=1, metric="auc")
     assert (part, line) == (None, "")
     part, line = compared(100, replace(BASELINE, metric="log_loss", score=0.5), metric="log_loss")

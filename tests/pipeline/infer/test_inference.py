@@ -302,7 +302,7 @@ def test_a_device_without_room_for_the_first_batch_gets_smaller_ones_from_the_go
     room[0] = 0
 
     assert truth(found.ids) == list(found.labels)
-    with pytest.raises(DeviceError, match="Not even one row fits"):
+    with pytest.raises(DeviceError, match="Not even a single row fits"):
         check.restore(loaded)
 
 
@@ -326,7 +326,7 @@ def test_a_gpu_computes_in_float16_if_the_golden_outputs_agree(
 
     assert checked.precision == "mixed_float16"
     assert 0 < checked.difference < checked.tolerance
-    assert len(lines) == 1 and "float32 is used" in lines[0]
+    assert len(lines) == 1 and "Using float32" in lines[0]
 
 
 @pytest.mark.parametrize(("every", "in_time"), [(2, True), (21, False)])

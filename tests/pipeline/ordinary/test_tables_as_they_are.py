@@ -128,7 +128,7 @@ def test_a_row_that_carries_the_error_is_the_first_of_the_worst(diamonds, tmp_pa
 
     training.train(wrong, tmp_path, out, show=lines.append)
 
-    assert "below the baseline" in lines[-1] and "Look at the worst rows" in lines[-1]
+    assert "below the baseline" in lines[-1] and "Inspect the worst rows" in lines[-1]
     assert artifact.load(out / "artifact").target.highest == ()
     page = report.write(out).read_text()
     assert "Look at the worst rows below" in page
