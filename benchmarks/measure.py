@@ -20,12 +20,13 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/benchmarks.md"
 HEAD = """# Benchmarks
 
-`python -m benchmarks` writes this page, each section with one run of its script. Variants take
-turns in one process, or in processes that take turns, after a first turn that compiles and does
-not count. A ratio compares ours with a variant in the same turn; the table shows the median over
-turns and the range. Above 1, ours is faster. This shared machine changes its speed from minute to
-minute, so read the ratios, not the times. In the section on plans, each number in the last column
-is a different training, and the ratio is planned over measured.
+`python -m benchmarks` writes this page. Each section is the output of one run of its script. The
+variants take turns, either in a single process or in several processes. A first turn compiles the
+code and is not counted. A ratio compares our implementation with a variant in the same turn, and
+the table shows the median and the range over all turns. A ratio above 1 means that ours is faster.
+The speed of this shared machine changes from minute to minute, so compare the ratios instead of the
+times. In the section on plans, each number in the last column is a different training run, and the
+ratio is planned over measured.
 """
 
 
