@@ -53,18 +53,24 @@ def recipe(task: Task, reader: Reader, plan: Plan, measure: Callable[[Config], S
         best = tried, speed
     assert best is not None  # noqa: S101 - there is a smallest one
     tried, speed = best
-    network, fits = tried.network, speed.epochs(task, 1, plan.seconds)
-    epochs = max(min(fits, network.most), 1)
-    config = replace(tried.config, epochs=epochs, warmup_epochs=max(round(epochs / 10), 1))
+    network, texts = tried.network, reader.template == "texts"
+    fits = {folds: speed.epochs(task, folds, plan.seconds) for folds in task.folds if texts}
+    folds = next((each for each, epochs in fits.items() if epochs >= network.enough), 1)
+    epochs = max(min(speed.epochs(task, folds, plan.seconds), network.most), 1)
+    warmup = max(round(epochs / 10), 1)
+    config = replace(
+        tried.config, epochs=epochs, warmup_epochs=warmup, folds=folds if folds > 1 else None
+    )
     config_file.register(config, tried.reader)
-    seconds = speed.seconds(task, 1, epochs)
+    seconds = speed.seconds(task, folds, epochs)
     how = "measured here" if plan.machine == CPU else "assumed; not yet run there"
     text = f"{recipes.in_budget(epochs, seconds, plan)} ({how})"
-    text += speed.lacking(task, 1, epochs, network)
+    text += speed.lacking(task, folds, epochs, network)
     reasons = {
         "model": f"{config.model} {network}: {network.why}",
         "batch": f"{config.batch} rows per step; adamw {config.optimizer.base_rate:g}",
         "epochs": text,
+        **({"folds": recipes.why_folds(task, config)} if texts else {}),
     }
     return Recipe(config, plan, seconds, reasons, tried.reader)
 
@@ -128,7 +134,7 @@ def _texts(task: Task, reader: Reader, _: Plan) -> Iterator[Tried]:
     length, known = reader.values["length"], reader.values["known"]
     why = f"the {length} weightiest of {known:,} terms, and a CNN of the first words"
     adds = 4.0 * length * 64 + 2 * 3 * 64**2 * reader.values["first"]
-    network = Network("bag_and_cnn", options, task.data, 2 * adds, why, enough=8, most=15)
+    network = Network("bag_and_cnn", options, task.data, 2 * adds, why, enough=4, most=15)
     yield Tried(_config(task, network, 2 * recipes.BASE), reader, network)
 
 

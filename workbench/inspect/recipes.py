@@ -469,6 +469,15 @@ def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
     )
 
 
+def why_folds(task: Task, config: Config) -> str:
+    """Return the reason for a config's folds, or for having none."""
+    if config.folds:
+        return f"{config.folds}: each row is predicted by a model that has not seen it"
+    why = "the budget" if len(task.folds) > 1 else "the many rows"
+    why = why if task.rarest >= 2 * FOLDS else "a label with few rows"
+    return f"none, because of {why}; {config.data.validation_fraction:.0%} of the rows validate"
+
+
 def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:
     """Return the reasons for the fields of a training."""
     data, optimizer, published = config.data, config.optimizer, network.published
@@ -481,13 +490,7 @@ def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:
         "model": f"{f'{network.model} {network}'.strip()}: {network.why}",
         "batch": f"{config.batch} rows per step: with under {steps} steps per epoch, {why}",
     }
-    if config.folds:
-        folds = f"{config.folds}: each row is predicted by a model that has not seen it"
-    else:
-        why = "the budget" if len(task.folds) > 1 else "the many rows"
-        why = why if task.rarest >= 2 * FOLDS else "a label with few rows"
-        folds = f"none, because of {why}; {data.validation_fraction:.0%} of the rows validate"
-    reasons["folds"] = folds
+    reasons["folds"] = why_folds(task, config)
     if config.patience:
         reasons["keep"] = "the epoch with the best validation score; training stops after "
         reasons["keep"] += f"{config.patience} epochs without a better one, against overfitting"

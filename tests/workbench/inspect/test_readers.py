@@ -17,7 +17,7 @@ from pipeline.evaluate import metrics
 from pipeline.infer import submission
 from pipeline.models import architectures
 from tests.e2e.made_folders import goods, masks, reviews
-from workbench.inspect import config_file, inspection, proposal
+from workbench.inspect import config_file, inspection, proposal, recipes
 from workbench.inspect.tables import Given
 from workbench.rehearse.hidden_test import HiddenTest
 
@@ -119,6 +119,19 @@ def test_texts_are_encoded_by_the_terms_of_the_training_set(tmp_path):
     assert config.target == "classes" and "inputs: texts: text, about 8 words" in said
     assert config.baseline.model == "TF-IDF and logistic regression" and config.baseline.score > 0.9
     assert read.inputs.shape == (90, *config.data.shape) and again.any(axis=1).all()
+
+
+@pytest.mark.parametrize(("seconds", "folds"), [(3_000, 5), (60, None)])
+def test_texts_are_trained_in_folds_if_the_budget_lasts(tmp_path, seconds, folds):
+    """The mean of five models beats one, which beats a linear model by little."""
+    found = inspection.inspect(reviews(tmp_path / "reviews"))
+    speed = recipes.Speed(image=0.1, setup=5.0)
+    plan = recipes.Plan(recipes.CPU, seconds)
+
+    made = proposal.propose(found, "mine", "mine-too", plan, measure=lambda config: speed)
+
+    assert made.config.folds == folds and made.seconds < seconds
+    assert made.reasons["folds"].startswith(str(folds or "none").lower())
 
 
 def test_a_word_missing_from_the_training_set_is_read_by_its_pieces(tmp_path):
