@@ -1,5 +1,5 @@
-"""From a config and examples to an artifact, on all devices.
+"""Training of a model on all devices, from a config and examples to an artifact.
 
-In: a config, examples, a folder with earlier checkpoints. Out: the artifact, the history and
-checkpoints; a run can stop at any moment and resume. Never imports figures.
+Writes the artifact, the history and checkpoints. A run can be stopped at any moment and resumed.
+Must not import figures.
 """

@@ -1,7 +1,7 @@
-"""Gradient boosting of a table's columns, or of the features of a published network.
+"""Gradient boosting on a table's columns or a published network's features.
 
-scikit-learn grows the trees (`HistGradientBoosting`, 255 bins). They become the weights of a layer
-(`pipeline.models.trees`), so inference needs neither scikit-learn nor a pickle.
+scikit-learn fits the trees (`HistGradientBoosting`, 255 bins). They are converted to the weights of
+a layer (`pipeline.models.trees`), so inference requires neither scikit-learn nor pickle.
 """
 
 from typing import Any
@@ -13,22 +13,22 @@ from pipeline.config import Config
 from pipeline.errors import ConfigError
 from pipeline.models.trees import DEPTH, LEAVES, Numbers, iterations
 
-CHECKED = 1_000  # rows on which the layer is compared with scikit-learn
-CLOSE = 1e-4  # largest difference, as a share of the largest output: float32 beside float64
-UNSEEN = 0.5  # assumed rows of a label that has none
+CHECKED = 1_000  # number of rows used to compare the layer with scikit-learn
+CLOSE = 1e-4  # maximum difference between float32 and float64, relative to the largest output
+UNSEEN = 0.5  # assumed number of rows for labels without any
 
 
 def fit(
     config: Config, features: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
 ) -> Numbers:
-    """Return the trees for some rows.
+    """Return trees fitted to the given rows.
 
     Args:
         features: float32 (n, k).
-        labels: as in the examples. weights: of rows; None: all equal.
+        labels: in the format of the examples. weights: row weights; None if they are all equal.
 
     Raises:
-        ConfigError: if scikit-learn's trees have an unknown form.
+        ConfigError: if the format of scikit-learn's trees is unknown.
     """
     made = Numbers.blank(config.outputs)
     if config.target == "classes":
@@ -39,7 +39,9 @@ def fit(
         columns = labels.reshape(-1, 1) > np.arange(config.outputs)
     for output, column in enumerate(columns.T):
         yes = column if config.target == "regression" else column.astype(int)
-        if config.target != "regression" and len(np.unique(yes)) < 2:  # all rows have it, or none
+        if (
+            config.target != "regression" and len(np.unique(yes)) < 2
+        ):  # no or all rows have this label
             made.first[output] = np.log((yes.sum() + UNSEEN) / ((1 - yes).sum() + UNSEEN))
         else:
             _grow(config, features, yes, weights, made, {0: output})
@@ -53,7 +55,7 @@ def _grow_classes(
     made.first[:] = np.log(UNSEEN / len(labels))
     if len(seen) == 1:
         made.first[seen] = 0.0
-    elif len(seen) == 2:  # one tree: how much more likely the second one is
+    elif len(seen) == 2:  # a single tree for the log-odds of the second one
         made.first[seen] = 0.0
         _grow(config, features, (labels == seen[1]).astype(int), weights, made, {0: seen[1]})
     else:
@@ -65,20 +67,20 @@ def _grow(
     config: Config, features: np.ndarray, labels: np.ndarray, weights: Any, made: Numbers,
     outputs: dict[int, Any],
 ) -> None:  # fmt: skip
-    """Fit trees, and write them into `made`.
+    """Fit trees and write them into `made`.
 
     Args:
-        outputs: {number among the trees of one iteration: output}.
+        outputs: {index among the trees of an iteration: output}.
     """
     from sklearn import ensemble
 
     regression, some = config.target == "regression", features[:CHECKED]
     name = f"HistGradientBoosting{'Regressor' if regression else 'Classifier'}"
     limits = {"max_leaf_nodes": LEAVES, "max_depth": DEPTH, "random_state": config.seed}
-    # Early stopping would hold out random rows, regardless of groups.
+    # Early stopping would hold out random rows and ignore groups.
     limits |= {"max_iter": iterations(config.outputs), "early_stopping": False}
     model = getattr(ensemble, name)(**limits)
-    with threadpool_limits(1):  # threads of one fit wait for each other (docs/dev/findings.md)
+    with threadpool_limits(1):  # threads of a fit block each other (docs/dev/findings.md)
         model.fit(features, labels, weights)
         wanted = model.predict(some) if regression else model.decision_function(some)
     ordered = np.sort(features, axis=0)
@@ -97,20 +99,20 @@ def _grow(
         import sklearn
 
         raise ConfigError(
-            f"fit='boosting' cannot work with scikit-learn {sklearn.__version__}, whose trees have"
-            f" an unknown form ({apart}); expected 1.5 to 1.9, which were tested.\n"
+            f"fit='boosting' does not support scikit-learn {sklearn.__version__}, whose trees have"
+            f" an unknown format ({apart}); expected a tested version, 1.5 to 1.9.\n"
             "pip install 'scikit-learn>=1.5,<2'"
         )
 
 
 def _put(nodes: Any, ordered: np.ndarray, made: Numbers, output: int, tree: int) -> None:
-    """Write the nodes of one of scikit-learn's trees, which have no public name.
+    """Write the nodes of one of scikit-learn's trees, which have no public API.
 
-    A threshold may equal the value of a row, which another device computes a little larger. So it
-    moves halfway to the next value.
+    A threshold may be equal to a row's value, which could be slightly larger on another device. So
+    each threshold is moved halfway to the next value.
 
     Args:
-        ordered: the values of each feature, sorted.
+        ordered: the sorted values of each feature.
     """
     count, leaves = len(nodes), nodes["is_leaf"].astype(bool)
     wide = nodes["num_threshold"].copy()
@@ -118,7 +120,7 @@ def _put(nodes: Any, ordered: np.ndarray, made: Numbers, output: int, tree: int)
         column = ordered[:, nodes["feature_idx"][node]]
         place = min(max(np.searchsorted(column, wide[node], side="right"), 1), len(column) - 1)
         wide[node] = (float(column[place - 1]) + float(column[place])) / 2
-    # Inputs are float32: rounding the threshold down keeps each on its side.
+    # Inputs are float32, so rounding thresholds down does not change the side of any value.
     narrow = wide.astype(np.float32)
     narrow = np.where(narrow > wide, np.nextafter(narrow, np.float32(-np.inf)), narrow)
     made.features[output, tree, :count] = np.where(leaves, 0, nodes["feature_idx"])

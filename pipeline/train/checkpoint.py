@@ -1,8 +1,9 @@
-"""The whole state of a run as arrays, saved so that a kill at any moment leaves a valid checkpoint.
+"""Checkpoints, which save the whole state of a run as arrays and survive a kill at any moment.
 
-A checkpoint (`formats.checkpoint_folder`) is written like an artifact (`formats.sealed_folder`);
-the newest two valid ones are kept. `Saver` decides how often, by the cost. The next session starts
-with the files of the last one (`restore`), which the bundle's `expect` pins.
+A checkpoint (`formats.checkpoint_folder`) is written in the same way as an artifact
+(`formats.sealed_folder`), and the two newest valid ones are kept. `Saver` derives the interval from
+the cost. The next session starts from the previous one's files (`restore`), which are pinned by the
+bundle's `expect`.
 """
 
 import fcntl
@@ -27,12 +28,12 @@ from pipeline.errors import CheckpointError, reading
 from pipeline.runtime import mounts
 
 PUSH_AGAIN = "Push again:\ninvoke push-train"
-# Writing takes this share of the time at most. Least time is lost at an interval of sqrt(2 x cost x
-# time between failures) (Young 1974); we assume a failure in each Kaggle session of 9 hours.
+# Maximum fraction of time spent on writing. The optimal interval is sqrt(2 x cost x time between
+# failures) (Young 1974), where we assume one failure per Kaggle session of 9 hours.
 SHARE, FAILURE_SECONDS = 0.02, 9 * 3600.0
-# The first comes soon: its cost is unknown, and a run that fails early should leave one.
+# The first checkpoint is written early, to measure its cost and to save runs that soon fail.
 FIRST_SECONDS = 20.0
-# Assumed until the first is written.
+# Assumed until the first checkpoint is written.
 SLOWEST_BYTES_PER_SECOND = 50e6
 
 
@@ -42,9 +43,9 @@ class Checkpoint:
 
     Attributes:
         step: the step after which it was saved.
-        arrays: by name.
-        details: other values (JSON).
-        skipped: the problem of each newer checkpoint.
+        arrays: arrays by name.
+        details: additional JSON values.
+        skipped: what is wrong with each newer checkpoint.
     """
 
     step: int
@@ -56,19 +57,19 @@ class Checkpoint:
 def save(
     folder: Path, step: int, arrays: Mapping[str, np.ndarray], details: Mapping[str, Any]
 ) -> Path:
-    """Write a checkpoint, remove all others but the newest valid one, and return its folder.
+    """Write a checkpoint, remove all others except for the newest valid one, and return its folder.
 
-    A kill or a power failure leaves this checkpoint or the newest before it; after the return, this
-    one. The run must hold the folder (`writer`).
+    After a kill or power failure, this checkpoint or the previous one is intact; once this function
+    has returned, it is always this one. The run must have locked the folder (`writer`).
 
     Args:
-        folder: of the checkpoints; it is created if missing.
-        step: the number of steps done.
-        arrays: by name.
-        details: other values (JSON).
+        folder: the checkpoints folder, which is created if missing.
+        step: number of completed steps.
+        arrays: arrays by name.
+        details: additional JSON values.
 
     Raises:
-        DiskError: if it cannot be written; earlier checkpoints remain.
+        DiskError: if it cannot be written. Earlier checkpoints are kept.
     """
     target = folder / f"step-{step:08d}"
     state = npz.to_bytes({f"{n:05d}": array for n, array in enumerate(arrays.values())})
@@ -80,7 +81,7 @@ def save(
     }
     with writing(target):
         folder.mkdir(parents=True, exist_ok=True)
-        for orphan in folder.glob(".step-*"):  # of an interrupted save
+        for orphan in folder.glob(".step-*"):  # left by an interrupted save
             shutil.rmtree(orphan, ignore_errors=True)
         sealed_folder.write(target, {STATE: state}, manifest)
         atomic_file.sync_folder(folder.parent)  # the folder may be new
@@ -93,10 +94,10 @@ def save(
 
 
 def latest(folder: Path) -> Checkpoint | None:
-    """Return the newest valid checkpoint, or None if the folder holds none at all.
+    """Return the newest valid checkpoint, or None if the folder has no checkpoints.
 
     Raises:
-        CheckpointError: if none of them is valid: starting over silently would lose the run.
+        CheckpointError: if none of them is valid, since silently starting over would lose the run.
     """
     problems: list[str] = []
     for path in newest_first(folder):
@@ -108,28 +109,29 @@ def latest(folder: Path) -> Checkpoint | None:
         problems.append(manifest)
     if problems:
         raise CheckpointError(
-            f"Of {len(problems)} checkpoints in {folder} none is valid: {'; '.join(problems)}.\n"
-            "Expected one. Restore the folder, or start over with --fresh (which sets these aside)."
+            f"None of {len(problems)} checkpoints in {folder} is valid: {'; '.join(problems)}.\n"
+            "Restore the folder, or start over with --fresh (which sets these aside)."
         )
     return None
 
 
 def _verified(path: Path) -> dict[str, Any] | str:
-    """Return the manifest of a valid checkpoint, or its problem as text."""
+    """Return the manifest of a valid checkpoint, or a description of what is wrong."""
     try:
         return verified(path)
-    except Exception as error:  # a corrupt file makes json and the system raise several kinds
+    except Exception as error:  # corrupt files raise various JSON and OS errors
         return f"{path.name}: {type(error).__name__}: {error}"
 
 
 @contextmanager
 def writer(folder: Path) -> Iterator[None]:
-    """Lock the folder against other runs; it is created if missing.
+    """Lock the folder to prevent other runs from using it; it is created if missing.
 
-    The system releases the lock when the process ends. A file system without locks has none.
+    The operating system releases the lock when the process exits. File systems without locks are
+    not protected.
 
     Raises:
-        CheckpointError: if another run holds the folder.
+        CheckpointError: if another run is using the folder.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -139,11 +141,11 @@ def writer(folder: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise CheckpointError(
-                f"{folder} is used by another process; expected one run at a time.\n"
-                "Wait for its end, end it, or choose another --output."
+                f"{folder} is in use by another process; only one run at a time can use it.\n"
+                "Wait for that process, stop it, or choose another --output."
             ) from error
         except OSError:
-            pass  # no locks here
+            pass  # the file system does not support locks
         yield
     finally:
         os.close(descriptor)
@@ -152,24 +154,24 @@ def writer(folder: Path) -> Iterator[None]:
 def restore(
     expect: Mapping[str, Any], inputs: Path, output: Path, *, show: Callable[[str], None] = print
 ) -> None:
-    """Copy the files of an earlier session into `output`, where `training.train` finds them.
+    """Copy an earlier session's files to `output`, where `training.train` finds them.
 
-    Each file must have the sha256 of the bundle. If `output` already has a checkpoint (the cell ran
-    twice), nothing is copied.
+    Each file's sha256 must match the bundle. If `output` already contains a checkpoint (because the
+    cell ran twice), nothing is copied.
 
     Args:
-        expect: {"run_id", "step", "checkpoint", "files": {name: sha256}} of the bundle; empty for a
+        expect: the bundle's {"run_id", "step", "checkpoint", "files": {name: sha256}}; empty for a
             new run.
         inputs: /kaggle/input.
         output: the working folder.
-        show: takes each line of text.
+        show: function that receives each line of text.
 
     Raises:
-        CheckpointError: if something else is mounted; the message names it.
+        CheckpointError: if something else is mounted, which the message describes.
         DiskError: if a file cannot be written.
     """
     if not expect or any(output.glob("**/checkpoints/step-*")):
-        show("Nothing to restore: a new run, or the working folder already holds checkpoints.")
+        show("Nothing to restore: the run is new, or the working folder already has checkpoints.")
         return
     for name, source in mounts.previous(inputs, expect).items():
         with reading(source, CheckpointError, PUSH_AGAIN):
@@ -178,7 +180,7 @@ def restore(
         if digest != expected:
             raise CheckpointError(
                 f"{source} has sha256 {digest[:12]}…; the bundle expects {expected[:12]}….\n"
-                f"It is from a different run, or it was changed. {PUSH_AGAIN}"
+                f"It is from a different run or was modified. {PUSH_AGAIN}"
             )
         atomic_file.write(output / name, content)
     show(
@@ -188,14 +190,14 @@ def restore(
 
 
 def set_aside(folder: Path, records: Sequence[Path] = ()) -> None:
-    """Move the checkpoints to the first free `<name>-set-aside-<n>`; nothing is deleted.
+    """Move the checkpoints to the first unused `<name>-set-aside-<n>`, so that nothing is deleted.
 
     Args:
-        folder: of the checkpoints.
-        records: other files of the run; they move to the same place.
+        folder: the checkpoints folder.
+        records: other files of the run, which are moved to the same folder.
 
     Raises:
-        CheckpointError: if another run holds the folder.
+        CheckpointError: if another run is using the folder.
     """
     with writer(folder), writing(folder):
         there = [path for path in (*folder.iterdir(), *records) if path.exists()]
@@ -208,14 +210,14 @@ def set_aside(folder: Path, records: Sequence[Path] = ()) -> None:
 
 
 class Saver:
-    """Measures the cost of checkpoints, and decides when the next one is due.
+    """Measures the cost of checkpoints and decides when to save the next one.
 
     Args:
-        given: least seconds between two checkpoints; None: they follow from the measured cost.
-        size: approximate bytes of a checkpoint.
+        given: minimum seconds between checkpoints; None to derive them from the measured cost.
+        size: approximate checkpoint size in bytes.
 
     Attributes:
-        costs: seconds that each checkpoint took.
+        costs: seconds spent on each checkpoint.
     """
 
     def __init__(self, given: float | None, size: int) -> None:
@@ -224,7 +226,7 @@ class Saver:
         self._last = time.monotonic()
 
     def interval(self) -> float:
-        """Return the seconds from one checkpoint to the next.
+        """Return the seconds between checkpoints.
 
         >>> saver = Saver(None, 0)
         >>> first, _ = saver.interval(), saver.costs.append(1.0)
@@ -237,16 +239,16 @@ class Saver:
         return max(cost / SHARE, math.sqrt(2 * cost * FAILURE_SECONDS))
 
     def reserve(self) -> float:
-        """Return the seconds to keep for the last checkpoint: twice the slowest so far."""
+        """Return the seconds to reserve for the last checkpoint: twice the slowest one so far."""
         return 2 * max(self.costs, default=self._size / SLOWEST_BYTES_PER_SECOND)
 
     def due(self) -> bool:
-        """Return whether it is time for the next checkpoint."""
+        """Return whether the next checkpoint is due."""
         return time.monotonic() - self._last >= self.interval()
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Measure the time that saving takes."""
+        """Measure how long saving takes."""
         started = time.monotonic()
         yield
         self._last = time.monotonic()

@@ -1,8 +1,8 @@
-"""Checks of a config's custom functions, before a run spends anything.
+"""Checks of a config's custom functions, which run before training starts.
 
-Each of `QUESTIONS` calls a function with a few made-up rows. A problem is reported with file and
-line. TensorFlow, which infers on Kaggle's GPUs, computes the model, too, in a separate process:
-`python -m pipeline.train.custom_check CONFIG FOLDER`.
+Each check in `QUESTIONS` calls a function with a few synthetic rows and reports problems with file
+and line. The model is also run with TensorFlow, which is used for inference on Kaggle's GPUs, in a
+separate process: `python -m pipeline.train.custom_check CONFIG FOLDER`.
 """
 
 import inspect
@@ -38,30 +38,31 @@ from pipeline.runtime import replicas
 from pipeline.train import layer_rates, learning_rate, optimizer, phases
 
 ROWS = 16
-# A batch size that divides no axis of a model.
+# A batch size that differs from any axis of a model.
 ODD_ROWS = 37
-# Largest difference of outputs between JAX and TensorFlow, relative to the largest output; as in
-# `pipeline.infer.check`, which would refuse the artifact later.
+# Maximum difference between JAX and TensorFlow outputs, relative to the largest output. The same as
+# in `pipeline.infer.check`, which would reject the artifact later.
 TOLERANCE = 1e-4
-# Largest difference of weights that are computed in parts: a share of the change in two steps, far
-# above rounding and far below the effect of a missing part; or a multiple of the effect of an ulp.
+# Maximum difference of weights that are computed in parts: a fraction of the change in two steps,
+# far above rounding errors and far below the effect of a missing part; or a multiple of an ulp's
+# effect.
 APART, ROUNDING = 0.02, 8
-SUM_TOLERANCE = 1e-5  # of the sum of a softmax
-WEIGHTS, OUTPUTS = "weights.npz", "outputs.npy"  # for the other process, and from it
+SUM_TOLERANCE = 1e-5  # for the sum of a softmax
+WEIGHTS, OUTPUTS = "weights.npz", "outputs.npy"  # sent to and received from the other process
 ROOT = Path(__file__).resolve().parents[2]
 
 Question = Callable[[Config], str]
 
 
 class Wrong(PipelineError):
-    """A problem of a custom function: text that follows its name, and the edit."""
+    """A problem with a custom function: text to follow its name, and how to fix it."""
 
 
 def check(config: Config, show: Callable[[str], None]) -> None:
     """Check a config's custom functions, and its model with both backends.
 
     Raises:
-        ConfigError: if a function cannot work.
+        ConfigError: if a function is invalid.
     """
     by_jax(config, show)
     if not (custom_code.function(config, "train_step") or config.fit):
@@ -70,9 +71,9 @@ def check(config: Config, show: Callable[[str], None]) -> None:
 
 
 def by_jax(config: Config, show: Callable[[str], None]) -> None:
-    """Check a config's custom functions with JAX alone, in seconds."""
+    """Check a config's custom functions using only JAX, which takes seconds."""
     for field, question in QUESTIONS.items():
-        steps = field == "model" and not config.fit  # which has no gradient
+        steps = field == "model" and not config.fit  # no gradients are used with `fit`
         if steps or (field != "model" and custom_code.function(config, field)):
             _ask(config, field, question, show)
 
@@ -90,24 +91,24 @@ def check_metric_of(config: Config, truth: np.ndarray) -> None:
     """Call a custom metric with the true values of the held-out rows.
 
     Args:
-        truth: as `pipeline.evaluate.metrics` takes it.
+        truth: in the format of `pipeline.evaluate.metrics`.
     """
     if custom_code.function(config, "metric") and config.target != "custom":
         metrics.of(config)(truth, metrics.best(config, truth))
 
 
 def check_submission_of(config: Config, columns: Sequence[str] | None, folder: Path) -> None:
-    """Call a custom `write_submission` with made-up predictions.
+    """Call a custom `write_submission` with synthetic predictions.
 
     Args:
-        columns: of the sample submission, without the id; None: there is no sample.
-        folder: of the competition.
+        columns: columns of the sample submission, without the id; None if there is no sample.
+        folder: the competition folder.
     """
     if submission.writer_of(config, folder):
         _submission(config, columns, folder)
 
 
-# The questions to each function; they return a line for the user
+# Checks of each function, which return a line for the user
 
 
 def _augment(config: Config) -> str:
@@ -115,46 +116,46 @@ def _augment(config: Config) -> str:
     first, again = _augmented(config, images), _augmented(config, images)
     if not all(map(np.array_equal, first, again)):
         raise Wrong(
-            "gives different results for the same image and key.\n"
-            "Draw with the key alone (jax.random), not with numpy or Python's random."
+            "returns different results for the same image and key.\n"
+            "Only use the key (jax.random) for random numbers, not numpy or Python's random."
         )
-    return f"images stay {images.dtype} {images.shape}"
+    return f"keeps images as {images.dtype} {images.shape}"
 
 
 def _mix(config: Config) -> str:
-    """Mix a group, then another one, then the first again."""
+    """Mix a group, then a different one, then the first one again."""
     changes = Augmentation(
         config.data, 0, ROWS, None, custom_code.function(config, "augment_batch")
     )
     groups = [(inputs(config, seed), _labels(config)) for seed in (0, 1, 0)]
     draws = [changes.draws(step) for step in (0, 1, 0)]
-    # Each call is traced anew, so draws without the key differ.
+    # Each call is traced again, so random numbers that do not use the key differ.
     first, _, again = (
         jax.tree.map(np.asarray, jax.jit(lambda *given: changes.mixed(*given))(*group, numbers))
         for group, numbers in zip(groups, draws, strict=True)
     )
     if not all(map(np.array_equal, jax.tree.leaves(first), jax.tree.leaves(again))):
         raise Wrong(
-            "gives different results for the same group and key, with another group between.\n"
-            "Draw with the key alone (jax.random), and keep nothing of another group."
+            "returns different results for the same group and key after another group.\n"
+            "Only use the key (jax.random) for random numbers, and keep no state between groups."
         )
     images, labels, mixture = first
     if mixture is None and (config.class_weights or config.data.weight_column):
         raise Wrong(
-            "returns labels, but rows have weights (class_weights or data.weight_column), which"
-            " it does not mix.\nReturn places and shares, or leave the weights out."
+            "returns labels but does not mix the row weights (class_weights or"
+            " data.weight_column).\nReturn places and shares, or remove the weights."
         )
     if mixture is None:
         return f"images {images.shape} and labels {labels.shape} of a group"
     partners, share = mixture
     if partners.min() < 0 or partners.max() >= ROWS or share.min() < 0 or share.max() > 1:
         raise Wrong(
-            f"mixes rows across groups, or by wrong shares: places from {partners.min()} to"
+            f"mixes rows of different groups or has invalid shares: places from {partners.min()} to"
             f" {partners.max()}, shares from {share.min():g} to {share.max():g}; expected places"
             f" from 0 to {ROWS - 1} in a group of {ROWS}, and shares from 0 to 1.\n"
-            "Take the number of rows from images.shape[0]: a group has batchnorm_batch rows."
+            "Get the number of rows from images.shape[0]; groups have batchnorm_batch rows."
         )
-    return f"images {images.shape} of a group, each mixed with another"
+    return f"mixes each of the images {images.shape} of a group with another"
 
 
 def _sampler(config: Config) -> str:
@@ -164,23 +165,23 @@ def _sampler(config: Config) -> str:
     epochs = [rows(epoch) for epoch in (0, 1, 0)]
     if not np.array_equal(epochs[0], epochs[2]):
         raise Wrong(
-            "gives different rows for the same epoch, so a run could not resume.\n"
-            "Draw with its generator alone."
+            "returns different rows for the same epoch, so a run could not resume.\n"
+            "Only use its generator for random numbers."
         )
     return f"{len(set(epochs[0].tolist()))} of {len(labels)} rows in an epoch"
 
 
 def _log(config: Config) -> str:
     log: Any = custom_code.function(config, "log")
-    inspect.signature(log).bind({})  # not called: it may send the record
-    return "gets each record of progress"
+    inspect.signature(log).bind({})  # not called, since it might send the record
+    return "receives each progress record"
 
 
 def _augmented(config: Config, images: np.ndarray) -> list[np.ndarray]:
-    """Return the results of a custom `augment`: images, and with target="custom" labels."""
+    """Return the results of a custom `augment`: images, and labels if target="custom"."""
     changes = Augmentation(config.data, 0, ROWS, custom_code.function(config, "augment"))
     rows = [images, *([_labels(config)] if config.target == "custom" else [])]
-    # Each call is traced anew, so draws without the key differ.
+    # Each call is traced again, so random numbers that do not use the key differ.
     program = jax.jit(lambda images, *labels: changes.changed(images, changes.draws(0), *labels))
     return list(map(np.asarray, program(*rows)))
 
@@ -188,52 +189,52 @@ def _augmented(config: Config, images: np.ndarray) -> list[np.ndarray]:
 def _loss(config: Config) -> str:
     model, labels = architectures.build(config), _labels(config)
     every, (names, together) = _outputs_of(model), tried_loss(config, model)
-    # Shuffled, since a contrastive loss depends only on which labels are equal.
+    # Shuffle them, since a contrastive loss only depends on which labels are equal.
     others = labels[np.random.default_rng(0).permutation(ROWS)]
     values, different = (_computed(config, each, every) for each in (labels, others))
     for name, each in values.items():
         if each.shape != (ROWS,) or not np.issubdtype(each.dtype, np.floating):
             raise Wrong(
                 f"returns {each.dtype} {each.shape} for {ROWS} rows ({name}); expected a float"
-                f" ({ROWS},).\nReturn a number for each row, not a mean over the batch."
+                f" ({ROWS},).\nReturn one value per row instead of a mean over the batch."
             )
     if _equal(values, different):
-        raise Wrong("does not depend on the labels.\nLet it compare with them.")
+        raise Wrong("does not depend on the labels.\nCompare the outputs with them.")
     for name in every[1]:
         changed = (every[0], every[1] | {name: 1 + 2 * every[1][name]})
         if _equal(values, _computed(config, labels, changed)):
             raise Wrong(
                 f"does not depend on the output {name!r} of"
                 f" {custom_code.described(config, 'model')}.\n"
-                "Add a loss of it, or leave it out of the model's extra outputs."
+                "Add a loss for it, or remove it from the model's extra outputs."
             )
     groups = ""
     if together:
         group = learning_rate.apply(config, config.batch).batchnorm_batch
-        does = "draws" if losses.KEY in losses.asked(config) else "compares rows"
-        groups = f"; it {does}: it gets groups of {group} (batchnorm_batch)"
-    several = f" of {', '.join(names)}" if names else ""
-    return f"a number per row{several}, which depends on the labels{groups}"
+        does = "uses a key" if losses.KEY in losses.asked(config) else "compares rows"
+        groups = f"; it {does}, so it receives groups of {group} (batchnorm_batch)"
+    several = f" for {', '.join(names)}" if names else ""
+    return f"one value per row{several}, which depends on the labels{groups}"
 
 
 def tried_loss(config: Config, model: Any) -> tuple[tuple[str, ...], bool]:
-    """Return the names of the losses, if there are several, and whether the loss needs groups of
-    rows: because it draws, or because a row's loss changes when other rows are missing.
+    """Return the names of the losses, if there are several, and whether the loss requires groups of
+    rows: because it uses random numbers, or because a row's loss changes if other rows are missing.
 
     Raises:
-        ConfigError: if the loss fails, or the model has extra outputs that no loss takes.
+        ConfigError: if the loss fails, or ignores extra outputs of the model.
     """
     custom, outputs = custom_code.function(config, "loss"), _outputs_of(model)
     if outputs[1] and losses.EXTRA not in losses.asked(config):
         raise ConfigError(
             f"{custom_code.described(config, 'model')} has the extra outputs"
-            f" {', '.join(outputs[1])}, and loss={config.loss!r} takes none.\nWrite a loss with the"
+            f" {', '.join(outputs[1])}, but loss={config.loss!r} ignores them.\nWrite a loss with a"
             " parameter extra: def loss(labels, outputs, extra) (docs/custom-training.md)."
         )
     if custom is None:
         return (), False
     labels, together = _labels(config), losses.KEY in losses.asked(config)
-    # Several sizes, since a loss with a margin is 0 for distant rows.
+    # Try several scales, since a loss with a margin is 0 for distant rows.
     for size in (0.1, 1, 10):
         sized = jax.tree.map(lambda array, size=size: size * array, outputs)
         with custom_code.telling(config, "loss"), jax.default_matmul_precision("highest"):
@@ -251,7 +252,9 @@ def tried_loss(config: Config, model: Any) -> tuple[tuple[str, ...], bool]:
 def _computed(
     config: Config, labels: Any, outputs: Any, *, validation: bool = False
 ) -> dict[str, np.ndarray]:
-    """Return the losses of made-up rows, by name, always with the same key, in validation None."""
+    """Return the losses of synthetic rows by name, always with the same key, which is None for
+    validation.
+    """
     key = None if validation else jax.random.key(0, impl="threefry2x32")
     values = jax.jit(losses.of(config, training=True))(labels, *outputs, key)
     return jax.tree.map(np.asarray, values)  # type: ignore[no-any-return]
@@ -263,7 +266,7 @@ def _equal(values: dict[str, np.ndarray], others: dict[str, np.ndarray]) -> bool
 
 def _schedule(config: Config) -> str:
     applied, warm = learning_rate.apply(config, config.batch), config.warmup_epochs > 0
-    for total in (7, 100):  # a rehearsal has few steps
+    for total in (7, 100):  # rehearsals only have a few steps
         numbers = replace(applied, total_steps=total, warmup_steps=total // 7 * warm)
         schedule = learning_rate.schedule(config, numbers)
         rates = np.asarray(jax.jit(jax.vmap(schedule))(np.arange(total)))
@@ -271,19 +274,20 @@ def _schedule(config: Config) -> str:
         if rates.shape != (total,) or len(wrong) or not rates.any():
             step = wrong[0] if len(wrong) else 0
             raise Wrong(
-                f"gives a rate of {rates[step]} at step {step} of {total}, of which"
-                f" {numbers.warmup_steps} are warm-up; expected a finite share of base_rate in each"
-                " step, 0 or more, and above 0 in one.\nDo not divide by a number that may be 0"
-                " (write max(warmup_steps, 1)), nor take the root of one below 0."
+                f"returns a learning rate of {rates[step]} at step {step} of {total}, of which"
+                f" {numbers.warmup_steps} are warm-up; expected a finite fraction of base_rate that"
+                " is never negative and not always 0.\nAvoid divisions by 0 (use"
+                " max(warmup_steps, 1)) and roots of negative numbers."
             )
-    return f"rates from {rates.min():.3g} to {rates.max():.3g} in a run of 100 steps"
+    return f"learning rates from {rates.min():.3g} to {rates.max():.3g} in a run of 100 steps"
 
 
 def check_optimizer_of(config: Config) -> None:
-    """Check the optimizer, its arguments, the rates of layers, and the sizes of growing images.
+    """Check the optimizer and its arguments, the learning rates of layers, and progressive image
+    sizes.
 
     Raises:
-        ConfigError: with the edit.
+        ConfigError: if one is invalid, with advice.
     """
     plain = config.optimizer.name in OPTIMIZERS and not config.optimizer.layer_rates
     if plain and not config.frozen_epochs and not config.progressive:
@@ -296,11 +300,11 @@ def check_optimizer_of(config: Config) -> None:
 
 
 def _optimizer(config: Config) -> str:
-    """Take two steps with made-up gradients, and repeat the second one after a resume."""
+    """Take two steps with synthetic gradients, and repeat the second one after resuming."""
     architectures.seed(config.seed)
     variables = architectures.build(config).trainable_variables
     applied = learning_rate.apply(config, 100 * config.batch)
-    begin = applied.warmup_steps + 1  # before it the rate may be 0
+    begin = applied.warmup_steps + 1  # the learning rate may be 0 before
 
     def made() -> tuple[Any, list[Any]]:
         one = optimizer.optimizer(config, applied, variables)
@@ -316,7 +320,7 @@ def _optimizer(config: Config) -> str:
     if not np.isclose(rate, wanted, rtol=1e-3):
         raise Wrong(
             f"has a learning rate of {rate:.3g} at step {begin}; expected its argument,"
-            f" {wanted:.3g}.\nPass it on: keras.optimizers.SGD(learning_rate, …)."
+            f" {wanted:.3g}.\nPass it to the optimizer: keras.optimizers.SGD(learning_rate, …)."
         )
     weights = [variable.value for variable in variables]
     first, saved = jax.jit(one.stateless_apply)(state, both[0], weights)
@@ -325,28 +329,30 @@ def _optimizer(config: Config) -> str:
     changed = sum(not np.array_equal(*pair) for pair in zip(weights, second, strict=True))
     if not changed or not all(np.isfinite(each).all() for each in second):
         raise Wrong(
-            f"{'makes weights that are not finite' if changed else 'changes no weight'}.\n"
-            "Look for a division by 0 or a root, and at the assignments in update_step."
+            f"{'produces weights that are not finite' if changed else 'changes no weight'}.\n"
+            "Check for divisions by 0 or roots, and check the assignments in update_step."
         )
     if not all(np.array_equal(*pair) for pair in zip(second, again, strict=True)):
         raise Wrong(
-            "gives different weights after a resume: it keeps state outside Keras variables, which"
-            " no checkpoint holds.\nKeep all state in variables that build creates:"
-            " self.add_variable_from_reference(variable, name)."
+            "produces different weights after resuming, since it keeps state outside of Keras"
+            " variables, which is not saved in checkpoints.\nCreate variables for all state in"
+            " build: self.add_variable_from_reference(variable, name)."
         )
-    return f"{len(state)} arrays of state, {changed} of {len(weights)} weights change"
+    return f"{len(state)} state arrays, changes {changed} of {len(weights)} weights"
 
 
 def _refuse_state(made: Any, variables: list[Any], grads: list[np.ndarray]) -> None:
-    """Refuse state in variables that are not the optimizer's, which no checkpoint holds."""
+    """Raise an error for state outside of the optimizer's variables, which checkpoints
+    do not save.
+    """
     known = {id(one) for one in (*made.variables, *variables)}
     with keras.StatelessScope() as scope:
         made.apply(list(map(jnp.asarray, grads)), variables)
     if not known.issuperset(scope.state_mapping):
         raise Wrong(
-            "changes a variable that is not its own, such as that of a SeedGenerator: no checkpoint"
-            " holds it, and each step starts with the same value.\nCreate its state in build, by"
-            " self.add_variable, or draw from self.iterations."
+            "changes a variable of another object, such as a SeedGenerator. It is not saved in"
+            " checkpoints, and has the same value in each step.\nCreate its state in build with"
+            " self.add_variable, or use self.iterations as the seed."
         )
 
 
@@ -357,7 +363,7 @@ def _metric(config: Config) -> str:
         metric(_labels(config), _outputs(config))
         given = "labels and outputs"
     better = "greater" if metric.greater_is_better else "smaller"
-    return f"{better} is better; it gets {given}"
+    return f"{better} is better; receives {given}"
 
 
 def _submission(
@@ -370,7 +376,7 @@ def _submission(
     return f"columns {', '.join(write(ids, target.predictions(_outputs(config)), columns))}"
 
 
-# The questions to the model
+# Checks of the model
 
 
 def _model(config: Config) -> str:
@@ -381,8 +387,8 @@ def _model(config: Config) -> str:
     model = architectures.build(config)
     if not model.trainable_variables:
         raise Wrong(
-            "has no weight that trains; expected at least those of the last layer.\n"
-            "Set trainable=True there, or add a layer with weights."
+            "has no trainable weights; expected at least those of the last layer.\n"
+            "Set trainable=True for that layer, or add a layer with weights."
         )
     _refuse_infinite_gradients(config, model, images)
     outputs = architectures.outputs(model, images, ROWS)
@@ -390,22 +396,22 @@ def _model(config: Config) -> str:
     others[0] = images[0]
     if _differ(outputs[:1], architectures.outputs(model, others, ROWS)[:1]):
         raise Wrong(
-            "gives a row different outputs when other rows of the batch change, but a batch may be"
-            " computed in parts.\nCompute each row by itself. Mix rows by data.mixup or"
-            " data.cutmix, and compare them in the loss or BatchNormalization, which get groups."
+            "returns different outputs for a row if other rows change, but batches may be computed"
+            " in parts.\nCompute each row independently. To mix rows, use data.mixup or"
+            " data.cutmix; to compare them, use the loss or BatchNormalization, which get groups."
         )
     _refuse_lost_state(config, model, images, outputs)
     softmax = outputs.min() >= 0 and np.abs(outputs.sum(axis=-1) - 1).max() < SUM_TOLERANCE
     if config.target == "classes" and softmax:
         raise Wrong(
             "returns probabilities; expected logits, since validation and inference apply the"
-            " softmax.\nLeave the softmax out, and write from_logits=True in a custom loss."
+            " softmax.\nRemove the softmax, and use from_logits=True in a custom loss."
         )
     return f"{architectures.count(model)['total']:,} parameters, all gradients finite"
 
 
 def _refuse_infinite_gradients(config: Config, model: Any, images: np.ndarray) -> None:
-    """Compute the gradient of a batch as a step does."""
+    """Compute the gradient of a batch in the same way as a training step."""
     kinds = model.trainable_variables, model.non_trainable_variables
     params, buffers = ([one.value for one in variables] for variables in kinds)
     loss_fn, key = losses.of(config, training=True), jax.random.key(0, impl="threefry2x32")
@@ -421,40 +427,40 @@ def _refuse_infinite_gradients(config: Config, model: Any, images: np.ndarray) -
         outputs = jax.tree.map(lambda each: each.astype("float32"), forward(params, images))
         return sum(each.sum() for each in loss_fn(_labels(config), *outputs, key).values())
 
-    # A layer that mistakes another axis for the batch fails here.
+    # This fails if a layer mistakes another axis for the batch.
     jax.eval_shape(forward, params, np.resize(images, (ODD_ROWS, *images.shape[1:])))
     value, gradients = jax.jit(jax.value_and_grad(loss))(params)
     bad = sum(not np.isfinite(gradient).all() for gradient in gradients)
     if bad or not np.isfinite(value):
         culprit = "loss" if custom_code.function(config, "loss") else "model"
         raise Wrong(
-            f"gives a loss of {value:g}, and its gradient is not finite in {bad} of {len(params)}"
-            f" weights; expected finite numbers.\nLook in {custom_code.described(config, culprit)}"
-            " for a division by 0, or a root or logarithm of 0."
+            f"has a loss of {value:g} and non-finite gradients for {bad} of {len(params)} weights;"
+            f" expected finite numbers.\nCheck {custom_code.described(config, culprit)}"
+            " for divisions by 0, and roots or logarithms of 0."
         )
 
 
 def _refuse_lost_state(config: Config, model: Any, images: np.ndarray, outputs: np.ndarray) -> None:
-    """Build the model again, as folds and inference do, and assign the weights."""
+    """Build the model again, as for folds and inference, and assign the weights."""
     architectures.seed(config.seed + 1)
     again = architectures.build(config)
     if {id(one) for one in again.weights} & {id(one) for one in model.weights}:
         raise Wrong(
-            "uses the same layer in every model that it builds, so folds would share its"
-            " weights.\nCreate the layers with weights within the function."
+            "reuses a layer in every model that it builds, so folds would share its weights.\n"
+            "Create all layers with weights inside the function."
         )
     artifact.assign(again, artifact.weights_of(model))
     if _differ(outputs, architectures.outputs(again, images, ROWS), least=1.0):
         raise Wrong(
-            "gives different outputs when it is built again with the same weights: a layer is not"
-            " part of the model, or a constant is random.\nCall a layer of a constant within"
-            " another layer's call, keep layers as attributes, in lists or in dicts, and draw from"
-            " a fixed seed."
+            "returns different outputs when rebuilt with the same weights: a layer is not part of"
+            " the model, or a constant is random.\nIf a layer's input is constant, call it inside"
+            " another layer's call. Store layers in attributes, lists or dicts, and use a fixed"
+            " seed."
         )
 
 
 def _tensorflow(config: Config) -> str:
-    """Compare the model's outputs with those of TensorFlow, in another process."""
+    """Compare the model's outputs with TensorFlow's, which are computed in another process."""
     model = architectures.build(config)
     with tempfile.TemporaryDirectory(prefix="custom-check-") as scratch:
         (Path(scratch) / WEIGHTS).write_bytes(npz.to_bytes(artifact.weights_of(model)))
@@ -464,10 +470,10 @@ def _tensorflow(config: Config) -> str:
         env = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2"}
         done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)  # noqa: S603
         if done.returncode:
-            said = " ".join(done.stderr.rpartition("Error: ")[2].split())  # after the traceback
+            said = " ".join(done.stderr.rpartition("Error: ")[2].split())  # skips the traceback
             raise Wrong(
-                f"works with JAX but not with TensorFlow, which infers on a GPU: {said[:500]}\n"
-                "Use keras.ops and keras.layers, which run on both."
+                f"works with JAX but not with TensorFlow, which runs inference on a GPU:"
+                f" {said[:500]}\nUse keras.ops and keras.layers, which support both."
             )
         theirs = np.load(Path(scratch) / OUTPUTS)
     ours = architectures.outputs(model, inputs(config), ROWS)
@@ -475,13 +481,13 @@ def _tensorflow(config: Config) -> str:
         raise Wrong(
             f"has outputs that differ by {np.abs(ours - theirs).max():.1e} between JAX and"
             f" TensorFlow; expected at most {TOLERANCE:.0e} of the largest.\n"
-            "Use keras.ops and keras.layers alone, and draw nothing outside training."
+            "Only use keras.ops and keras.layers, and no random numbers outside of training."
         )
     return "TensorFlow computes the same outputs as JAX"
 
 
 def main(config: str, folder: Path) -> None:
-    """Write the outputs of a model for the weights in a folder, with this process' backend."""
+    """Write the model's outputs for the weights in a folder, using the current backend."""
     settings = load_config(config)
     model = architectures.build(settings)
     artifact.assign(model, npz.read(folder / WEIGHTS))
@@ -489,13 +495,13 @@ def main(config: str, folder: Path) -> None:
         np.save(folder / OUTPUTS, architectures.outputs(model, inputs(settings), ROWS))
 
 
-# Whether the result is the same in parts
+# Checks that computing in parts gives the same result
 
 
 def _train_step(config: Config) -> str:
-    """Take two steps of 16 rows: whole, in micro-batches, and on two devices if possible."""
+    """Take two steps of 16 rows as a whole, in micro-batches and, if possible, on two devices."""
     if jax.process_count() > 1:
-        return "not compared in parts, which needs a single process: python -m pipeline check"
+        return "not compared in parts; run python -m pipeline check, which uses a single process"
     small = replace(
         config,
         batch=ROWS,
@@ -509,27 +515,27 @@ def _train_step(config: Config) -> str:
     if len(jax.devices()) > 1:
         ways["2 devices"] = _stepped(small, 2)
     changed = _length(whole, start)
-    # With an optimizer that takes signs, rounding alone moves weights as far as a nudge does.
+    # If an optimizer uses signs, rounding errors move weights as far as a nudge does.
     allowed = max(APART * changed, ROUNDING * _length(nudged, whole))
     for way, (weights, *_) in ways.items():
         apart = _length(weights, whole)
         if not apart <= allowed:
             raise Wrong(
-                f"gives different weights with {way}: {apart:.2g} apart after two steps, which"
+                f"produces different weights with {way}: {apart:.2g} apart after two steps, which"
                 f" changed them by {changed:.2g}; expected at most {allowed:.2g}.\n"
-                "Take gradients by step.gradients alone, and losses as sums over the images."
+                "Only use step.gradients for gradients, and sum losses over the images."
             )
-    return f"the same whole and with {' and '.join(ways)}"
+    return f"the same as a whole and with {' and '.join(ways)}"
 
 
 def _stepped(
     config: Config, count: int, *, nudge: bool = False
 ) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
-    """Return the weights after two steps with made-up rows, before these steps, and with `nudge`
-    after two steps from weights that are an ulp away.
+    """Return the weights after two steps with synthetic rows, the weights before, and, if `nudge`,
+    the weights after two steps from initial weights that differ by an ulp.
 
     Args:
-        count: of devices.
+        count: number of devices.
     """
     from pipeline.train.step import Batch, TrainStep
 
@@ -541,7 +547,7 @@ def _stepped(
         mesh = replicas.mesh()
         step = TrainStep(config, applied, architectures.build(config), mesh)
         state = step.layout.initial()
-        if mesh is None:  # a CPU may be several devices
+        if mesh is None:  # a CPU may be split into several devices
             state = jax.device_put(state, jax.local_devices()[0])
         step.phase = step.phase._replace(size=0)  # the smallest images
         start = step.layout.to_arrays(state)
@@ -560,7 +566,7 @@ def _stepped(
         if (int(state.step), int(state.totals.count)) != (2, 2 * ROWS):
             raise Wrong(
                 f"counts step {state.step} and {state.totals.count} rows after two steps of {ROWS};"
-                f" expected 2 and {2 * ROWS}.\nEnd with step.update, which counts them."
+                f" expected 2 and {2 * ROWS}.\nFinish with step.update, which counts them."
             )
         params = {name: array for name, array in start.items() if name.startswith("params/")}
         near = {name: np.nextafter(array, np.float32(np.inf)) for name, array in params.items()}
@@ -571,7 +577,7 @@ def _stepped(
 
 
 def _length(arrays: list[np.ndarray], others: list[np.ndarray]) -> float:
-    """Return the distance of two lists of arrays, the root of the sum of squares."""
+    """Return the Euclidean distance between two lists of arrays."""
     return float(np.sqrt(sum(np.square(a - b).sum() for a, b in zip(arrays, others, strict=True))))
 
 
@@ -591,20 +597,20 @@ QUESTIONS: dict[str, Question] = {
 
 
 def _differ(values: np.ndarray, others: np.ndarray, least: float = 0.0) -> bool:
-    """Return whether two arrays differ by more than rounding, or in their NaNs.
+    """Return whether two arrays differ by more than rounding errors, or in their NaNs.
 
     Args:
-        least: the rounding is relative to the largest number, and at least to this one.
+        least: lower bound for the magnitude to which the tolerance is relative.
     """
     largest = np.abs(values[np.isfinite(values)]).max(initial=least)
     return not np.allclose(values, others, rtol=0, atol=TOLERANCE * largest, equal_nan=True)
 
 
-# Made-up rows
+# Synthetic rows
 
 
 def _made_up(form: Form, seed: int) -> np.ndarray:
-    """Return numbers of a form for each row. Of int32 they are small, since they may be indices."""
+    """Return random values for each row. Integers (int32) are small because they may be indices."""
     random, shape = np.random.default_rng(seed), (ROWS, *sizes(form))
     if form[0] == "float32":
         return random.standard_normal(shape, np.float32)
@@ -612,7 +618,9 @@ def _made_up(form: Form, seed: int) -> np.ndarray:
 
 
 def inputs(config: Config, seed: int = 0) -> np.ndarray:
-    """Return made-up inputs of a config's model: (16, …), in the form of `Config.data`."""
+    """Return synthetic inputs for a config's model: (16, …), with the shapes and dtypes of
+    `Config.data`.
+    """
     if config.data.kind == "custom":
         forms = config.data.forms.items()
         return custom_readers.pack({name: _made_up(form, seed) for name, form in forms})
@@ -620,14 +628,14 @@ def inputs(config: Config, seed: int = 0) -> np.ndarray:
 
 
 def _outputs(config: Config) -> np.ndarray:
-    """Return made-up outputs: float32 (16, outputs), or in the form of a custom model's."""
+    """Return synthetic outputs: float32 (16, outputs), or those of a custom model."""
     if config.target == "custom":
         return _outputs_of(architectures.build(config))[0]
     return _made_up(("float32", config.outputs), 1)
 
 
 def _outputs_of(model: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return made-up outputs of a model, and its extra outputs by name."""
+    """Return synthetic outputs of a model, and its extra outputs by name."""
     structure = jax.tree.structure(architectures.parted(model.output))
     arrays = [
         _made_up(("float32", *one.shape[1:]), seed) for seed, one in enumerate(model.outputs, 1)
@@ -636,13 +644,13 @@ def _outputs_of(model: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 def _labels(config: Config) -> np.ndarray:
-    """Return labels as `pipeline.data.labels` reads them."""
+    """Return labels in the format of `pipeline.data.labels`."""
     rows = np.arange(ROWS)
     if config.target == "custom":
         labels = _made_up(config.data.custom_labels, 0)
         return labels if labels.dtype == np.float32 else labels % 2
     if config.target in metrics.CLASSES:
-        # Several rows of each class, since a loss may compare them.
+        # Use several rows per class, since a loss may compare them.
         return (rows % min(config.num_classes, ROWS // 4)).astype(np.int32)
     numbers = np.add.outer(rows, np.arange(config.outputs)).astype(np.float32)
     return numbers % 2 if config.target == "multilabel" else numbers / ROWS - 0.5

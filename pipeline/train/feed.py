@@ -1,13 +1,13 @@
-"""Feed: the batches of each call to the devices, in the way that suits data and machine.
+"""The feed, which provides each call's batches in the way that suits the data and the machine.
 
-- "device": the images lie on the devices, a part on each core, and a step gathers its rows there.
-  The host sends row numbers alone.
-- "files": the images stay in their files, and every core decodes them during the run.
-- "host": the images lie in memory, or in a mapped file. Small batches are copied in the loop's own
-  thread, since another one would take the interpreter from it (docs/dev/findings.md). Large batches
-  are copied by every core, some calls ahead.
+- "device": the images are on the devices, split over all cores, and each step gathers its rows
+  there. The host only sends row indices.
+- "files": the images are decoded from their files during the run, on all CPU cores.
+- "host": the images are in memory or in a mapped file. Small batches are copied in the loop's
+  thread, since another thread would compete for the interpreter (docs/dev/findings.md). Large
+  batches are copied by all cores, a few calls ahead.
 
-Batches are copied into reused buffers. They are the same in each way, bit for bit.
+Batches are copied into reused buffers. They are bit-for-bit identical in all three cases.
 """
 
 from collections import deque
@@ -26,23 +26,23 @@ from pipeline.runtime import replicas
 from pipeline.train.progress_log import Show
 from pipeline.train.step import Batch, TrainStep
 
-# The share of a device's memory that images may use.
+# Maximum fraction of device memory used for images.
 SHARE = 0.25
-# Threads copy the batches of a call from this number of bytes on: each waits 0.1 ms for the
-# interpreter.
+# Minimum size in bytes for copying a call's batches in threads, since each thread waits 0.1 ms for
+# the interpreter.
 THREADED = 4 << 20
-AHEAD = 2  # calls whose batches are copied in advance
+AHEAD = 2  # number of calls whose batches are copied in advance
 
-Begun = tuple[int, int, np.ndarray, list[Future[Any]]]  # first step, steps, images, open copies
+Begun = tuple[int, int, np.ndarray, list[Future[Any]]]  # first step, steps, images, pending copies
 
 
 def way(asked: str, inputs: Any, count: int) -> str:
-    """Return the way to make batches: "device", "host" or "files".
+    """Return how to provide batches: "device", "host" or "files".
 
     Args:
         asked: one of these, or "auto".
-        inputs: of all examples.
-        count: of devices that share them.
+        inputs: inputs of all examples.
+        count: number of devices that hold them.
     """
     if isinstance(inputs, FileImages):
         return "files"
@@ -55,27 +55,27 @@ def way(asked: str, inputs: Any, count: int) -> str:
 
 
 def begin(config: Config, batches: Batches, step: TrainStep, show: Show) -> "Feed":
-    """Return the feed of a run, and show its way."""
+    """Create the feed of a run and show its type."""
     chosen = way(config.feed, batches.inputs, step.replicas)
-    show(f"Feed: {chosen}, of {batches.inputs.nbytes / 1e6:,.1f} MB of inputs")
+    show(f"Feed: {chosen}, with {batches.inputs.nbytes / 1e6:,.1f} MB of inputs")
     return Feed(batches, step, chosen)
 
 
 class Feed:
-    """The batches of a run; a context manager.
+    """Context manager that provides the batches of a run.
 
     Args:
-        batches: of training.
-        step: has the devices, and the augmentation that draws its random numbers.
+        batches: training batches.
+        step: training step, for its devices and its augmentation, which draws random numbers.
         way: "device", "host" or "files".
 
     Attributes:
-        held: (images,) if they lie on the devices, else ().
+        held: (images,) if they are on the devices, else ().
     """
 
     def __init__(self, batches: Batches, step: TrainStep, way: str) -> None:
         self._batches, self._step, self._steps = batches, step, step.steps_per_call
-        # The places of a batch that this process computes.
+        # The batch indices that this process computes.
         self._part = replicas.part(step.mesh, batches.batch)
         size = self._part.stop - self._part.start
         self._shape = (self._steps, size, *batches.inputs.shape[1:])
@@ -97,17 +97,17 @@ class Feed:
             self._gatherer.__exit__()
 
     def calls(self, spans: Iterator[tuple[int, int]]) -> Iterator[tuple[Batch, int]]:
-        """Yield batches and the number of steps of each call, for each (first step, number)."""
+        """Yield each call's batches and number of steps, for each (first step, number)."""
         for begun in ahead(self._begin, spans, AHEAD if self._gatherer else 0):
             yield self._call(begun), begun[1]
 
     def ended(self, step: int) -> None:
-        """Note that the devices have done all steps before this one, and free their buffers."""
+        """Release the buffers of all steps before this one, which the devices have completed."""
         while self._used and self._used[0][0] <= step:
             self._free.append(self._used.popleft()[1])
 
     def _begin(self, span: tuple[int, int]) -> Begun:
-        """Start to copy a call's images, or return their rows on the devices."""
+        """Start copying a call's images, or return their row indices if they are on the devices."""
         first, number = span
         if self.held:
             steps = [first + min(place, number - 1) for place in range(self._steps)]
@@ -123,7 +123,9 @@ class Feed:
         return first, number, images, futures
 
     def _call(self, begun: Begun) -> Batch:
-        """Return a call's batches on the devices, padded to one shape; padding is not computed."""
+        """Return a call's batches on the devices, padded to a fixed shape; the padding is not
+        computed.
+        """
         first, number, images, futures = begun
         for future in futures:
             future.result()

@@ -1,9 +1,9 @@
-"""Frozen features: the outputs of a published network that does not train, computed once, and a
-linear model of them as the last layer. `pipeline.train.boosting` grows trees instead.
+"""Frozen features: the outputs of a published network that is not trained, which are computed once
+and used to fit a linear model as the last layer. `pipeline.train.boosting` fits trees instead.
 
 `Config.fit="linear"` takes minutes where fine-tuning takes hours, and is hard to beat with few
-examples. The linear model is the kernel and bias of the last layer, so artifact, folds and
-inference are those of any run.
+examples. The linear model becomes the kernel and bias of the last layer, so the artifact, folds and
+inference work as for any other run.
 """
 
 import hashlib
@@ -29,20 +29,20 @@ from pipeline.models.backbones import BACKBONES
 from pipeline.runtime import devices, replicas
 from pipeline.train.session import Session
 
-FOLDER, BLOCK = "features", 4096  # in the output; rows per file
-# The weakness of the penalty on the weights: scikit-learn's C, and 1 / alpha of a regression.
+FOLDER, BLOCK = "features", 4096  # subfolder of the output, and rows per file
+# Inverse regularization strengths: scikit-learn's C, and 1 / alpha for regression.
 STRENGTHS = tuple(10.0**power for power in range(-4, 2))
-TRIED_ON = 5000  # rows on which these are compared; a third validates
-SHOWN = 5.0  # seconds between two lines of progress
-STEPS, EXACT = 200, 1e-3  # of the solver, and its tolerance
+TRIED_ON = 5000  # number of rows used to compare strengths, a third of them for validation
+SHOWN = 5.0  # seconds between progress lines
+STEPS, EXACT = 200, 1e-3  # maximum solver iterations, and tolerance
 
 
 class Linear(NamedTuple):
-    """A linear model: outputs are features @ kernel + bias.
+    """A linear model, whose outputs are features @ kernel + bias.
 
     Attributes:
         kernel: float32 (features, outputs). bias: float32 (outputs,).
-        strength: of `STRENGTHS`.
+        strength: one of `STRENGTHS`.
     """
 
     kernel: np.ndarray
@@ -51,7 +51,7 @@ class Linear(NamedTuple):
 
     @property
     def weights(self) -> Sequence[np.ndarray]:
-        """Those of the layer."""
+        """The layer's weights."""
         return self.kernel, self.bias
 
     @property
@@ -60,24 +60,24 @@ class Linear(NamedTuple):
         return {"strength": self.strength}
 
     def outputs(self, features: np.ndarray) -> np.ndarray:
-        """Return float32 (n, outputs)."""
+        """Return the outputs, float32 (n, outputs)."""
         return np.asarray(features @ self.kernel + self.bias)
 
 
-Head = Linear | trees.Numbers  # stands for the last layer
+Head = Linear | trees.Numbers  # replaces the last layer
 
 
 def parts(model: Any, config: Config) -> tuple[Any, Any]:
-    """Return the model from the inputs to the features, and the last layer.
+    """Split the model into the part from inputs to features, and the last layer.
 
     Raises:
-        ConfigError: if the last layer cannot be a linear model, or the layers below are not
+        ConfigError: if the last layer cannot be a linear model, or the layers below it are not
             published.
     """
     try:
         last = trees.last_layer(model.outputs[0], config.fit)
     except ValueError as error:
-        raise ConfigError(f"{error}.\nEnd the model with it, or leave fit out.") from error
+        raise ConfigError(f"{error}.\nMake it the last layer, or remove fit.") from error
     below = keras.Model(model.input, last.input)
     networks = [network for _, network in published.begun(model)]
     if config.model in BACKBONES:
@@ -87,19 +87,19 @@ def parts(model: Any, config: Config) -> tuple[Any, Any]:
     if new or not (networks or config.model == "columns"):
         what = ", ".join(new[:2]) or "nothing"
         raise ConfigError(
-            f"fit={config.fit!r} cannot work: {what} has no published weights; expected published"
-            " networks below one dense layer, or model='columns'.\nSet pretrained, leave out new"
-            " layers (such as pool='attention' or 'gem'), or leave fit out."
+            f"Invalid fit={config.fit!r}: {what} has no published weights; expected published"
+            " networks below one dense layer, or model='columns'.\nSet pretrained, remove new"
+            " layers (such as pool='attention' or 'gem'), or remove fit."
         )
     return below, last
 
 
 def key(config: Config, precision: str, origins: Any, data: str) -> str:
-    """Return a digest of all that determines the features.
+    """Return a digest of everything that determines the features.
 
     Args:
-        origins: of the published weights, as `published.load` returns them.
-        data: the fingerprint of the examples.
+        origins: origin of the published weights, from `published.load`.
+        data: fingerprint of the examples.
     """
     network = config.model, dict(config.model_options), custom_code.digest(config), config.seed
     text = json.dumps([*network, precision, origins, data], sort_keys=True)
@@ -107,12 +107,12 @@ def key(config: Config, precision: str, origins: Any, data: str) -> str:
 
 
 def passing(below: Any) -> Callable[[Any], np.ndarray]:
-    """Return the compiled forward pass of a network, to float32 (n, features).
+    """Return a network's compiled forward pass, which returns float32 (n, features).
 
     Args:
-        below: as `parts` returns it. All calls must have equally many inputs.
+        below: model from `parts`. All calls must have the same number of inputs.
     """
-    # By default a TPU rounds float32 to bfloat16.
+    # TPUs round float32 to bfloat16 by default.
     multiplied = devices.matmul_precision(keras.config.dtype_policy().name)
     mesh, kinds = replicas.mesh(), (below.trainable_variables, below.non_trainable_variables)
     weights = [[one.value for one in variables] for variables in kinds]
@@ -129,12 +129,12 @@ def passing(below: Any) -> Callable[[Any], np.ndarray]:
 def of(
     below: Any, inputs: Any, batch: int, folder: Path, session: Session, show: Callable[[str], None]
 ) -> np.ndarray | None:
-    """Return the features of all inputs, float32 (n, features); None if the session ends first.
+    """Return the features of all inputs, float32 (n, features), or None if the session ends first.
 
     Args:
-        below: as `parts` returns it.
-        batch: inputs per call.
-        folder: keeps the features, from which the next session resumes.
+        below: model from `parts`.
+        batch: number of inputs per call.
+        folder: folder for the features, which the next session resumes from.
     """
     forward, number, made = passing(below), len(inputs), []
     begun = told = time.monotonic()
@@ -145,7 +145,7 @@ def of(
             made.append(kept)
             continue
         if why := session.over((time.monotonic() - begun) / max(len(made), 1)):
-            show(f"Stopped at features {start:,} of {number:,}: {why}. The same command resumes.")
+            show(f"Stopped at features {start:,} of {number:,}: {why}. Run it again to resume.")
             return None
         computed = []
         for images, real in blocks(inputs, rows, batch):
@@ -154,22 +154,22 @@ def of(
             new, ready = new + real, start + sum(map(len, computed))
             if (now := time.monotonic()) - told >= SHOWN:
                 told, left = now, timedelta(seconds=int((now - begun) / new * (number - ready)))
-                show(f"Features of {ready:,} of {number:,}, {left} to go")
+                show(f"Features: {ready:,} of {number:,}, {left} left")
         made.append(np.concatenate(computed))
         atomic_file.write(path, npz.to_bytes({"features": made[-1]}))
     took = f"{new:,} computed in {time.monotonic() - begun:.0f} s"
-    show(f"Features of {number:,}: {took}, {number - new:,} computed before")
+    show(f"Features: {number:,} in total, {took}, {number - new:,} computed before")
     return np.concatenate(made)
 
 
 def _kept(path: Path, rows: int, show: Callable[[str], None]) -> np.ndarray | None:
-    """Return the features in a file; None if there is no such file, or it is corrupt."""
+    """Return the features in a file, or None if the file is missing or corrupt."""
     if not path.is_file():
         return None
     try:
         return npz.read(path)["features"].reshape(rows, -1)
-    except Exception as error:  # a corrupt file makes zipfile and numpy raise a dozen kinds
-        show(f"Warning: {path} cannot be read ({error}); it is computed again")
+    except Exception as error:  # zipfile and numpy raise many types for corrupt files
+        show(f"Warning: cannot read {path} ({error}); computing it again")
         return None
 
 
@@ -180,15 +180,15 @@ def fit(
     """Fit a linear model to standardized features.
 
     Args:
-        labels: as in the examples. weights: of rows; None: all equal.
-        groups: of rows, which stay on one side when strengths are compared; None: split by row.
-        strength: None: the best of `STRENGTHS`.
+        labels: in the format of the examples. weights: row weights; None if they are all equal.
+        groups: groups of rows that are not split when strengths are compared; None to split by row.
+        strength: None to use the best of `STRENGTHS`.
     """
     mean, spread = features.mean(axis=0), features.std(axis=0)
     spread = np.where(spread > 1e-6, spread, 1.0)
     standard, axes = (features - mean) / spread, None
     if len(standard) < standard.shape[1]:
-        # The weights lie in the space that the rows span, which has fewer axes than features.
+        # The weights are in the span of the rows, which has fewer dimensions than the features.
         values, lengths, axes = linalg.svd(standard, full_matrices=False)
         standard = values * lengths
     if strength is None:
@@ -201,8 +201,8 @@ def fit(
 def _best(
     config: Config, features: np.ndarray, labels: np.ndarray, weights: Any, groups: Any
 ) -> float:
-    """Return the strength whose model of two thirds of the rows has the least loss on the rest,
-    tried in their order up to the first that is worse.
+    """Return the strength with the lowest validation loss on a third of the rows. Strengths are
+    tried in order until the loss increases.
     """
     from sklearn.model_selection import GroupShuffleSplit
 
@@ -238,7 +238,7 @@ def _loss(config: Config, outputs: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _columns(config: Config, labels: np.ndarray, number: int) -> np.ndarray:
-    """Return labels as columns of 0 and 1: with "ordinal", whether they are above each grade."""
+    """Return the labels as columns of 0 and 1; for "ordinal", whether they are above each grade."""
     if config.target == "ordinal":
         return (labels[:, None] > np.arange(number)).astype(int)
     return labels.reshape(len(labels), -1).astype(int)
@@ -247,7 +247,7 @@ def _columns(config: Config, labels: np.ndarray, number: int) -> np.ndarray:
 def _solved(
     config: Config, features: np.ndarray, labels: np.ndarray, weights: Any, strength: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the (kernel, bias), float64, that minimize loss plus penalty."""
+    """Return the float64 (kernel, bias) that minimize the loss plus the penalty."""
     if config.target == "regression":
         from sklearn.linear_model import Ridge
 
@@ -264,7 +264,9 @@ def _solved(
 def _of_classes(
     features: np.ndarray, labels: np.ndarray, weights: Any, strength: float, number: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return kernel and bias for a number of classes. One without rows is as likely as one row."""
+    """Return the kernel and bias for a number of classes. A class without rows is as likely as one
+    row.
+    """
     from sklearn.linear_model import LogisticRegression
 
     seen = np.unique(labels).astype(int)
@@ -272,7 +274,8 @@ def _of_classes(
     if len(seen) > 1:
         model = LogisticRegression(C=strength, max_iter=STEPS, tol=EXACT)
         found = model.fit(features, labels, weights)
-        # Two classes have one row of coefficients: half for the second, minus half for the first.
+        # With two classes there is one row of coefficients: use half for the second class, and
+        # minus half for the first.
         halves = np.array([[-0.5], [0.5]]) if len(seen) == 2 else np.ones((1, 1))
         kernel[:, seen] = (halves * found.coef_).T
         bias[seen] = halves[:, 0] * found.intercept_

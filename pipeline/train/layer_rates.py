@@ -1,4 +1,4 @@
-"""Each weight's share of the learning rate: by its depth, its layer's name, and its network."""
+"""The learning rate factor of each weight, which depends on its depth, layer name and network."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,17 +15,17 @@ from pipeline.models import heads, published, weight_names
 from pipeline.models.backbones import BACKBONES
 from pipeline.models.layer_tree import children
 
-# Their state depends on earlier weights, so a share of a change is not a smaller rate.
+# Their state depends on earlier weights, so scaling an update is not the same as scaling the rate.
 NO_SHARES = ("Ftrl", "ScheduleFreeAdamW")
-TWELVE = 12  # parts of a network that is not a stack of equal blocks
+TWELVE = 12  # number of parts for networks that are not stacks of identical blocks
 
 
 class Part(NamedTuple):
-    """A layer, or a block of layers, with one share.
+    """A layer or block of layers with a single factor.
 
     Attributes:
-        weights: the Keras variables that train.
-        block: class and weight shapes, which are the same in equal blocks; None: not a block.
+        weights: trainable Keras variables.
+        block: class and weight shapes, which are the same in identical blocks; None if not a block.
     """
 
     weights: Sequence[Any]
@@ -33,22 +33,22 @@ class Part(NamedTuple):
 
 
 def factors(model: Any, config: Config) -> list[float] | None:
-    """Return the learning rate's factor for each trainable variable; None: 1 for all.
+    """Return the learning rate factor of each trainable variable; None if all are 1.
 
-    `optimizer.layer_decay` counts depth from the outputs of a published network, or without one
-    from the head, the last layer with weights. New layers such as a head have the factor 1. In a
-    transformer, a stack of equal blocks, each block is a part, as in Clark et al. 2020,
-    arXiv:2003.10555: the last block has layer_decay, the one before it layer_decay^2, the layers
-    before the first block (embeddings) one power more; a layer after a block belongs to it. Other
-    networks are split into 12 parts of equally many layers, as in Liu et al. 2022 (ConvNeXt),
-    arXiv:2201.03545; with fewer layers, each is a part.
+    `optimizer.layer_decay` counts depth from the outputs of a published network. Without one, it
+    counts from the head, which is the last layer with weights. New layers such as a head have a
+    factor of 1. In a transformer (a stack of identical blocks) each block is a part, as in Clark et
+    al. 2020, arXiv:2003.10555: the last block has layer_decay, the one before it layer_decay^2, and
+    the layers before the first block (embeddings) one power more. A layer after a block belongs to
+    that block. Other networks are split into 12 parts with the same number of layers, as in Liu et
+    al. 2022 (ConvNeXt), arXiv:2201.03545. If there are fewer layers, each is a part.
 
-    `backbone_rate` multiplies the factors of a published network, `optimizer.layer_rates` those of
-    the layers that it names.
+    `backbone_rate` multiplies the factors of a published network, and `optimizer.layer_rates` those
+    of the matching layers.
 
     Raises:
-        ConfigError: if a name of `layer_rates` matches no layer with weights, or the optimizer
-            cannot work with shares.
+        ConfigError: if a name in `layer_rates` matches no layer with weights, or the optimizer does
+            not support factors.
     """
     rate, decay = 1.0, config.optimizer.layer_decay
     if config.model in (*BACKBONES, published.NAME):
@@ -64,16 +64,16 @@ def factors(model: Any, config: Config) -> list[float] | None:
         return None
     if config.optimizer.name in NO_SHARES:
         raise ConfigError(
-            f"optimizer.name={config.optimizer.name!r} cannot give layers shares of the learning"
-            " rate; expected layer_rates={}, layer_decay=1 and no backbone_rate.\n"
-            "Leave these out, or choose another optimizer."
+            f"optimizer.name={config.optimizer.name!r} does not support learning rates per layer;"
+            " expected layer_rates={}, layer_decay=1 and no backbone_rate.\n"
+            "Remove these, or choose another optimizer."
         )
     return result
 
 
 def described(model: Any, config: Config) -> list[dict[str, Any]]:
-    """Return the factors of the trainable weights, a dict for each run of equal factors: factor,
-    number of weights, name of the first and of the last.
+    """Return the factors of the trainable weights, with one dict per run of equal factors: the
+    factor, the number of weights, and the names of the first and last one.
     """
     keys, runs = weight_names.keys(model), list[dict[str, Any]]()
     named = [weight_names.name(keys[id(one)]) for one in model.trainable_variables]
@@ -85,11 +85,11 @@ def described(model: Any, config: Config) -> list[dict[str, Any]]:
 
 
 def frozen(model: Any, config: Config) -> list[bool]:
-    """Return for each trainable variable whether the first `frozen_epochs` freeze it: those of
-    published networks, or in a model without any all but the last layer's.
+    """Return whether each trainable variable is frozen for the first `frozen_epochs`. These are the
+    weights of published networks or, in a model without any, all but the last layer's.
 
     Raises:
-        ConfigError: if all are frozen, or none.
+        ConfigError: if all or none of them are frozen.
     """
     weights = model.trainable_variables
     if not config.frozen_epochs:
@@ -100,15 +100,15 @@ def frozen(model: Any, config: Config) -> list[bool]:
     if all(stays) or not any(stays):
         raise ConfigError(
             f"frozen_epochs={config.frozen_epochs} would freeze {'all' if all(stays) else 'none'}"
-            f" of the {len(stays)} weights that train; expected a network with published weights,"
-            " and new layers above it.\nSet frozen_epochs=0."
+            f" of the {len(stays)} trainable weights; expected a network with published weights and"
+            " new layers above it.\nSet frozen_epochs=0."
         )
     return stays
 
 
 def _networks(model: Any, config: Config) -> list[list[Part]]:
-    """Return the parts of each network in which depth counts, from inputs to outputs, without the
-    new layers above it.
+    """Return the parts of each network for which depth is counted, from inputs to outputs,
+    excluding the new layers above it.
     """
     if config.model in BACKBONES:
         layers = [layer for layer in model.layers if not heads.is_new(layer)]
@@ -123,8 +123,8 @@ def _trained(layer: Any) -> Iterator[Part]:
 
 
 def _parts(layer: Any, block: Any = None) -> Iterator[Part]:
-    """Yield the parts of a layer, in the order of computation. A layer is one part, unless it is a
-    model, or holds several composite layers of one class, as an encoder does.
+    """Yield the parts of a layer in the order of computation. A layer is a single part unless it is
+    a model, or contains several composite layers of the same class, as an encoder does.
     """
     inner = layer.layers if isinstance(layer, keras.Model) else children(layer)
     kinds = Counter(type(each) for each in inner if children(each))
@@ -150,7 +150,7 @@ def _depths(parts: Sequence[Part]) -> list[int]:
 
 
 def _multiply_by_name(found: dict[int, float], model: Any, named: dict[str, float]) -> None:
-    """Multiply the factors of layers by those of `optimizer.layer_rates`."""
+    """Multiply the factors of layers that match `optimizer.layer_rates`."""
     keys, unused = weight_names.keys(model), set(named)
     for one in model.trainable_variables:
         *inside, _ = weight_names.name(keys[id(one)]).split("/")
@@ -163,6 +163,6 @@ def _multiply_by_name(found: dict[int, float], model: Any, named: dict[str, floa
         known = dict.fromkeys(weight_names.name(key).rpartition("/")[0] for key in keys.values())
         raise ConfigError(
             f"optimizer.layer_rates has {', '.join(map(repr, sorted(unused)))}, which matches no"
-            f" layer, or none that is left; expected names of {', '.join([*known][:20])}.\nCorrect"
-            " the name in the config, or name the layer in the model: layers.Dense(…, name=…)."
+            f" remaining layer; expected names from {', '.join([*known][:20])}.\nCorrect the name"
+            " in the config, or name the layer in the model: layers.Dense(…, name=…)."
         )

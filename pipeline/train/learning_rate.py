@@ -1,32 +1,34 @@
-"""Learning rate: numbers that were tuned at one batch size, scaled to another, here alone.
+"""Scaling of hyperparameters that were tuned at one batch size to another batch size.
 
-In: `config.optimizer` (numbers, and the batch at which they were tuned), `config.batch`. Out:
-`Applied`: every number that depends on the batch, and the steps of warm-up and decay.
+Given `config.optimizer` (hyperparameters and the batch size at which they were tuned) and
+`config.batch`, `apply` returns `Applied`, which has every hyperparameter that depends on the batch
+size, and the warm-up and decay steps. No other module scales them.
 
-A TPU takes a far larger batch than the GPU on which a learning rate was tuned. With
+TPUs use a far larger batch than the GPU on which a learning rate was tuned. With
 kappa = batch / base_batch:
 
-| number                 | SGD       | Adam, AdamW           | source                          |
+| hyperparameter         | SGD       | Adam, AdamW           | source                          |
 |------------------------|-----------|-----------------------|---------------------------------|
 | peak learning rate     | x kappa   | x sqrt(kappa)         | Goyal 2017; Malladi 2022        |
 | momentum               | unchanged |                       | Goyal 2017                      |
 | 1 - beta_1, 1 - beta_2 |           | x kappa               | Malladi 2022                    |
 | epsilon                |           | / sqrt(kappa)         | Malladi 2022                    |
 | weight decay           | unchanged | x sqrt(kappa) (AdamW) | Goyal 2017; Wang 2024           |
-| norm that is clipped   | unchanged | unchanged             | the gradient is a mean          |
-| average of the weights | ^ kappa   | ^ kappa               | Busbridge 2023                  |
-| BatchNorm momentum     | ^ kappa   | ^ kappa               | the same rule; not from a paper |
+| clipping norm          | unchanged | unchanged             | the gradient is a mean          |
+| weight average         | ^ kappa   | ^ kappa               | Busbridge 2023                  |
+| BatchNorm momentum     | ^ kappa   | ^ kappa               | same rule, not from a paper     |
 
 Goyal et al. 2017, arXiv:1706.02677; Malladi et al. 2022, arXiv:2205.10287; Wang & Aitchison 2024,
 arXiv:2405.13698; Busbridge et al. 2023, arXiv:2307.13813.
 
-For any other optimizer `optimizer.scaling` names the rule of its learning rate; a custom function
-that takes `kappa` may scale the rest.
+For other optimizers, `optimizer.scaling` sets the rule for the learning rate. A custom function
+with a parameter `kappa` can scale the rest.
 
-A step decays the weights by learning rate x decay, so an epoch decays them as much as before; with
-SGD the learning rate alone ensures that. Adam has no decay here. Momentum is Nesterov's.
+A step decays the weights by learning rate x decay, so that the decay per epoch does not change.
+With SGD, scaling the learning rate is sufficient for that. Adam is used without weight decay.
+Momentum is Nesterov momentum.
 
-No rule holds everywhere (Shallue et al. 2019, 1811.03600): `Applied.warnings` names the limits.
+No rule holds everywhere (Shallue et al. 2019, 1811.03600), so `Applied.warnings` lists the limits.
 """
 
 import math
@@ -39,44 +41,44 @@ from pipeline.config.config import OPTIMIZERS
 
 # How each learning rate scales with the batch, unless `optimizer.scaling` sets it.
 RULES = {"sgd": "linear", "adam": "sqrt", "adamw": "sqrt"}
-# Linear scaling was measured without loss up to a batch of 8,192 (Goyal et al. 2017, figure 1).
+# Linear scaling had no loss in accuracy up to a batch size of 8,192 (Goyal et al. 2017, figure 1).
 LINEAR_RULE_LIMIT = 8192
-# At kappa (1 - beta) = 1 nothing is left of the average; near it, the optimizer is hardly the same
+# At kappa (1 - beta) = 1 there is no averaging left. Near that, the optimizer behaves differently
 # (Malladi et al. 2022).
 EDGE = 0.9
 # 1 - 10 x (1 - 0.9) is 2e-16 in floating point, not 0.
 ROUNDING = 1e-9
-# A benchmark that never learned had 12 steps per epoch, 240 in all, at 32 times its base batch.
-# `scale_check` tests 8 times.
+# A benchmark that failed to learn had 12 steps per epoch, 240 in total, at 32 times its base batch.
+# `scale_check` tests a factor of 8.
 SEEN_FACTOR = 8
-# Adam's rule held for tables with this many steps per epoch. It failed with 17 and fewer, and for
+# Adam's rule held for tables with this many steps per epoch. It failed with 17 or fewer, and for
 # images even with 64 (docs/dev/findings.md).
 ADAM_STEPS_PER_EPOCH = 64
 LEAST_STEPS = 1000
 LEAST_STEPS_PER_EPOCH = 25
-REPLICAS = 8  # of a TPU v5e-8
-RISE = 25  # peak / first rate of "one_cycle", as in fastai and PyTorch
-DECAY_SHARE = 0.2  # of "constant", as Hägele et al. 2024 (arXiv:2405.18392) recommend
+REPLICAS = 8  # number of cores of a TPU v5e-8
+RISE = 25  # peak / initial learning rate of "one_cycle", as in fastai and PyTorch
+DECAY_SHARE = 0.2  # for "constant", as recommended by Hägele et al. 2024 (arXiv:2405.18392)
 
 
 @dataclass(frozen=True)
 class Applied:
-    """The numbers of a run.
+    """The hyperparameters of a run, scaled to its batch size.
 
     Attributes:
         optimizer, arguments, schedule, clip_norm: as in the config.
         batch, base_batch: images per optimizer step, over all replicas.
         kappa: batch / base_batch.
         peak_rate: learning rate per step after the warm-up.
-        warmup_steps: the first steps, in which the learning rate rises.
-        frozen_steps: the first steps, in which only new layers train.
-        growing_steps: the steps after which images grow, one for each share of `progressive`.
-        total_steps: of the whole run, including the above; the learning rate ends at 0.
-        decay_steps: of "constant": the last steps, in which the learning rate falls.
+        warmup_steps: number of initial steps in which the learning rate increases.
+        frozen_steps: number of initial steps in which only new layers are trained.
+        growing_steps: the steps after which images grow, one for each item of `progressive`.
+        total_steps: steps of the whole run, including the above. The learning rate ends at 0.
+        decay_steps: for "constant", number of final steps in which the learning rate decreases.
         momentum (SGD), beta_1, beta_2, epsilon (Adam, AdamW), weight_decay (SGD, AdamW),
-        ema_momentum, batchnorm_momentum: scaled. No other optimizer uses the first five.
-        batchnorm_batch: images that BatchNorm normalizes together; it divides `batch`.
-        warnings: where the rules are used outside the range in which they were tested.
+        ema_momentum, batchnorm_momentum: scaled. Other optimizers ignore the first five.
+        batchnorm_batch: number of images that BatchNorm normalizes together; divides `batch`.
+        warnings: rules that are used outside of the range in which they were tested.
     """
 
     optimizer: str
@@ -104,12 +106,12 @@ class Applied:
 
 
 def grouped(batch: int, base_batch: int) -> int:
-    """Return the number of images that BatchNorm normalizes together: the largest number up to the
-    base batch that divides `batch`. Preferred, if at least half as large, is a divisor or multiple
-    of an eighth of the batch: then no group ends within a replica's share on 8, 4 or 2 cores.
+    """Return the number of images that BatchNorm normalizes together: the largest divisor of
+    `batch` up to the base batch. A divisor or multiple of an eighth of the batch is preferred if it
+    is at least half as large, since groups then align with the replicas on 8, 4 or 2 cores.
 
-    BatchNorm's noise was tuned, too, and normalizing over a larger batch generalizes worse: Hoffer
-    et al. 2017, arXiv:1705.08741 ("ghost batch normalization").
+    The base batch also determines BatchNorm's noise, and normalizing over larger batches
+    generalizes worse: Hoffer et al. 2017, arXiv:1705.08741 ("ghost batch normalization").
 
     >>> grouped(1024, 128), grouped(96, 64), grouped(32, 128), grouped(768, 64), grouped(536, 67)
     (128, 48, 32, 48, 67)
@@ -125,14 +127,14 @@ def grouped(batch: int, base_batch: int) -> int:
 
 
 def apply(config: Config, num_images: int) -> Applied:
-    """Return the numbers for `config.batch`.
+    """Return the hyperparameters scaled to `config.batch`.
 
-    A step takes `config.batch` images from an endless sequence of permutations, so `total_steps` is
-    epochs x num_images / batch, rounded up: no image is dropped.
+    Each step takes `config.batch` images from an endless sequence of permutations, so `total_steps`
+    is epochs x num_images / batch, rounded up, and no image is dropped.
 
     Args:
-        config: the run.
-        num_images: training images, without the held-out set.
+        config: the run's config.
+        num_images: number of training images, without the held-out set.
     """
     given, kappa = config.optimizer, config.batch / config.optimizer.base_batch
     root, adam = math.sqrt(kappa), given.name in ("adam", "adamw")
@@ -146,13 +148,13 @@ def apply(config: Config, num_images: int) -> Applied:
     betas, warnings = {"beta_1": float(given.beta_1), "beta_2": float(given.beta_2)}, []
     for name, beta in betas.items() if adam else ():
         lost = kappa * (1 - beta)
-        if beta and (lost < 1 - ROUNDING or kappa <= 1):  # 0 means no average
+        if beta and (lost < 1 - ROUNDING or kappa <= 1):  # 0 disables averaging
             betas[name] = 1 - lost
         if beta and kappa > 1 and lost >= EDGE - ROUNDING:
             warnings.append(
-                f"kappa={kappa:g} is past the square-root rule for {name}={beta:g}, or at its edge"
-                f" (kappa x (1 - {name}) must stay below 1). It is {betas[name]:.2g} here, and the"
-                " learning rate is scaled. Expect drift. Tune base_rate at a larger base_batch."
+                f"kappa={kappa:g} is at or beyond the limit of the square-root rule for"
+                f" {name}={beta:g} (kappa x (1 - {name}) must be below 1). Using {betas[name]:.2g}"
+                " with a scaled learning rate. Expect drift. Tune base_rate at a larger base_batch."
             )
     warnings += _warnings(config, num_images, kappa, total_steps)
     return Applied(
@@ -170,7 +172,7 @@ def apply(config: Config, num_images: int) -> Applied:
         total_steps=total_steps,
         schedule=given.schedule,
         decay_steps=decay_steps,
-        momentum=float(given.momentum),  # Keras refuses an int
+        momentum=float(given.momentum),  # Keras rejects integers
         **betas,
         epsilon=given.epsilon / root if adam else given.epsilon,
         weight_decay=given.weight_decay * (root if given.name == "adamw" else 1.0),
@@ -187,37 +189,39 @@ def _warnings(config: Config, num_images: int, kappa: float, total_steps: int) -
     name, steps_per_epoch = config.optimizer.name, num_images / config.batch
     if name not in OPTIMIZERS and kappa > 1:
         yield (
-            f"{name}'s rate follows scaling={config.optimizer.scaling!r} of the config, which we"
-            f" did not measure. Try `scale-check`, or tune base_rate at base_batch={config.batch}."
+            f"{name}'s learning rate uses scaling={config.optimizer.scaling!r}, which has not been"
+            f" tested. Run `scale-check`, or tune base_rate at base_batch={config.batch}."
         )
     if name in ("adam", "adamw") and kappa > 1 and not adam_was_seen_to_hold(config, num_images):
         yield (
-            f"{name}'s rate is scaled by {math.sqrt(kappa):.3g}, with {steps_per_epoch:.1f} steps"
-            f" per epoch. That was seen to hold for tables with at least {ADAM_STEPS_PER_EPOCH}, at"
-            f" up to {SEEN_FACTOR} times the base batch. Tune base_rate at"
-            f" base_batch={config.batch}, or try `scale-check`."
+            f"{name}'s learning rate is scaled by {math.sqrt(kappa):.3g}, with"
+            f" {steps_per_epoch:.1f} steps per epoch. This rule was only confirmed for tables with"
+            f" at least {ADAM_STEPS_PER_EPOCH}, at up to {SEEN_FACTOR} times the base batch. Tune"
+            f" base_rate at base_batch={config.batch}, or run `scale-check`."
         )
     if name == "sgd" and config.batch > LINEAR_RULE_LIMIT:
         yield (
-            f"batch={config.batch} is past {LINEAR_RULE_LIMIT}, the largest batch at which linear"
-            " scaling was measured without loss. Lower batch."
+            f"batch={config.batch} exceeds {LINEAR_RULE_LIMIT}, the largest batch size at which"
+            " linear scaling was shown to work. Decrease batch."
         )
     if kappa > 1 and config.warmup_epochs == 0:
         yield (
-            "The learning rate is scaled up without a warm-up, which both rules need."
-            " Set warmup_epochs (5 is usual)."
+            "The learning rate is scaled up without the warm-up that both rules require."
+            " Set warmup_epochs (usually to 5)."
         )
     few = total_steps < LEAST_STEPS or steps_per_epoch < LEAST_STEPS_PER_EPOCH
     if few and kappa > SEEN_FACTOR:
         yield (
-            f"{total_steps} steps in all (fewer than {LEAST_STEPS}) are few for a scaled batch, or"
-            f" {steps_per_epoch:.1f} per epoch (fewer than {LEAST_STEPS_PER_EPOCH}) too few for"
-            " reliable BatchNorm statistics. Lower batch, or raise epochs."
+            f"There are {total_steps} steps in total and {steps_per_epoch:.1f} per epoch. At least"
+            f" {LEAST_STEPS} are recommended for a scaled batch, and {LEAST_STEPS_PER_EPOCH} per"
+            " epoch for reliable BatchNorm statistics. Decrease batch or increase epochs."
         )
 
 
 def adam_was_seen_to_hold(config: Config, num_images: int) -> bool:
-    """Return whether the square-root rule was checked, and held, for such data and such a batch."""
+    """Return whether the square-root rule was tested and held for such data and such a
+    batch size.
+    """
     return (
         config.data.kind == "table"
         and config.batch <= SEEN_FACTOR * config.optimizer.base_batch
@@ -226,13 +230,14 @@ def adam_was_seen_to_hold(config: Config, num_images: int) -> bool:
 
 
 def schedule(config: Config, applied: Applied) -> Any:
-    """Return the Keras schedule. The built-in ones rise to `peak_rate` in `warmup_steps` and reach
-    0 at `total_steps`; a custom function returns a share of `peak_rate`.
+    """Return the Keras learning rate schedule. Built-in schedules rise to `peak_rate` within
+    `warmup_steps` and reach 0 at `total_steps`; custom functions return a fraction of `peak_rate`.
 
-    "cosine" rises linearly from 0, and falls along a half cosine. "one_cycle" (Smith & Topin 2018,
-    arXiv:1708.07120, with fastai's cosines) rises from 1/25 of the peak along a half cosine, and
-    falls along another; momentum stays. "constant" rises linearly, stays, and falls linearly in
-    `decay_steps`, so that a longer run starts like a shorter one.
+    "cosine" rises linearly from 0 and falls along a half cosine. "one_cycle" (Smith & Topin 2018,
+    arXiv:1708.07120, with fastai's cosines) rises from 1/25 of the peak along a half cosine and
+    falls along another, while momentum is constant. "constant" rises linearly, stays constant, and
+    falls linearly within `decay_steps`, so that a longer run starts in the same way as a shorter
+    one.
     """
     from keras import backend, ops
     from keras.optimizers.schedules import LearningRateSchedule

@@ -1,8 +1,8 @@
-"""The loop over steps: from one checkpoint to the next, with a validation after each epoch.
+"""The training loop, which runs steps between checkpoints and validates after each epoch.
 
-The step counter determines everything: batch and augmentation are functions of (seed, step), and so
-is dropout, whose generator starts from the seed and is a part of the state. The host runs a few
-calls ahead of the devices (asynchronous dispatch), and never waits for the newest call.
+Everything depends on the step counter: batches and augmentation are functions of (seed, step), and
+the dropout generator, which starts from the seed, is part of the state. The host runs a few calls
+ahead of the devices (asynchronous dispatch) and never waits for the newest call.
 """
 
 import secrets
@@ -34,35 +34,36 @@ from pipeline.train.progress_log import Fold, Progress, Show
 from pipeline.train.session import Session
 from pipeline.train.step import Batch, Report, TrainStep
 
-BEST = "best/"  # starts the names of the best epoch's weights in a checkpoint
-# Parts of a run's origin that may change between sessions, with a warning.
+BEST = "best/"  # name prefix of the best epoch's weights in a checkpoint
+# Parts of a run's origin that can change between sessions, which shows a warning.
 MAY_CHANGE = ("precision", "devices", "code")
 START_OVER = "start over with --fresh (which sets the old checkpoints aside)."
 
-# Calls in flight: enough that the devices never wait for the host, which a busy machine may delay;
-# few enough that the host is not far ahead, and that the batches fit beside the model. With 3 calls
-# of 20 ms in flight a step took 4 % longer than with 24 (docs/dev/findings.md).
+# Limits for the calls in flight. There should be enough that the devices never wait for the host,
+# even on a busy machine, but not so many that the host runs far ahead or the batches use too much
+# memory. With 3 calls of 20 ms in flight, steps took 4 % longer than with 24
+# (docs/dev/findings.md).
 MIN_CALLS, MAX_CALLS, SECONDS, BYTES = 3, 32, 0.5, 256e6
-# Calls in flight of an evaluation. With 33 or more, a thread that starts a call on one of several
-# devices of a CPU waits for an older call, which needs that thread: XLA ends the process
+# Calls in flight during evaluation. With 33 or more on a CPU with several devices, a thread that
+# starts a call waits for an older call that requires this thread, and XLA aborts the process
 # (docs/dev/findings.md).
 EVALUATIONS = 16
-# The first calls of a run, which are timed one by one.
+# Number of calls at the start of a run that are timed individually.
 ALONE = 3
 
 
 @dataclass
 class Record:
-    """The values in a checkpoint beside the state.
+    """Values stored in a checkpoint in addition to the state.
 
     Attributes:
-        run_id: of the run; all folds have that of the first.
-        origin: of the run when it started, as `Loop.run` takes it.
-        metrics: after the last epoch.
-        best: epoch, metrics and metric of the best epoch, and the number of epochs since.
-        init_from: the origin of the first weights (`warm_start.begin`), if any.
-        seconds: of training, over all sessions.
-        devices, micro_batch: a micro-batch that fits into the memory of these devices.
+        run_id: the run's id. All folds use the id of the first one.
+        origin: the run's origin when it started, see `Loop.run`.
+        metrics: metrics after the last epoch.
+        best: epoch, metrics and metric name of the best epoch, and the number of epochs since.
+        init_from: origin of the initial weights (`warm_start.begin`), if any.
+        seconds: training time over all sessions.
+        devices, micro_batch: a micro-batch size that fits into the memory of these devices.
     """
 
     run_id: str
@@ -76,22 +77,22 @@ class Record:
 
 
 class Loop:
-    """The loop over the steps of a run, or of one fold.
+    """The loop over the steps of a run or of one fold.
 
     Args:
-        config, applied: the run and its numbers.
-        model: a built Keras model, with the weights to start from.
-        batches: of training.
+        config, applied: the run's config and its scaled hyperparameters.
+        model: a built Keras model with its initial weights.
+        batches: training batches.
         held_out: rows of the batches' inputs to validate on, int64 (v,).
-        output: gets checkpoints/, progress.jsonl and history.csv.
-        show: takes each line of text.
-        fold: of a run with folds.
+        output: folder for checkpoints/, progress.jsonl and history.csv.
+        show: function that receives each line of text.
+        fold: the fold, for a run with folds.
 
     Attributes:
-        compiled: the step. state: after `step` steps.
-        record: for the next checkpoint.
-        score: compares epochs by the competition's metric; None: they are not compared.
-        seconds: by phase.
+        compiled: the training step. state: the state after `step` steps.
+        record: values for the next checkpoint.
+        score: compares epochs with the competition's metric; None if they are not compared.
+        seconds: duration of each phase.
     """
 
     _progress: Progress
@@ -121,23 +122,23 @@ class Loop:
         self._calls, self._metric = CallQueue(self.compiled.replicas), FIGURE[config.target]
         self._started = self._validation_seconds = 0.0
 
-    # From the first step to the last
+    # Steps
 
     def run(self, origin: dict[str, Any], session: Session, *, max_steps: int | None) -> str:
-        """Run to the end, to step `max_steps`, or to the end of the session.
+        """Run to the end, to step `max_steps`, or until the session is over.
 
         Args:
-            origin: the origin of the run: "config" (with the digest of its functions), "data" and
-                "pretrained", which must be those of the checkpoint, and `MAY_CHANGE`.
+            origin: the run's origin: "config" (with the digest of its functions), "data" and
+                "pretrained", which must match the checkpoint, and `MAY_CHANGE`.
             session: decides when to stop, and is notified of progress.
-            max_steps: of the run; None: run to the end.
+            max_steps: last step to run; None to run to the end.
 
         Returns:
             "complete" or "partial".
 
         Raises:
             CheckpointError: if the checkpoint is from a different run.
-            DeviceError: if a call does not fit into the memory of the devices.
+            DeviceError: if a call does not fit into device memory.
             DivergedError: if a loss or a weight is not finite.
         """
         folder, total = self.output / "checkpoints", self.applied.total_steps
@@ -145,7 +146,7 @@ class Loop:
             self._resume(folder, origin)
             fitted = self.record.micro_batch
             if self.record.devices == self._devices and self.compiled.use(fitted):
-                self.show(f"Micro-batches of {fitted} per replica, as fitted before")
+                self.show(f"Micro-batches of {fitted} per replica, as before")
             stop = None
             if not self.complete:
                 self._started = time.monotonic()
@@ -153,19 +154,19 @@ class Loop:
                 with feeding.begin(self.config, self.batches, self.compiled, self.show) as feed:
                     stop = self._train(feed, session, most)
         if self.out_of_patience:
-            since = f"no epoch after epoch {self.record.best['epoch']} was better"
-            self.show(f"Ended: {since} (patience={self.config.patience})")
+            since = f"no epoch since epoch {self.record.best['epoch']} was better"
+            self.show(f"Stopped early: {since} (patience={self.config.patience})")
         if self.complete:
             return "complete"
-        again = "" if stop else ", without --max-steps or with a larger one,"
+        again = "" if stop else " without --max-steps or with a larger one"
         self.show(
-            f"Stopped at step {self.step} of {total}: {stop or 'max_steps is reached'}. The state"
-            f" is saved; the same command{again} resumes there."
+            f"Stopped at step {self.step} of {total}: {stop or 'reached max_steps'}. The state was"
+            f" saved. To resume, run the same command{again}."
         )
         return "partial"
 
     def _train(self, feed: feeding.Feed, session: Session, max_steps: int) -> str | None:
-        """Take the steps, and return why the session ended, or None."""
+        """Run the steps and return why the session ended, or None."""
         saved_step, stop, calls = self.step, None, self._calls
         calls.restart()
         state_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.state))
@@ -186,18 +187,19 @@ class Loop:
                 with self._progress.aside():
                     self._save(saver)
                 saved_step = self.step
-            if ends_epoch or saves:  # both wait for all calls
+            if ends_epoch or saves:  # both have waited for all calls
                 feed.ended(self.step)
                 calls.restart(keep_newest=not ends_epoch)
                 session.progress()
-            # Before another call can be saved, it waits for those in flight, and may validate. The
-            # first call of a phase also compiles, at least as long as the first of all.
+            # Another call must wait for those in flight, and possibly for a validation, before it
+            # can be saved. The first call of a phase also compiles, for at least as long as the
+            # very first call.
             reserve = saver.reserve() + calls.seconds + self._validation_seconds
             reserve += self.seconds["compile"] if self._begins_program else 0.0
             stop = session.over(reserve)
             if stop or self.out_of_patience:
                 break
-        if newest := calls.last():  # the last step did not end an epoch
+        if newest := calls.last():  # the last step was not the end of an epoch
             self._show_progress(*newest)
         self.seconds["train"] = time.monotonic() - self._started - self.seconds.get("compile", 0.0)
         if self.step != saved_step:
@@ -206,7 +208,7 @@ class Loop:
         return stop
 
     def _call(self, feed: feeding.Feed, batches: Batch, number: int) -> Report:
-        """Make a call to the devices. The first call of a phase compiles; the host waits for it."""
+        """Make a call to the devices. The first call of a phase compiles and is waited for."""
         compiles = self._begins_program
         if compiles:
             begun = time.monotonic() if "compile" in self.seconds else self._started
@@ -235,9 +237,9 @@ class Loop:
             self.show(f"From step {self.step + 1} on {' and '.join(changes)}")
 
     def _first_call(self, feed: feeding.Feed, batches: Batch, number: int) -> Report:
-        """Make a call that compiles, with smaller micro-batches until it fits."""
+        """Make a call that compiles, reducing the micro-batch size until it fits into memory."""
         step, layout = self.compiled, self.compiled.layout
-        before = layout.to_arrays(self.state)  # a call that fails may have reused its memory
+        before = layout.to_arrays(self.state)  # a failed call may have reused the state's memory
         while True:
             try:
                 state, report = step.train(self.state, feed.held, batches, number)
@@ -250,14 +252,14 @@ class Loop:
                 self.state, tried = layout.from_arrays(before, self.state), step.micro_batch
                 step.use(step.smaller[0])
                 self.show(
-                    f"Out of memory at {tried} {self.config.data.noun} per replica; retrying with"
-                    f" micro-batches of {step.micro_batch}. Batch and learning rate stay."
+                    f"Out of memory with {tried} {self.config.data.noun} per replica; retrying with"
+                    f" micro-batches of {step.micro_batch}. Batch and learning rate are unchanged."
                 )
 
     @contextmanager
     def _explained_memory(self) -> Iterator[None]:
-        """Raise a DeviceError with advice when the devices run out of memory: in the first call
-        with the smallest micro-batch, or later, for example because of another process.
+        """Raise a DeviceError with advice if the devices run out of memory, either in the first
+        call with the smallest micro-batch or later, for example because of another process.
         """
         try:
             yield
@@ -266,16 +268,16 @@ class Loop:
                 raise
             size = self.compiled.micro_batch
             raise DeviceError(
-                f"A micro-batch of {size} per replica does not fit into the memory of the devices:"
+                f"A micro-batch of {size} per replica does not fit into device memory:"
                 f" {str(error).splitlines()[0][:300]}\n"
-                "End other programs on these devices, or set a micro_batch below"
-                f" {size} in the config, which changes no result, or keep the inputs off the"
-                ' devices (feed="host"), or use a smaller model. The same command resumes from the'
-                " last checkpoint."
+                "Stop other programs on these devices, set micro_batch below"
+                f" {size} in the config (which does not affect results), keep the inputs off the"
+                ' devices (feed="host"), or use a smaller model. Run the same command to resume'
+                " from the last checkpoint."
             ) from error
 
     def _spans(self, max_steps: int) -> Iterator[tuple[int, int]]:
-        """Yield (first step, number of steps) of each call, all of one epoch."""
+        """Yield (first step, number of steps) for each call. Calls never span two epochs."""
         start = self.step
         while start < max_steps and not self.out_of_patience:
             images = (self._epoch(start) + 1) * len(self.batches)
@@ -286,30 +288,30 @@ class Loop:
 
     @property
     def _begins_program(self) -> bool:
-        """Whether the next call is the first of its phase."""
+        """Whether the next call is the first one of its phase."""
         phase = phases.of(self.applied, self.step)
         return "compile" not in self.seconds or phase != self.compiled.phase
 
     @property
     def complete(self) -> bool:
-        """Whether all steps are done, or patience has run out."""
+        """Whether all steps are done or patience has run out."""
         return self.step >= self.applied.total_steps or self.out_of_patience
 
     @property
     def out_of_patience(self) -> bool:
-        """Whether `patience` epochs have passed without a better one."""
+        """Whether the last `patience` epochs brought no improvement."""
         patience = self.config.patience
         return patience is not None and self.record.best.get("epochs_since", 0) >= patience
 
     # Epochs
 
     def _epoch(self, step: int) -> int:
-        """Return the number of epochs that end within the first `step` steps."""
-        # The last step may reach beyond the last epoch.
+        """Return the number of epochs completed within the first `step` steps."""
+        # The last step may extend past the last epoch.
         return min(step * self.config.batch // len(self.batches), self.config.epochs)
 
     def _end_epoch(self, report: Report, session: Session) -> None:
-        """Validate after the step that ended an epoch, or several, and write its row."""
+        """Validate after a step that completed one or more epochs, and write the epoch's row."""
         epoch, progress, score = self._epoch(self.step), self._progress, self.score
         means, started = self._means(report), time.monotonic()
         with progress.aside():
@@ -318,7 +320,7 @@ class Loop:
                 self._compare_epochs(epoch, score)
         self._validation_seconds = time.monotonic() - started
         self.seconds["validate"] += self._validation_seconds
-        scored = {score.name: metrics.get(score.name)} if score else {}  # None without a value
+        scored = {score.name: metrics.get(score.name)} if score else {}  # None if undefined
         progress.epoch(
             {
                 "epoch": epoch,
@@ -336,10 +338,10 @@ class Loop:
         self.state = self.state._replace(totals=self.compiled.layout.zeros())
 
     def _validate(self, session: Session) -> dict[str, float]:
-        """Return loss and metric of the held-out rows, and the score if epochs are compared."""
+        """Return the held-out rows' loss and metric, and the score if epochs are compared."""
         step = self.compiled
         params, buffers = step.layout.for_inference(self.state)
-        # If the loss compares rows, the first rows fill up the last group.
+        # If the loss compares rows, pad the last group with the first rows.
         together, count = step.together or 1, len(self.held_out)
         rows = np.resize(self.held_out, -(-count // together) * together)
         labels = self.batches.labels[rows]
@@ -360,10 +362,11 @@ class Loop:
         self, rows: np.ndarray, evaluate: Callable[[int, np.ndarray, int], Any], session: Session
     ) -> Iterator[Any]:
         """Yield the results of `evaluate` for each block of rows, on the host, with some blocks in
-        flight. Its arguments: the block's first place, its inputs, and the number of real ones.
+        flight. Its arguments are the index of the block's first row, the inputs, and the number of
+        real ones.
         """
         step, in_flight = self.compiled, deque[Any]()
-        size = step.micro_batch * step.replicas  # what fits with gradients fits without
+        size = step.micro_batch * step.replicas  # fits, since it fits with gradients
         for number, (images, real) in enumerate(blocks(self.batches.inputs, rows, size)):
             in_flight.append(evaluate(number * size, images, real))
             if len(in_flight) == EVALUATIONS:
@@ -372,7 +375,7 @@ class Loop:
         yield from jax.device_get(list(in_flight))
 
     def _compare_epochs(self, epoch: int, score: EpochScore) -> None:
-        """Keep the best epoch's metrics, and its weights if the config asks for them."""
+        """Keep the best epoch's metrics, and its weights if configured."""
         metrics, best = self.record.metrics, self.record.best
         if best and score.order(metrics) <= score.order(best["metrics"]):
             best["epochs_since"] += 1
@@ -392,7 +395,7 @@ class Loop:
         self._progress.line(step, {"epoch": epochs, **self._means(report), "idle": idle})
 
     def _means(self, report: Report) -> dict[str, float]:
-        """Return the epoch's means up to this call, for which it waits."""
+        """Wait for this call and return the epoch's means so far."""
         totals = report.totals
         names = ["loss", *(f"loss_{name}" for name in self.compiled.losses), self._metric]
         sums, count = (totals.loss, *totals.parts, totals.metric), max(float(totals.count), 1)
@@ -407,19 +410,19 @@ class Loop:
             f"{what} by step {self.step} (optimizer.base_rate={base_rate:g}, applied {peak_rate:g})"
         )
 
-    # The trained model
+    # Results
 
     def final_weights(self) -> dict[str, np.ndarray]:
-        """Return the weights for inference, by name: averages if there are any, of the best epoch
-        if the config keeps it.
+        """Return the weights for inference by name: averages if enabled, and those of the best
+        epoch if the config keeps it.
         """
         params, buffers = self.compiled.layout.for_inference(self.state)
         values = zip(self._keys, [*params, *buffers], strict=True)
         return self._best_weights or {key: np.asarray(value) for key, value in values if key}
 
     def held_out_outputs(self, session: Session) -> np.ndarray | None:
-        """Return the trained model's outputs for the held-out rows, float32 (v, outputs); None if
-        the session ends first.
+        """Return the trained model's outputs for the held-out rows, float32 (v, outputs), or None
+        if the session ends first.
         """
         if "compile" in self.seconds and session.over(self._validation_seconds):
             return None
@@ -436,7 +439,7 @@ class Loop:
 
         with self._explained_memory():
             outputs = np.concatenate([*self._evaluations(self.held_out, evaluate, session)])
-        return outputs[: len(self.held_out)]  # the last block was filled up
+        return outputs[: len(self.held_out)]  # drop the padding of the last block
 
     # Checkpoints
 
@@ -447,7 +450,7 @@ class Loop:
             wrong = [name for name, array in arrays.items() if not np.isfinite(array).all()]
             if wrong:
                 raise self._diverged(
-                    f"{len(wrong)} of {len(arrays)} arrays of the state are not finite, for example"
+                    f"{len(wrong)} of {len(arrays)} state arrays are not finite, for example"
                     f" {', '.join(wrong[:3])},"
                 )
             record, seconds = self.record, time.monotonic() - self._started
@@ -473,10 +476,10 @@ class Loop:
             record = Record(**found.details)
             changed = self._changed(record, arrays)
         except (TypeError, KeyError):
-            changed = ["the program, which saves other values"]
+            changed = ["the program, which saves different values"]
         if changed:
             raise CheckpointError(
-                f"{folder} holds step {found.step} of a different run; changed since:"
+                f"{folder} contains step {found.step} of a different run; changed since:"
                 f" {'; '.join(changed)}.\n"
                 f"Undo the change to resume, choose another --output, or {START_OVER}"
             )
@@ -485,28 +488,28 @@ class Loop:
         self._best_weights = {name.removeprefix(BEST): saved[name] for name in best}
         self.record = record
         for problem in found.skipped:
-            self.show(f"Warning: a newer checkpoint is corrupt and skipped: {problem}")
+            self.show(f"Warning: skipped a newer checkpoint, which is corrupt: {problem}")
         self.show(
-            f"{'Complete already: step' if self.complete else 'Resuming from step'} {found.step} of"
+            f"{'Already complete: step' if self.complete else 'Resuming from step'} {found.step} of"
             f" {self.applied.total_steps}, run {record.run_id}, after {record.seconds:.0f} s"
         )
         for name in MAY_CHANGE:
             then, now = record.origin[name], origin[name]
             if then != now:
                 self.show(
-                    f"Warning: {name} changed since the run began: {then} then, {now} now."
-                    " The results of both are mixed."
+                    f"Warning: {name} changed since the run started: {then} then, {now} now."
+                    " The results will be a mixture of both."
                 )
-        record.origin["config"] = origin["config"]  # some fields may change
+        record.origin["config"] = origin["config"]  # some fields can change
 
     def _changed(self, record: Record, arrays: Mapping[str, np.ndarray]) -> list[str]:
-        """Return as text how this run differs from the run of a checkpoint."""
+        """Return descriptions of how this run differs from a checkpoint's run."""
         theirs, ours, metric = record.origin, self.record.origin, record.best.get("metric")
         found = changes(theirs["config"], ours["config"])
         if theirs["data"] != ours["data"]:
             found.append("the inputs or labels, or the held-out set")
         if theirs["pretrained"] != ours["pretrained"]:
-            found.append("the published weights at the start")
+            found.append("the published weights that were loaded")
         if differing := self.compiled.layout.differing(arrays, self.state):
             found.append(f"the model or the optimizer, for example {', '.join(differing[:3])}")
         if self.score and metric and metric != self.score.metric.name:
@@ -515,7 +518,7 @@ class Loop:
 
 
 def new_run_id(config: Config) -> str:
-    """Return a unique name, the same in all processes that train together."""
+    """Return a unique run id, which is the same in all processes that train together."""
     now = datetime.now(UTC)
     return processes.shared(f"{config.name}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}")
 
@@ -527,8 +530,8 @@ class CallQueue:
     """The calls in flight, oldest first.
 
     Args:
-        replicas: number of devices of a call. Several devices of one CPU get `MIN_CALLS`, since at
-            most 32 may be in flight there (see `EVALUATIONS`).
+        replicas: number of devices of a call. If they are on one CPU, the limit is `MIN_CALLS`,
+            since at most 32 calls can be in flight there (see `EVALUATIONS`).
     """
 
     def __init__(self, replicas: int = 1) -> None:
@@ -540,14 +543,14 @@ class CallQueue:
         self.restart()
 
     def restart(self, *, keep_newest: bool = False) -> None:
-        """Forget the calls in flight, for which the caller has waited, and time new ones."""
+        """Clear the calls in flight, which the caller has waited for, and restart the timing."""
         self._calls = deque([*self._calls][-1:] if keep_newest else [])
         self._ended = 0
         self._since = self._last_end = self._began = time.monotonic()
 
     def begin(self) -> None:
-        """Note that a call is about to be made. If the devices have nothing left to do, they have
-        waited since the end of the last call, which took as long as a call alone.
+        """Record that a call is about to be made. If the devices are idle, they have been so since
+        the last call ended, which is assumed to have taken as long as an individually timed call.
         """
         now = time.monotonic()
         passed, self._began = now - self._began, now
@@ -560,8 +563,8 @@ class CallQueue:
         """Add a call.
 
         Args:
-            step: number of steps after it.
-            report: its arrays.
+            step: number of completed steps after it.
+            report: arrays of its report.
             timed: False if the call compiled.
         """
         if timed and len(self._alone) < ALONE:
@@ -570,18 +573,19 @@ class CallQueue:
         self._calls.append((step, report))
 
     def idle(self) -> float:
-        """Return the share of the time, since the last call of this method, in which the devices
-        waited for the host: 0 to 1. The time from the last call to a restart does not count.
+        """Return the fraction of time (0 to 1) that the devices spent waiting for the host since
+        this method was last called. The time from the last call to a restart is excluded.
         """
         share = min(self._waited / max(self._seconds, 1e-9), 1.0)
         self._waited = self._seconds = 0.0
         return share
 
     def ended(self, size: int) -> Iterator[tuple[int, Any]]:
-        """Wait until few enough calls are in flight, and yield (step, report) of those that ended.
+        """Wait until few enough calls are in flight, and yield (step, report) for each completed
+        call.
 
         Args:
-            size: bytes of a call's batch.
+            size: batch size of a call in bytes.
         """
         while len(self._calls) > self._limit:
             step, report = self._calls.popleft()
@@ -596,7 +600,9 @@ class CallQueue:
 
     @property
     def seconds(self) -> float:
-        """Seconds until all calls in flight and two more have ended, one as slow as the slowest."""
+        """Seconds until all calls in flight and two more are done, assuming that one is as slow as
+        the slowest so far.
+        """
         return (self._limit + 2) * self._mean + self._slowest
 
     def last(self) -> tuple[int, Any] | None:
@@ -605,7 +611,7 @@ class CallQueue:
 
 
 def allowed(seconds: float, size: int) -> int:
-    """Return the number of calls, of `seconds` and a batch of `size` bytes, that may be in flight.
+    """Return how many calls may be in flight if each takes `seconds` and has `size` bytes.
 
     >>> allowed(0.02, 10_000), allowed(2.0, 10_000), allowed(0.02, 200_000_000), allowed(0.0001, 10)
     (25, 3, 3, 32)

@@ -1,9 +1,10 @@
-"""The loss scale of a training in float16: gradients are taken of a multiple of the loss, since
-many would be too small for float16.
+"""Loss scaling for float16 training. Gradients are computed from a multiple of the loss, since many
+of them would otherwise be too small for float16.
 
-The multiple doubles after many steps with finite gradients. Gradients that are not finite halve it,
-and the step changes no weight (Micikevicius et al. 2018, arXiv:1710.03740; numbers as in Keras'
-LossScaleOptimizer). It is a part of the state, so a run resumes with it.
+The scale doubles after a number of steps with finite gradients. If gradients are not finite, the
+scale is halved and the step does not change any weights (Micikevicius et al. 2018,
+arXiv:1710.03740; constants as in Keras' LossScaleOptimizer). The scale is part of the state, so
+that runs resume with it.
 """
 
 from typing import Any, NamedTuple
@@ -16,22 +17,28 @@ from pipeline.config import Config
 from pipeline.infer import check
 from pipeline.models import architectures, published
 
-FIRST, MOST, STEPS = 2.0**15, 2.0**24, 2000  # the multiples, and finite steps until it doubles
+FIRST, MOST, STEPS = (
+    2.0**15,
+    2.0**24,
+    2000,
+)  # scales, and the number of finite steps before doubling
 
 
 class LossScale(NamedTuple):
-    """The factor of the loss.
+    """The factor by which the loss is multiplied.
 
     Attributes:
         value: float32.
-        steps: int32, the number of steps with finite gradients since it changed.
+        steps: int32, number of steps with finite gradients since the last change.
     """
 
     value: Any
     steps: Any
 
     def after(self, finite: Any) -> "LossScale":
-        """Return the scale after a step; `finite`: whether all its gradients were."""
+        """Return the scale after a step; `finite` is whether all of the step's gradients were
+        finite.
+        """
         doubles = self.steps + 1 >= STEPS
         grown = jnp.where(doubles, jnp.minimum(2 * self.value, MOST), self.value)
         steps = jnp.where(finite & ~doubles, self.steps + 1, 0)
@@ -39,23 +46,23 @@ class LossScale(NamedTuple):
         return LossScale(jnp.where(finite, grown, halved), steps.astype(jnp.int32))
 
     def skips(self, finite: Any) -> Any:
-        """Return whether a step changes nothing. At a scale of 1 it does: then not float16 is too
-        small, but the run has diverged.
+        """Return whether to skip an update. At a scale of 1, updates are never skipped: then the
+        range of float16 is not the problem, and the run has diverged.
         """
         return ~finite & (self.value > 1.0)
 
 
 def all_finite(arrays: Any) -> Any:
-    """Return whether all numbers in all arrays are finite."""
+    """Return whether all values in all arrays are finite."""
     return jnp.stack([jnp.isfinite(each).all() for each in jax.tree.leaves(arrays)]).all()
 
 
 def apart(config: Config, networks: published.Networks, inputs: np.ndarray) -> float:
-    """Return how far a run's first outputs in float16 are from those in float32, as a part of the
-    largest output, or of 1; NaN or infinite if one overflows.
+    """Return the difference between a run's initial outputs in float16 and float32, relative to the
+    largest output but at least 1; NaN or infinity if one of them overflows.
 
     Args:
-        networks: as `published.networks` returns them.
+        networks: networks from `published.networks`.
         inputs: a few inputs of the run.
     """
     models = []

@@ -1,5 +1,5 @@
-"""The optimizer: Keras' SGD, Adam or AdamW with scaled numbers, another class of Keras, or a custom
-one.
+"""The optimizer: Keras' SGD, Adam or AdamW with scaled hyperparameters, another Keras class, or a
+custom one.
 """
 
 import inspect
@@ -14,7 +14,7 @@ from pipeline.config.config import OPTIMIZERS
 from pipeline.errors import ConfigError
 from pipeline.train.learning_rate import Applied, schedule
 
-# Attributes of Keras' optimizers that have no effect here, and what to use instead.
+# Attributes of Keras optimizers that are not supported, and what to use instead.
 INSTEAD = {
     "use_ema": "optimizer.ema_momentum",
     "gradient_accumulation_steps": "batch and micro_batch",
@@ -23,18 +23,18 @@ INSTEAD = {
 
 
 def optimizer(config: Config, applied: Applied, variables: Sequence[Any]) -> Any:
-    """Return the Keras optimizer with the applied numbers and the schedule.
+    """Return the Keras optimizer with the scaled hyperparameters and the schedule.
 
     Args:
-        config, applied: the run and its numbers.
-        variables: of Keras, to train. Weight decay leaves out biases and other vectors, such as
-            the scale and offset of a normalization. A custom function chooses by itself.
+        config, applied: the run's config and its scaled hyperparameters.
+        variables: trainable Keras variables. Biases and other vectors, such as the scale and offset
+            of a normalization layer, are excluded from weight decay, except with a custom function.
 
     Raises:
-        ConfigError: if the optimizer is unknown, or does not take its arguments.
+        ConfigError: if the optimizer is unknown or does not accept its arguments.
     """
     custom, rate = custom_code.function(config, "optimizer.name"), schedule(config, applied)
-    if custom and custom is not vars(optimizers).get(applied.optimizer):  # not an import of Keras'
+    if custom and custom is not vars(optimizers).get(applied.optimizer):  # not imported from Keras
         with custom_code.telling(config, "optimizer.name"):
             return _clipped(_custom(applied, custom, rate), applied)
     made = (_ours if applied.optimizer in OPTIMIZERS else _of_keras)(applied, rate)
@@ -57,7 +57,7 @@ def _ours(applied: Applied, rate: Any) -> Any:
 
 
 def _of_keras(applied: Applied, rate: Any) -> Any:
-    """Return an instance of a class of keras.optimizers that takes a learning rate."""
+    """Return an instance of a keras.optimizers class that accepts a learning rate."""
     name, arguments = applied.optimizer, dict(applied.arguments)
     wrappers = ("Optimizer", "LossScaleOptimizer", "MultiOptimizer", "OptimizerMap")
     kinds = {
@@ -73,42 +73,42 @@ def _of_keras(applied: Applied, rate: Any) -> Any:
         if name in kinds:
             takes = f"the arguments {inspect.signature(kinds[name])}"
         raise ConfigError(
-            f"optimizer.name={name!r} with {arguments} cannot work: {error!r}; expected {takes}"
+            f"Invalid optimizer.name={name!r} with {arguments}: {error!r}; expected {takes}"
             f" (Keras {keras.__version__}).\nCorrect optimizer.name, arguments or clip_norm in the"
             " config."
         ) from error
 
 
 def _custom(applied: Applied, custom: Any, rate: Any) -> Any:
-    """Return what a custom function, or a class, makes of the rate and the arguments."""
+    """Call a custom function or class with the learning rate and the arguments."""
     arguments, takes = dict(applied.arguments), inspect.signature(custom)
     if "kappa" in takes.parameters:
         arguments["kappa"] = applied.kappa
     try:
         takes.bind(rate, **arguments)
     except TypeError as error:
-        given = f"a learning rate, and optimizer.arguments has {arguments}"
-        raise TypeError(f"{error}: it takes {takes} and gets {given}") from error
+        given = f"a learning rate and optimizer.arguments={arguments}"
+        raise TypeError(f"{error}: it accepts {takes} but was passed {given}") from error
     made = custom(rate, **arguments)
     if not isinstance(made, optimizers.Optimizer):
-        raise TypeError(f"it returns {type(made).__name__}, not a keras.optimizers.Optimizer")
+        raise TypeError(f"it returned {type(made).__name__}, not a keras.optimizers.Optimizer")
     return made
 
 
 def _clipped(made: Any, applied: Applied) -> Any:
-    """Set the config's clip_norm, and return the optimizer.
+    """Set the config's clip_norm and return the optimizer.
 
     Raises:
-        ValueError: for an option that has another effect here than in Keras' fit, or none.
+        ValueError: for an option that has no effect, or a different one than in Keras' `fit`.
     """
     if isinstance(made, optimizers.LossScaleOptimizer):
-        raise ValueError("in float16 the step scales the loss; leave LossScaleOptimizer out")
+        raise ValueError("in float16, the step scales the loss; remove LossScaleOptimizer")
     for name, field in INSTEAD.items():
         if getattr(made, name, None):
-            raise ValueError(f"{name} has no effect here, or another one; use {field}")
+            raise ValueError(f"{name} is not supported; use {field} instead")
     if applied.clip_norm is not None:
         several = isinstance(made, optimizers.MultiOptimizer)
         if several or made.clipnorm or made.clipvalue or made.global_clipnorm:
-            raise ValueError("it clips gradients by itself, or by parts; leave clip_norm out")
+            raise ValueError("it already clips gradients, or clips them in parts; remove clip_norm")
         made.global_clipnorm = applied.clip_norm
     return made

@@ -1,12 +1,13 @@
-"""Phases: by the number of a step, which weights train and how large images are.
+"""Phases, which define the weights that are trained and the image size at each step.
 
-Each phase is a program of its own, compiled when it first runs. It has whole epochs, so no call of
-several steps (all of one epoch) spans two phases. A step resizes images after it augments them. So
-batches and random numbers are the same in each phase, and a run resumes in any of them.
+Each phase has its own program, which is compiled when it first runs. Phases consist of whole
+epochs, so a call with several steps (all in one epoch) never spans two phases. Steps resize images
+after augmentation. So batches and random numbers do not depend on the phase, and a run can resume
+in any of them.
 
-Images that grow (`Config.progressive`) train faster: Howard et al. 2018 (fast.ai's entry for
-DAWNBench); Tan & Le 2021, arXiv:2104.00298. The weights of a convolutional network do not depend on
-the size of its images, so one state serves all sizes.
+Growing image sizes (`Config.progressive`) speed up training: Howard et al. 2018 (fast.ai's entry
+for DAWNBench); Tan & Le 2021, arXiv:2104.00298. The weights of a convolutional network do not
+depend on the image size, so all sizes use the same state.
 """
 
 from collections.abc import Sequence
@@ -23,15 +24,15 @@ from pipeline.errors import ConfigError
 from pipeline.models import architectures, published, weight_names
 from pipeline.train.learning_rate import Applied
 
-# Sides are multiples of 32 pixels, below 64 pixels of 8, unless a network has patches.
+# Sides are multiples of 32 pixels, or of 8 below 64 pixels, unless a network uses patches.
 LARGE, UNIT, SMALL_UNIT = 64, 32, 8
 
 
 class Phase(NamedTuple):
-    """What differs between the steps of a run.
+    """The properties that differ between the steps of a run.
 
     Attributes:
-        frozen: whether only new layers train (`Config.frozen_epochs`).
+        frozen: whether only new layers are trained (`Config.frozen_epochs`).
         size: index of the image size in `sizes`.
     """
 
@@ -45,7 +46,7 @@ def of(applied: Applied, step: int) -> Phase:
 
 
 def sizes(config: Config) -> list[tuple[int, int]]:
-    """Return (height, width) of the images in each part of the epochs, the full size last.
+    """Return the image (height, width) of each part of the epochs, ending with the full size.
 
     Raises:
         ConfigError: if the rounded sizes do not increase.
@@ -64,14 +65,14 @@ def sizes(config: Config) -> list[tuple[int, int]]:
     ]
     found.append(whole)
     if not all(before < after and before[1] <= after[1] for before, after in pairwise(found)):
-        problem = f"rounded to a network's patches, the images have {', '.join(map(shown, found))}"
-        raise _refusal(config, f"{problem}; expected increasing sizes", "Choose other shares")
+        problem = f"rounded to the network's patches, the sizes are {', '.join(map(shown, found))}"
+        raise _refusal(config, f"{problem}; expected increasing sizes", "Choose other values")
     return found  # type: ignore[return-value]
 
 
 def described(config: Config) -> list[dict[str, int]]:
-    """Return the first and last epoch of each size, from 1, with height and width; an empty list if
-    images do not grow.
+    """Return the first and last epoch, counted from 1, and the height and width of each image size;
+    an empty list if images do not grow.
     """
     if not config.progressive:
         return []
@@ -88,14 +89,14 @@ def shown(size: Sequence[int]) -> str:
 
 
 def models(config: Config, model: Any, batchnorm_momentum: float | None = None) -> list[Any]:
-    """Return the model for each size: for the full size `model`, for smaller ones a copy that has
-    no weight values and takes those of `model`.
+    """Return the model for each image size: `model` for the full size, and for smaller ones a copy
+    without weight values, which uses those of `model`.
 
     Args:
-        model: of `architectures.build(config, batchnorm_momentum)`.
+        model: model from `architectures.build(config, batchnorm_momentum)`.
 
     Raises:
-        ConfigError: if the model cannot be built at a size, or has other weights or outputs there.
+        ConfigError: if the model cannot be built at a size, or has different weights or outputs.
     """
     if not config.progressive:
         return [model]
@@ -114,7 +115,7 @@ def _smaller(config: Config, model: Any, momentum: float | None, size: tuple[int
             made = architectures.build(small, momentum)
     except ConfigError as error:
         problem = f"with images of {shown(size)}, {str(error).splitlines()[0].rstrip('.')}"
-        edit = "Let the model's function take images of this size, choose larger shares"
+        edit = "Support this image size in the model function, choose larger values"
         raise _refusal(config, problem, edit) from error
     for ours, theirs in zip_longest(_shapes(made), _shapes(model), fillvalue="nothing"):
         if ours != theirs:
@@ -127,7 +128,7 @@ def _smaller(config: Config, model: Any, momentum: float | None, size: tuple[int
 
 
 def _shapes(model: Any) -> list[str]:
-    """Return name and shape of each weight and output of a model."""
+    """Return the name and shape of each weight and output of a model."""
     keys = weight_names.keys(model)
     named = [(weight_names.name(keys[id(one)]), one) for one in model.weights]
     named += [("output", one) for one in model.outputs]
@@ -136,17 +137,16 @@ def _shapes(model: Any) -> list[str]:
 
 def _refusal(config: Config, problem: str, edit: str) -> ConfigError:
     return ConfigError(
-        f"progressive={config.progressive} cannot work: {problem}.\n"
-        f"{edit}, or leave progressive out."
+        f"Invalid progressive={config.progressive}: {problem}.\n{edit}, or remove progressive."
     )
 
 
 def resized(inputs: Any, shape: Sequence[int | None]) -> Any:
-    """Return images, uint8 (n, height, width, channels), resized to the input shape of a model."""
+    """Return images, uint8 (n, height, width, channels), resized to a model's input shape."""
     if inputs.shape[1:] == tuple(shape[1:]):
         return inputs
     levels = jax.image.resize(
         inputs.astype(jnp.float32), (len(inputs), *shape[1:]), "linear", antialias=True
     )
-    # Halves are frequent, and their last bits depend on the order of additions: all round up.
+    # Halves are common, and their last bits depend on the order of additions, so always round up.
     return jnp.floor(levels + 0.501).astype(inputs.dtype)

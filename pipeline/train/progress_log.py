@@ -1,5 +1,5 @@
-"""The log of a run: a line of ASCII JSON per interval, in progress.jsonl and on the screen, and a
-row per epoch in history.csv.
+"""The progress log of a run: lines of ASCII JSON in progress.jsonl and on the screen, and one row
+per epoch in history.csv.
 """
 
 import csv
@@ -19,12 +19,12 @@ from pipeline.config import Config, custom_code
 from pipeline.errors import ConfigError
 from pipeline.runtime import processes
 
-Show = Callable[[str], None]  # takes each line of text
+Show = Callable[[str], None]  # receives each line of text
 
 HISTORY, LINES = "history.csv", "progress.jsonl"
 LINE = re.compile(r'\{.*"step": (?P<step>\d+),.*\}\n')
-ROW = re.compile(r"(?:epoch,step|\d+,(?P<step>\d+)),.*\r\n")  # names of columns, or an epoch
-# The text of the numbers in a line, in this order. A person does not see the others.
+ROW = re.compile(r"(?:epoch,step|\d+,(?P<step>\d+)),.*\r\n")  # column names or an epoch
+# How to show the values of a line, in this order. Others are not shown to the user.
 WORDS = {
     "fold": "  fold {:.0f}",
     "folds": " of {:.0f}",
@@ -39,15 +39,15 @@ WORDS = {
     "images_per_second": "  {:,.0f} {noun}/s",
 }
 NOUNS = ("images", "rows", "examples")
-# A run whose devices wait for the host for this share of the time is called input-bound.
+# A run is input-bound if its devices spend at least this fraction of time waiting for the host.
 INPUT_BOUND = 0.1
 
 
 def in_words(line: Mapping[str, Any]) -> str:
-    """Return a progress line as text for a person.
+    """Return a progress line as readable text.
 
     Args:
-        line: as `Progress` writes it, or from any log: what is not a number is left out.
+        line: line written by `Progress` or any other log. Values that are not numbers are ignored.
 
     >>> in_words({"step": 43, "steps": 337, "loss": 0.25, "eta_seconds": 7200.9})
     'step 43 of 337  loss 0.2500  2:00:00 to go'
@@ -77,7 +77,7 @@ def in_words(line: Mapping[str, Any]) -> str:
 
 
 def readable(text: str) -> str:
-    """Return a line of `Progress` as text, any other line unchanged.
+    """Return a line written by `Progress` as readable text, and any other line unchanged.
 
     >>> readable('{"fold": 2, "folds": 5, "step": 43, "steps": 337, "images_per_second": 1834.5}')
     'fold 2 of 5  step 43 of 337  1,834 images/s'
@@ -93,7 +93,7 @@ def readable(text: str) -> str:
 
 @dataclass(frozen=True)
 class Fold:
-    """A fold of a run: its number, from 1, the number of folds, and the steps of later ones."""
+    """A fold of a run: its number from 1, the number of folds, and the steps of later folds."""
 
     number: int
     count: int
@@ -101,12 +101,12 @@ class Fold:
 
 
 class Log:
-    """The custom function that gets each record (`Config.log`), if there is one.
+    """Calls the custom function that receives each record (`Config.log`), if there is one.
 
     Args:
-        config: of the run.
-        show: takes a warning if the function fails. Then it is not called again, and the training
-            continues.
+        config: the run's config.
+        show: function that receives a warning if the custom function fails. In that case, it is not
+            called again, and training continues.
     """
 
     def __init__(self, config: Config, show: Show) -> None:
@@ -114,26 +114,26 @@ class Log:
         self._log = custom_code.function(config, "log") if processes.first() else None
 
     def __call__(self, record: Mapping[str, Any]) -> None:
-        """Pass it a line or an epoch of `Progress`, or at the end {"pictures", …}."""
+        """Pass on a line or an epoch from `Progress`, or {"pictures", …} at the end."""
         if self._log is None:
             return
         try:
             with custom_code.telling(self._config, "log"):
                 self._log(dict(record))
         except ConfigError as error:
-            self._show(f"Warning: it gets no more records: {' '.join(str(error).split())}")
+            self._show(f"Warning: log is no longer called: {' '.join(str(error).split())}")
             self._log = None
 
 
 class Progress:
-    """The progress of a run; a run that resumes appends to both files.
+    """Writes the progress of a run. When a run resumes, both files are appended to.
 
     Args:
-        folder: gets progress.jsonl and history.csv.
-        config: of the run.
-        step, total: the steps at which the run starts and ends.
-        show: takes each line of text.
-        fold: to name in each line; `eta_seconds` then includes the later folds.
+        folder: folder for progress.jsonl and history.csv.
+        config: the run's config.
+        step, total: first and last step of the run.
+        show: function that receives each line of text.
+        fold: fold to add to each line. `eta_seconds` then includes later folds.
     """
 
     def __init__(
@@ -148,17 +148,19 @@ class Progress:
         _remove_after(step, self._history, ROW)
 
     def due(self) -> bool:
-        """Return whether the interval has passed; reading the loss more often stalls a device."""
+        """Return whether the interval has passed. Reading the loss more often would
+        stall a device.
+        """
         return time.monotonic() - self._last >= self._config.progress_seconds
 
     def restart_clock(self, step: int) -> None:
-        """Count images per second from `step`: after the first step, which compiles."""
+        """Measure images per second from `step` on, to exclude the first step, which compiles."""
         self._started = self._last = time.monotonic()
         self._first_step, self._aside = step, 0.0
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Leave this time, in which no step runs, out of `images_per_second`."""
+        """Exclude this time, in which no step runs, from `images_per_second`."""
         started = time.monotonic()
         try:
             yield
@@ -166,7 +168,7 @@ class Progress:
             self._aside += time.monotonic() - started
 
     def line(self, step: int, values: Mapping[str, float]) -> None:
-        """Write one line: step, steps, `values`, images_per_second and eta_seconds."""
+        """Write a line with step, steps, `values`, images_per_second and eta_seconds."""
         self._last = time.monotonic()
         elapsed = max(self._last - self._started, 1e-9) / max(step - self._first_step, 1)
         line = {
@@ -185,15 +187,16 @@ class Progress:
         self._log(line)
 
     def images_per_second(self, step: int) -> float:
-        """Return the mean over the steps since the clock was restarted, without `aside`."""
+        """Return the mean over the steps since the clock was restarted, excluding `aside`."""
         seconds = time.monotonic() - self._started - self._aside
         return (step - self._first_step) * self._config.batch / max(seconds, 1e-9)
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        """Append a row to history.csv; None is an empty field.
+        """Append a row to history.csv, in which None is an empty field.
 
         Args:
-            row: the same names for each row of a run, first "epoch" and "step".
+            row: values by name, starting with "epoch" and "step". All rows of a run have the same
+                names.
         """
         with writing(self._history), self._history.open("a", newline="") as file:
             table = csv.writer(file)
@@ -204,7 +207,9 @@ class Progress:
 
 
 def _remove_after(step: int, path: Path, form: re.Pattern[str]) -> None:
-    """Remove lines that an interrupted run wrote past its checkpoint, and incomplete lines."""
+    """Remove incomplete lines, and lines that an interrupted run wrote after its last
+    checkpoint.
+    """
     if path.exists():
         with path.open(encoding="utf-8", errors="replace", newline="") as file:
             found = [form.fullmatch(line) for line in file]

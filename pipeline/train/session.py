@@ -1,7 +1,7 @@
-"""The end of a session: the remaining time, a request to stop, and a watchdog.
+"""The end of a session: remaining time, stop requests, and a watchdog.
 
-Kaggle ends a session without warning, so a run saves and ends in time. SIGTERM and Ctrl-C are
-handled, too, but nothing relies on them.
+Kaggle terminates sessions without warning, so a run must save and stop early enough. SIGTERM and
+Ctrl-C are also handled, but nothing depends on them.
 """
 
 import faulthandler
@@ -18,30 +18,31 @@ from typing import Any, Self
 
 from pipeline.runtime import processes
 
-# Time after the last checkpoint, for pictures, the list of outputs, and Kaggle's copying; in a
-# short session, a twentieth of it.
+# Time reserved after the last checkpoint for figures, the list of outputs and Kaggle's copying; a
+# twentieth of the time in short sessions.
 MARGIN_SECONDS, MARGIN_SHARE = 300.0, 0.05
 STALLED, CTRL_C = "stalled.txt", "Ctrl-C"
-STALL_SECONDS = 1800.0  # no step, validation or read takes longer
+STALL_SECONDS = 1800.0  # longer than any step, validation or read
 PRESSED = (
-    b"\nCtrl-C: the current step is finished and saved. Press it once more to end at once, "
-    b"which loses everything since the last checkpoint.\n"
+    b"\nCtrl-C: finishing the current step and saving. Press Ctrl-C again to stop immediately "
+    b"and lose all progress since the last checkpoint.\n"
 )
 
 
 class Session:
-    """A context in which SIGTERM and Ctrl-C request a stop, and a run without progress is ended.
+    """Context manager that turns SIGTERM and Ctrl-C into stop requests and terminates stalled runs.
 
-    Ctrl-C still raises KeyboardInterrupt: at the end of the context, when the body has saved; a
-    second time, at once.
+    Ctrl-C still raises KeyboardInterrupt: at the end of the context, after the body has saved, or
+    immediately if it is pressed again.
 
     Args:
-        hours: of wall clock since the process started; None: no limit.
-        output: the folder of the run. After `STALL_SECONDS` without `progress` the stacks of all
-            threads go to stalled.txt in it, and the process exits with 1.
+        hours: wall-clock limit since the process started; None for no limit.
+        output: the run's output folder. After `STALL_SECONDS` without a call to `progress`, the
+            stack traces of all threads are written to stalled.txt in it, and the process exits with
+            code 1.
 
     Attributes:
-        margin: seconds kept free after the last checkpoint.
+        margin: seconds reserved after the last checkpoint.
     """
 
     def __init__(self, hours: float | None, output: Path) -> None:
@@ -55,10 +56,10 @@ class Session:
         self.progress()
 
     def __enter__(self) -> Self:
-        # Python lets only the main thread handle signals.
+        # Only the main thread can set signal handlers.
         if threading.current_thread() is threading.main_thread():
             self._handlers[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._on_signal)
-            # Another handler of Ctrl-C is somebody else's, or ignores it.
+            # Keep any other Ctrl-C handler, which was set by the caller or ignores Ctrl-C.
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 self._handlers[signal.SIGINT] = signal.signal(signal.SIGINT, self._on_signal)
         self.progress()
@@ -70,19 +71,19 @@ class Session:
         for number, before in self._handlers.items():
             signal.signal(number, before or signal.SIG_DFL)
         if self._request == CTRL_C and kind is None:
-            processes.part()  # all have stopped, and the first has saved
+            processes.part()  # all processes have stopped, and the first one has saved
             raise KeyboardInterrupt
 
     def progress(self) -> None:
-        """Note that a step, or some work between steps, is done."""
+        """Report that a step, or some work between steps, has finished."""
         self._last_progress = time.monotonic()
 
     def over(self, reserve: float) -> str | None:
-        """Return why the run has to end now, or None if it may continue. Processes that train
-        together must call it equally often, and get the same answer.
+        """Return why the run must stop now, or None to continue. Processes that train together must
+        all call this the same number of times, and get the same result.
 
         Args:
-            reserve: seconds that the steps in flight and a checkpoint take.
+            reserve: seconds needed for the steps in flight and a checkpoint.
         """
         why = f"asked to stop ({self._request})" if self._request else None
         if time.monotonic() + reserve >= self._end:
@@ -93,7 +94,7 @@ class Session:
         if number == signal.SIGINT:
             self._request = CTRL_C
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            os.write(2, PRESSED)  # it may have interrupted `print`
+            os.write(2, PRESSED)  # the signal may have interrupted `print`
         self._request = self._request or "SIGTERM"
 
     def _watch(self) -> None:
@@ -102,12 +103,12 @@ class Session:
             if seconds < STALL_SECONDS:
                 continue
             text = (
-                f"Error: no step ended within {seconds:.0f} s; the run ends here, and resumes from"
-                " its last checkpoint.\n"
-                f"The stacks of all threads go to {self._output / STALLED}."
+                f"Error: no step ended within {seconds:.0f} s. Stopping the run, which can be"
+                " resumed from its last checkpoint.\n"
+                f"Stack traces of all threads: {self._output / STALLED}"
             )
-            # The main thread hangs: an exception or a notebook's output would not be seen. Nor may
-            # a full disk keep the run hanging.
+            # The main thread hangs, so an exception or notebook output would not be visible. A full
+            # disk must not keep the process alive either.
             print(text, file=sys.__stderr__, flush=True)
             with suppress(OSError), (self._output / STALLED).open("w") as file:
                 print(text, file=file, flush=True)
@@ -116,7 +117,9 @@ class Session:
 
 
 def age() -> float:
-    """Return the seconds since this process started; without /proc, since this module's import."""
+    """Return the seconds since this process started, or since this module's import if /proc is
+    missing.
+    """
     try:
         text = Path("/proc/self/stat").read_text(encoding="ascii")
     except OSError:

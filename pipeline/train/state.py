@@ -1,4 +1,6 @@
-"""Train state: all that a step changes, on the devices and, as arrays by name, in a checkpoint."""
+"""The training state, which contains everything that a step changes. It is stored on the devices
+and, as arrays by name, in checkpoints.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,17 +15,17 @@ from pipeline.models.layer_tree import descendants
 from pipeline.runtime import replicas
 from pipeline.train.loss_scale import FIRST, LossScale
 
-Arrays = list[Any]  # of JAX
-SCALE = "loss_scale/"  # starts the names of the loss scale's arrays
+Arrays = list[Any]  # JAX arrays
+SCALE = "loss_scale/"  # name prefix of the loss scale's arrays
 
 
 class Totals(NamedTuple):
-    """Sums over the examples of the epoch so far.
+    """Sums over the examples of the current epoch.
 
     Attributes:
         loss: float32.
-        parts: float32 each, where the loss is a sum of several, in the order of their names.
-        metric: float32, shown beside the loss: number of right answers, or sum of errors.
+        parts: float32 each, if the loss is the sum of several losses, in the order of their names.
+        metric: float32, shown next to the loss: number of correct answers, or sum of errors.
         count: int32, number of examples.
     """
 
@@ -34,16 +36,16 @@ class Totals(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """The state of a training, from which a step makes the next one.
+    """The state of a training run, which each step maps to the next one.
 
     Attributes:
-        params: the trainable weights, in the model's order.
-        buffers: the other variables: BatchNorm's statistics, and states of random generators.
+        params: trainable weights, in the model's order.
+        buffers: other variables: BatchNorm statistics and random generator states.
         opt_state: the optimizer's variables.
-        ema: moving averages of the weights and statistics (`StateLayout.averaged`), if any.
-        totals: of the epoch so far.
-        scale: of the loss, in float16; otherwise ().
-        step: int32, the number of steps done.
+        ema: moving averages of weights and statistics (`StateLayout.averaged`), if enabled.
+        totals: sums over the current epoch.
+        scale: loss scale in float16; otherwise ().
+        step: int32, number of completed steps.
     """
 
     params: Arrays
@@ -56,19 +58,19 @@ class TrainState(NamedTuple):
 
 
 class StateLayout:
-    """The meaning of each array of a model's `TrainState`.
+    """The meaning of each array in a model's `TrainState`.
 
     Args:
-        model, optimizer: of Keras, built.
-        ema: keep moving averages.
-        losses: the names of several losses that are added up; () with one loss.
+        model, optimizer: built Keras objects.
+        ema: whether to keep moving averages.
+        losses: names of the losses if several are summed; () for a single loss.
 
     Attributes:
-        names: of all arrays in their order, the same in every process that builds the model.
-        keys: of params and buffers (`pipeline.models.weight_names`); "" of random generators.
-        statistics: for each buffer, whether a step moves it as a mean over groups, as BatchNorm's
-            statistics. False for a frozen one, whose bits the mean would change.
-        seeds: for each buffer, whether it is the state of a random generator.
+        names: names of all arrays in order, the same in each process that builds the model.
+        keys: keys of params and buffers (`pipeline.models.weight_names`); "" for random generators.
+        statistics: whether each buffer is updated with a mean over groups, like BatchNorm's
+            statistics. False for frozen ones, whose bits the mean would change.
+        seeds: whether each buffer is the state of a random generator.
     """
 
     def __init__(
@@ -96,16 +98,16 @@ class StateLayout:
         self.names.append("step")
 
     def averaged(self, params: Sequence[Any], buffers: Sequence[Any]) -> list[Any]:
-        """Return the arrays to average: the weights, and the statistics of the same steps."""
+        """Return the arrays to average: the weights and the statistics from the same steps."""
         moving = zip(buffers, self.statistics, strict=True)
         return [*params, *(value for value, moves in moving if moves)]
 
     def initial(self) -> TrainState:
-        """Return the state before the first step, with the present weights of the model."""
+        """Return the state before the first step, with the model's current weights."""
         model, optimizer = self._model, self._optimizer
         kinds = model.trainable_variables, model.non_trainable_variables, optimizer.variables
         params, buffers, opt_state = ([one.value for one in variables] for variables in kinds)
-        # A step reuses the memory of each array, so none may be in the state twice.
+        # Steps reuse the memory of each array, so the state must not contain any array twice.
         taken = set(map(id, params))
         opt_state = [jnp.array(each) if id(each) in taken else each for each in opt_state]
         ema = list(map(jnp.array, self.averaged(params, buffers))) if self._ema else []
@@ -117,7 +119,9 @@ class StateLayout:
         return TrainState(params, buffers, opt_state, ema, self.zeros(), scale, step)
 
     def zeros(self) -> Totals:
-        """Return the totals of no examples. Computed on the devices they would need a program."""
+        """Return empty totals. They are created on the host, since creating them on the devices
+        would require a program.
+        """
         loss, *parts = [self._zero(np.float32) for _ in ("sum", *self._losses)]
         return Totals(loss, tuple(parts), self._zero(np.float32), self._zero(np.int32))
 
@@ -125,7 +129,7 @@ class StateLayout:
         return replicas.placed(np.zeros((), dtype), self._everywhere)
 
     def for_inference(self, state: TrainState) -> tuple[Arrays, Arrays]:
-        """Return (params, buffers) for validation and inference: the averages, if there are any."""
+        """Return (params, buffers) for validation and inference, which are averages if enabled."""
         if not state.ema:
             return state.params, state.buffers
         statistics = iter(state.ema[len(state.params) :])
@@ -135,11 +139,11 @@ class StateLayout:
         ]
 
     def to_arrays(self, state: TrainState) -> dict[str, np.ndarray]:
-        """Return every array of a state by name, copied from the devices."""
+        """Copy all arrays of a state from the devices and return them by name."""
         return dict(zip(self.names, map(np.asarray, jax.tree.leaves(state)), strict=True))
 
     def from_arrays(self, arrays: Mapping[str, np.ndarray], state: TrainState) -> TrainState:
-        """Return the state with these arrays, each placed like the same array of `state`."""
+        """Return a state with these arrays, placed on the same devices as the arrays of `state`."""
         leaves, structure = jax.tree.flatten(state)
         placed = [
             replicas.placed(arrays[name], leaf.sharding)
@@ -150,8 +154,8 @@ class StateLayout:
     def with_own_scale(
         self, arrays: Mapping[str, np.ndarray], state: TrainState
     ) -> dict[str, np.ndarray]:
-        """Return a checkpoint's arrays with a loss scale if `state` has one, else without: a run
-        may start on a TPU, in bfloat16, and resume on a T4, in float16, or the other way round.
+        """Return a checkpoint's arrays with a loss scale if and only if `state` has one. A run can
+        start in bfloat16 on a TPU and resume in float16 on a T4, or vice versa.
         """
         leaves = zip(self.names, jax.tree.leaves(state), strict=True)
         own = {name: np.asarray(leaf) for name, leaf in leaves if name.startswith(SCALE)}
@@ -159,7 +163,7 @@ class StateLayout:
         return others | {name: arrays.get(name, array) for name, array in own.items()}
 
     def differing(self, arrays: Mapping[str, np.ndarray], state: TrainState) -> list[str]:
-        """Return the names whose array is missing on one side, or has another shape or type."""
+        """Return the names of arrays that are missing on one side, or differ in shape or dtype."""
         ours = zip(self.names, jax.tree.leaves(state), strict=True)
         wanted = {name: (leaf.shape, leaf.dtype) for name, leaf in ours}
         found = {name: (array.shape, array.dtype) for name, array in arrays.items()}

@@ -1,20 +1,20 @@
-"""The training step: what one batch changes, for any model and any number of devices.
+"""The training step, which updates the state with one batch for any model and number of devices.
 
-To change how a run trains, edit `TrainStep.train_step`: with the methods that it calls it is the
-whole update of the weights. Or name a function of the same arguments in a config (`train_step`).
-The code below it computes the sums over a batch. The batch alone decides the result; replicas and
-micro-batches only decide how it fits into memory.
+To customize training, edit `TrainStep.train_step`: together with the methods that it calls, it
+defines the whole weight update. Or set `train_step` in a config to a function with the same
+arguments. The code below it computes sums over a batch. The result depends only on the batch;
+replicas and micro-batches only determine how it fits into memory.
 
-- BatchNorm normalizes each group of `batchnorm_batch` images by itself (ghost batches, Hoffer et
-  al. 2017, 1705.08741) and moves its statistics by the mean over groups.
-- Augmentation and dropout draw from (seed, step, place in the batch).
-- A custom loss that compares rows (contrastive, ranking) or draws gets the outputs and labels of
-  whole groups, and so does a custom mix.
+- BatchNorm normalizes each group of `batchnorm_batch` images separately (ghost batches, Hoffer et
+  al. 2017, 1705.08741) and updates its statistics with the mean over all groups.
+- Augmentation and dropout derive their random numbers from (seed, step, index in the batch).
+- A custom loss that compares rows (contrastive, ranking) or uses random numbers receives the
+  outputs and labels of whole groups, and so does a custom mix.
 
-So one replica that accumulates gradients over many micro-batches and eight replicas with one each
-compute the same sum over images, up to the order of additions. Each replica sums over its images,
-and one all-reduce sums over the replicas. A group larger than a replica's share of the batch spans
-several replicas, which then all-reduce BatchNorm's sums.
+So one replica that accumulates gradients over many micro-batches computes the same sum over images
+as eight replicas with one micro-batch each, up to the order of additions. Each replica sums over
+its images, and one all-reduce sums over the replicas. If a group is larger than a replica's part of
+the batch, it spans several replicas, which then all-reduce BatchNorm's sums.
 """
 
 from collections.abc import Callable
@@ -44,8 +44,8 @@ from pipeline.train.optimizer import optimizer
 from pipeline.train.phases import Phase
 from pipeline.train.state import Arrays, StateLayout, Totals, TrainState
 
-# With fewer multiplications than this per replica a step takes about a millisecond, so the host's
-# part of a call counts. Then several steps share a call, if an epoch still has some calls.
+# A step with fewer multiplications than this per replica takes about a millisecond, so the host's
+# overhead matters. Several steps then share a call, as long as an epoch still has some calls.
 QUICK_STEP, MOST_STEPS, CALLS_PER_EPOCH = 2**24, 16, 4
 
 
@@ -53,9 +53,9 @@ class Batch(NamedTuple):
     """The input of a step.
 
     Attributes:
-        inputs: (batch, …), or their rows, int32 (batch,), where all inputs lie on the devices.
+        inputs: (batch, …), or row indices, int32 (batch,), if all inputs are on the devices.
         labels: (batch, …), or `Weighted`.
-        draws: int32 (batch, k), the random numbers of the augmentation.
+        draws: int32 (batch, k), random numbers for the augmentation.
     """
 
     inputs: Any
@@ -64,13 +64,13 @@ class Batch(NamedTuple):
 
 
 class Examples(NamedTuple):
-    """A micro-batch, augmented.
+    """An augmented micro-batch.
 
     Attributes:
         inputs: (n, …). labels: `Weighted`, (n, …).
-        other_labels: of the example that each is mixed with; None: no mixtures.
-        share: float32 (n,), the example's own share of its mixture.
-        places: int32 (n,), in the batch.
+        other_labels: labels of the examples that are mixed in; None without mixing.
+        share: float32 (n,), each example's fraction of its mixture.
+        places: int32 (n,), indices in the batch.
     """
 
     inputs: Any
@@ -81,19 +81,21 @@ class Examples(NamedTuple):
 
     @property
     def weights(self) -> Any:
-        """The weight of each example's loss, float32 (n,); of a mixture, that of its parts."""
+        """The loss weight of each example, float32 (n,); for mixtures, the mixed weights of both
+        parts.
+        """
         if self.share is None:
             return self.labels.weights
         return self.share * self.labels.weights + (1 - self.share) * self.other_labels.weights
 
 
 class Computed(NamedTuple):
-    """The results of the model for a micro-batch.
+    """The model's results for a micro-batch.
 
     Attributes:
-        outputs: float32 (n, …). extra: the model's other outputs, by name.
+        outputs: float32 (n, …). extra: the model's additional outputs, by name.
         statistics: BatchNorm's updated statistics.
-        penalty: the losses that layers add.
+        penalty: sum of the losses added by layers.
     """
 
     outputs: Any
@@ -103,10 +105,10 @@ class Computed(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over the images of a micro-batch or a batch, for the report and BatchNorm.
+    """Sums over the images of a micro-batch or batch, for the report and BatchNorm.
 
     Attributes:
-        loss, parts, metric: as in `Totals`.
+        loss, parts, metric: see `Totals`.
         statistics: BatchNorm's updated statistics.
     """
 
@@ -125,29 +127,29 @@ class Report(NamedTuple):
 
 
 class TrainStep:
-    """The jitted training and evaluation of a built model.
+    """The jitted training and evaluation functions of a built model.
 
     Args:
-        config, applied: the run and its numbers.
+        config, applied: the run's config and its scaled hyperparameters.
         model: a built Keras model.
-        mesh: of JAX, with the axis `replicas.AXIS`; None for one device.
+        mesh: JAX mesh with the axis `replicas.AXIS`; None for a single device.
 
     Attributes:
-        layout: the meaning of each array of a state.
-        optimizer: of Keras.
-        replicas: number of accelerator cores that share the work.
-        micro_batch: images per forward and backward pass on one replica: its whole share of the
-            batch, or a part of it.
-        steps_per_call: the most steps of a call to the devices.
-        phase: of the next calls; at first all weights train, on whole images.
-        models: one per size of images (`phases.models`).
-        losses: the names of several losses that are added up; () with one loss.
-        together: images that the loss gets together; None: each by itself.
-        evaluate: `_evaluated`, jitted. forward: from weights and inputs to outputs, jitted.
+        layout: meaning of each array in a state.
+        optimizer: the Keras optimizer.
+        replicas: number of accelerator cores that split the work.
+        micro_batch: images per forward and backward pass on a replica: its whole part of the batch
+            or a fraction of it.
+        steps_per_call: maximum number of steps per call to the devices.
+        phase: phase of the next calls. Initially, all weights train on full-size images.
+        models: one model per image size (`phases.models`).
+        losses: names of the losses if several are summed; () for a single loss.
+        together: number of images that the loss receives together; None if each is independent.
+        evaluate: jitted `_evaluated`. forward: jitted function from weights and inputs to outputs.
 
     Raises:
-        ConfigError: if the batch does not split as the config asks, all or nothing is frozen, or
-            the model cannot take smaller images.
+        ConfigError: if the batch cannot be split as configured, all or no weights are frozen, or
+            the model does not support smaller images.
     """
 
     def __init__(self, config: Config, applied: Applied, model: Any, mesh: Any) -> None:
@@ -165,7 +167,7 @@ class TrainStep:
         self._matmul = devices.matmul_precision(keras.config.dtype_policy().name)
         self.replicas, self._platform = mesh.size if mesh else 1, replicas.platform(mesh)
         self._group, self._share = applied.batchnorm_batch, per_replica(config, self.replicas)
-        # Groups that end within a replica's share span several replicas.
+        # Groups span several replicas unless they evenly divide a replica's part.
         self._axis = replicas.AXIS if mesh and self._share % self._group else None
         custom = custom_code.function
         changes = custom(config, "augment"), custom(config, "augment_batch")
@@ -184,11 +186,13 @@ class TrainStep:
 
     @property
     def smaller(self) -> list[int]:
-        """The smaller micro-batches, in the order to try them."""
+        """The smaller micro-batch sizes, in the order to try them."""
         return self._sizes[self._sizes.index(self.micro_batch) + 1 :]
 
     def use(self, smaller: int) -> bool:
-        """Switch to smaller micro-batches, which need less memory, if the batch allows them."""
+        """Switch to a smaller micro-batch size, which requires less memory, if the
+        batch allows it.
+        """
         possible = smaller in self.smaller
         if possible:
             self.micro_batch, self._programs = smaller, {}
@@ -197,13 +201,13 @@ class TrainStep:
     def train(
         self, state: TrainState, held: tuple[Any, ...], batches: Batch, number: int
     ) -> tuple[TrainState, Report]:
-        """Take `number` steps, and return the state after them. The first call compiles.
+        """Run `number` steps and return the resulting state. The first call compiles.
 
         Args:
-            state: the new state takes its memory.
-            held: (inputs,) if all inputs lie on the devices, else ().
+            state: current state, whose memory is reused for the new one.
+            held: (inputs,) if all inputs are on the devices, else ().
             batches: `steps_per_call` batches, stacked along a new first axis.
-            number: at most `steps_per_call`.
+            number: number of steps, at most `steps_per_call`.
         """
         if self.phase not in self._programs:
             self._programs[self.phase] = self.lowered(state, held, batches).compile()
@@ -211,15 +215,15 @@ class TrainStep:
         return program(state, held, batches, np.int32(number))  # type: ignore[no-any-return]
 
     def lowered(self, state: Any, held: Any, batches: Batch) -> Any:
-        """Return the training step for these arrays, lowered by JAX and not compiled."""
-        # XLA may write the new state over the old one, with the same sharding.
+        """Return the training step for these arrays, lowered by JAX but not compiled."""
+        # The new state has the same sharding, so XLA can write it over the old one.
         places = jax.tree.map(lambda leaf: leaf.sharding, state), None
         steps = self._exact(self._train_steps)
         train = jax.jit(steps, donate_argnums=0, out_shardings=places, keep_unused=True)
         return train.lower(state, held, batches, np.int32(0))
 
     def _exact(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function with products in float32, if that is the policy."""
+        """Return the function with float32 products if the dtype policy is float32."""
 
         @wraps(function)
         def traced(*args: Any) -> Any:
@@ -228,13 +232,13 @@ class TrainStep:
 
         return traced
 
-    # From here on JAX traces everything
+    # Functions traced by JAX
 
     def train_step(self, state: TrainState, batch: Batch, held: tuple[Any, ...]) -> TrainState:
         """Return the state after one step.
 
         Args:
-            held: (inputs,) if all inputs lie on the devices, else ().
+            held: (inputs,) if all inputs are on the devices, else ().
         """
         grads, sums = self.gradients(state, batch, held)
         return self.update(state, grads, sums)
@@ -247,21 +251,22 @@ class TrainStep:
         params: Any = None,
         loss_fn: Callable[..., Any] | None = None,
     ) -> tuple[Arrays, Sums]:
-        """Return the mean gradient over a batch, and the sums of `loss_fn`.
+        """Return the mean gradient over a batch, and the sums returned by `loss_fn`.
 
-        Both are sums over all micro-batches and replicas, the same on each replica.
+        Both are summed over all micro-batches and replicas, and are the same on each replica.
 
         Args:
-            params: the weights at which to take it; None: those of the state.
-            loss_fn: with the arguments and results of `TrainStep.loss_fn`, the default.
+            params: weights at which to compute the gradient; None for those of the state.
+            loss_fn: function with the arguments and results of `TrainStep.loss_fn`, which is the
+                default.
         """
         loss_of, size = loss_fn or self.loss_fn, self.config.batch
 
         def minimized(params: Any, state: TrainState, examples: Examples) -> tuple[Any, Sums]:
-            if self.phase.frozen:  # of these weights no gradient is computed
+            if self.phase.frozen:  # skip the gradients of frozen weights
                 params = self._choose(jax.lax.stop_gradient(params), params)
             loss, sums = loss_of(params, state, examples)
-            if state.scale:  # as a part of the mean: float16 has no room for the sum
+            if state.scale:  # divide first, since the sum could overflow in float16
                 loss *= state.scale.value / size
             return loss, sums
 
@@ -271,29 +276,31 @@ class TrainStep:
         return [grad / divisor for grad in grads], sums
 
     def _choose(self, frozen: Arrays, rest: Arrays) -> Arrays:
-        """Return the first array for each weight that `frozen_epochs` freezes, else the second."""
+        """Return the first array for each weight frozen by `frozen_epochs`, and the second for the
+        others.
+        """
         return [a if stays else b for a, b, stays in zip(frozen, rest, self._stays, strict=True)]
 
     def loss_fn(self, params: Any, state: TrainState, examples: Examples) -> tuple[Any, Sums]:
         """Return the loss to minimize, summed over a micro-batch, and the sums to report. The
-        gradient is taken with respect to `params`.
+        gradient is computed with respect to `params`.
         """
         return self.loss_of(self.compute(params, state.buffers, examples), examples, state)
 
     def loss_of(
         self, computed: Computed, examples: Examples, state: TrainState
     ) -> tuple[Any, Sums]:
-        """Return the same for the results of the model."""
+        """Return the same as `loss_fn`, given the model's results."""
         losses, metrics = self._losses(examples, computed, state.step)
-        # A layer's own loss is a mean over images, as in Keras.
+        # Losses added by layers are means over images, as in Keras.
         number, loss = len(examples.places), _added(losses).sum()
         parts = tuple(losses[name].sum() for name in self.losses)
         sums = Sums(loss, parts, metrics.sum(), [each * number for each in computed.statistics])
         return loss + computed.penalty * number, sums
 
     def update(self, state: TrainState, grads: Arrays, sums: Sums) -> TrainState:
-        """Return the state one step further, with these gradients applied. In float16 a step whose
-        gradients are not finite changes no weight (`pipeline.train.loss_scale`).
+        """Apply the gradients and return the next state. With float16, a step with non-finite
+        gradients does not change any weights (`pipeline.train.loss_scale`).
         """
         if not state.scale:
             return self._updated(state, grads, sums)
@@ -306,7 +313,9 @@ class TrainStep:
         return after._replace(scale=state.scale.after(finite))
 
     def _skipped(self, state: TrainState) -> TrainState:
-        """Return the state with its step, and that of the learning rate, counted up alone."""
+        """Return the state with only the step counters incremented, including the
+        learning rate's.
+        """
         opt_state = [
             value + 1 if variable is self.optimizer.iterations else value
             for variable, value in zip(self.optimizer.variables, state.opt_state, strict=True)
@@ -316,8 +325,8 @@ class TrainStep:
     def _updated(self, state: TrainState, grads: Arrays, sums: Sums) -> TrainState:
         size = self.config.batch
         params, opt_state = self.optimizer.stateless_apply(state.opt_state, grads, state.params)
-        # A change is proportional to the learning rate, with SGD, Adam and AdamW alike. So a share
-        # of the change is a smaller learning rate.
+        # With SGD, Adam and AdamW, updates are proportional to the learning rate. So scaling an
+        # update is the same as scaling the learning rate.
         params = [
             new if factor is None else old + factor * (new - old)
             for old, new, factor in zip(state.params, params, self._shares(state.step), strict=True)
@@ -325,7 +334,7 @@ class TrainStep:
         if self.phase.frozen:
             params = self._choose(state.params, params)
         moved = iter(value / size for value in sums.statistics)
-        buffers = [  # the state of a random generator counts up by one
+        buffers = [  # random generator states are incremented by one
             next(moved) if moves else (value + jnp.array([0, 1], value.dtype) if seed else value)
             for value, moves, seed in zip(
                 state.buffers, self.layout.statistics, self.layout.seeds, strict=True
@@ -333,8 +342,8 @@ class TrainStep:
         ]
         ema = state.ema
         if ema:
-            # The average starts at random weights, which a long average would keep to the end of a
-            # short run. TensorFlow's rule for ExponentialMovingAverage(num_updates) forgets them.
+            # The average starts from random weights, which would still affect a long average at the
+            # end of a short run. TensorFlow's ExponentialMovingAverage(num_updates) avoids this.
             ramp = (1.0 + state.step) / (10.0 + state.step)
             momentum = jnp.minimum(self.applied.ema_momentum, ramp)  # type: ignore[arg-type]
             values = self.layout.averaged(params, buffers)
@@ -344,10 +353,10 @@ class TrainStep:
         return TrainState(params, buffers, opt_state, ema, totals, state.scale, state.step + 1)
 
     def _shares(self, step: Any) -> list[Any]:
-        """Return each weight's share of the learning rate; None: all of it.
+        """Return the learning rate factor of each weight; None for 1.
 
-        Adam corrects its moments by the steps that it counts. Those of weights that were frozen at
-        first have seen fewer steps, so their first changes would be three times too large.
+        Adam's bias correction depends on its step count. Weights that were frozen at first have
+        seen fewer steps, so their first updates would be three times too large.
         """
         factors, applied = self._rate_factors or [1] * len(self._stays), self.applied
         shares: list[Any] = [None if factor == 1 else factor for factor in factors]
@@ -361,7 +370,7 @@ class TrainStep:
                 )
                 return jnp.sqrt(second) / first
 
-            # The check of custom functions takes its first step with all weights: hence the 1.
+            # At least 1, since the check of custom functions starts with all weights unfrozen.
             ratio = correction(jnp.maximum(step + 1 - late, 1)) / correction(step + 1)
             own = [(1.0 if share is None else share) * ratio for share in shares]
             shares = self._choose(own, shares)
@@ -382,14 +391,16 @@ class TrainStep:
             state = self._step(state, jax.tree.map(lambda array: array[0], batches), held)
         else:
             state, _ = jax.lax.scan(body, state, (jnp.arange(steps), batches))
-        # Copies, since the next step takes the state's memory.
+        # Copy them, since the next step reuses the state's memory.
         totals, scale = jax.tree.map(jnp.copy, (state.totals, state.scale))
         return state, Report(totals, self._schedule(state.step - 1), scale)
 
     def _over_the_batch(
         self, loss_fn: Any, params: Any, state: TrainState, batch: Batch, held: tuple[Any, ...]
     ) -> Any:
-        """Return gradients and sums of `loss_fn` over all images of a batch, on every replica."""
+        """Return the gradients and sums of `loss_fn` over all images of a batch, on
+        every replica.
+        """
         grad_fn = jax.grad(loss_fn, has_aux=True)
         if self.mesh is None:
             if held:
@@ -404,7 +415,7 @@ class TrainStep:
             sums = self._over_micro_batches(partial(grad_fn, *at), share, first)
             return replicas.added_up(sums, self._platform)
 
-        # After psum the sums are equal on every replica; JAX cannot check that.
+        # The sums are replicated after psum, but JAX cannot verify that.
         return jax.shard_map(
             of_replica,
             mesh=self.mesh,
@@ -414,7 +425,7 @@ class TrainStep:
         )((params, state), held, batch.inputs, tuple(batch[1:]))
 
     def _over_micro_batches(self, grad_fn: Callable[..., Any], share: Batch, first: Any) -> Any:
-        """Return the same over a replica's share, which starts at place `first`."""
+        """Return the same for a replica's part of the batch, which starts at index `first`."""
         number = self._share // self.micro_batch
         examples = self._augmented(share, first + jnp.arange(self._share))
         shape = self.models[self.phase.size].inputs[0].shape
@@ -429,27 +440,27 @@ class TrainStep:
         def add(sums: Any, part: Examples) -> Any:
             return jax.tree.map(jnp.add, sums, grad_fn(part)), None
 
-        # On a CPU, XLA makes convolutions fast only outside loops (docs/dev/findings.md), but frees
-        # no memory between micro-batches there. So a CPU loops only after it ran out of memory.
+        # On a CPU, XLA only optimizes convolutions outside of loops (docs/dev/findings.md), but
+        # does not free memory between micro-batches. So it only loops after running out of memory.
         loops = self._platform != "cpu" or self.micro_batch != self._sizes[0]
         total, _ = jax.lax.scan(add, zeros, parts, unroll=1 if loops else number)
         return total
 
     def _augmented(self, share: Batch, places: Any) -> Examples:
-        """Return the share as the model gets it."""
+        """Return the examples as passed to the model."""
         (inputs, labels, draws), shares = share, None
         if not isinstance(labels, Weighted):  # all rows have the weight 1
             labels = Weighted(labels, jnp.ones(len(labels), jnp.float32))
         if self.config.target != "custom":
             inputs, shares = self.augmentation.applied(inputs, draws)
-        elif self.augmentation.custom:  # custom labels change with their inputs
+        elif self.augmentation.custom:  # custom labels are augmented together with their inputs
             inputs, truth = self.augmentation.changed(inputs, draws, labels.labels)
             labels = labels._replace(labels=truth)
         others = None if shares is None else jax.tree.map(mixup.neighbours, labels)
         return self._mixed(Examples(inputs, labels, others, shares, places), draws)
 
     def _mixed(self, examples: Examples, draws: Any) -> Examples:
-        """Return the examples, mixed within groups by a custom function if there is one."""
+        """Return the examples, mixed within groups by the custom function if there is one."""
         if not self.augmentation.custom_mix:
             return examples
 
@@ -466,12 +477,12 @@ class TrainStep:
         return Examples(inputs, labels, others, share, examples.places)
 
     def _by_group(self, function: Callable[..., Any], rows: Any, axis: str | None) -> Any:
-        """Apply a function to whole groups, and return its results for the rows of this replica.
+        """Apply a function to whole groups and return its results for this replica's rows.
 
         Args:
-            function: from arrays (group, …) to arrays of that length.
+            function: function from arrays (group, …) to arrays of that length.
             rows: arrays (n, …).
-            axis: over which groups are spread; None: each replica has whole groups.
+            axis: axis over which groups are spread; None if each replica has whole groups.
         """
         number = len(jax.tree.leaves(rows)[0])
         if axis is not None:
@@ -487,14 +498,14 @@ class TrainStep:
     def compute(
         self, params: Any, buffers: Any, examples: Examples, *, training: bool = True, draw: int = 0
     ) -> Computed:
-        """Return the results of the model for a micro-batch, within a step.
+        """Return the model's results for a micro-batch within a step.
 
         Args:
-            params, buffers: those of the state, or averages (`layout.for_inference`).
-            training: as in training, or as in inference.
-            draw: the number of a draw of dropout; equal numbers draw the same units.
+            params, buffers: from the state, or averages (`layout.for_inference`).
+            training: whether to run in training or inference mode.
+            draw: seed for dropout; the same number drops the same units.
         """
-        if draw:  # larger than any place in the batch
+        if draw:  # fold in a number larger than any index in the batch
             buffers = [
                 group_layers.folded(value, 2**32 - 1 - draw) if seed else value
                 for value, seed in zip(buffers, self.layout.seeds, strict=True)
@@ -512,9 +523,10 @@ class TrainStep:
     def _losses(
         self, examples: Examples, computed: Computed, step: Any
     ) -> tuple[dict[str, Any], Any]:
-        """Return the losses by name and the metric, each of shape (n,).
+        """Return the losses by name, and the metric, each of shape (n,).
 
-        The loss of a mixture is the mixture of both losses; its class is that of the greater share.
+        The loss of a mixture is the weighted sum of both losses. Its class is the one with the
+        larger fraction.
         """
         loss, (outputs, extra, *_) = self._loss(training=True, step=step), computed
 
@@ -535,8 +547,9 @@ class TrainStep:
         return each, target.figure(self.config.target, truth, outputs)
 
     def _loss(self, *, training: bool, step: Any = None) -> Callable[..., dict[str, Any]]:
-        """Return the loss as a function of labels, outputs, extra outputs, places in the batch and
-        the axis over which groups are spread. A loss that compares rows or draws gets whole groups.
+        """Return the loss as a function of labels, outputs, extra outputs, indices in the batch,
+        and the axis over which groups are spread. A loss that compares rows or uses random numbers
+        receives whole groups.
         """
         loss = losses.of(self.config, training=training)
         draws = step is not None and losses.KEY in losses.asked(self.config)
@@ -557,7 +570,7 @@ class TrainStep:
         return each
 
     def _outputs(self, params: Any, buffers: Any, inputs: Any) -> Any:
-        """Return the outputs in inference, without extra outputs."""
+        """Return the outputs in inference mode, without extra outputs."""
         return self._all_outputs(params, buffers, inputs)[0]
 
     def _all_outputs(self, params: Any, buffers: Any, inputs: Any) -> tuple[Any, dict[str, Any]]:
@@ -568,12 +581,12 @@ class TrainStep:
         self, params: Any, buffers: Any, inputs: Any, labels: Any, real: Any
     ) -> tuple[Any, Any, Any]:
         """Return the sums of loss and metric (`pipeline.data.labels`) over the first `real` rows of
-        a batch, and all its outputs if epochs are compared, else None.
+        a batch, and all of its outputs if epochs are compared, else None.
         """
         outputs, extra = self._all_outputs(params, buffers, inputs)
         places = jnp.arange(labels.shape[0])
         counts = places < real
-        # In a validation each group is whole, whatever the replicas.
+        # During validation, groups are never split over replicas.
         each = _added(self._loss(training=False)(labels, outputs, extra, places, None))
         metrics = target.figure(self.config.target, labels, outputs)
         loss, metric = (jnp.where(counts, values, 0).sum() for values in (each, metrics))
@@ -581,35 +594,36 @@ class TrainStep:
 
 
 def per_replica(config: Config, replicas: int) -> int:
-    """Return the number of images of a batch that each replica gets.
+    """Return the number of images of a batch that each replica processes.
 
     Raises:
-        ConfigError: if the batch does not split evenly, or, with mixup or cutmix, into pairs.
+        ConfigError: if the batch cannot be split evenly or, with mixup or cutmix, into pairs.
     """
     unit = 2 * replicas if config.data.mixup or config.data.cutmix else replicas
     if config.batch % unit:
         below = config.batch // unit * unit
         raise ConfigError(
-            f"batch={config.batch} does not split evenly over {replicas} replicas"
-            f" ({config.batch / replicas:g} {config.data.noun} each); expected a whole number, and"
-            " with data.mixup or data.cutmix an even one.\n"
+            f"batch={config.batch} cannot be split evenly over {replicas} replicas"
+            f" ({config.batch / replicas:g} {config.data.noun} each); expected a whole number,"
+            " which must be even with data.mixup or data.cutmix.\n"
             f"Set batch to {below or unit} or {below + unit} in pipeline/configs/{config.name}.py."
         )
     return config.batch // replicas
 
 
 def micro_batches(config: Config, replicas: int, group: int) -> list[int]:
-    """Return the images per micro-batch that a run tries, from the most to the fewest.
+    """Return the micro-batch sizes to try, from largest to smallest.
 
-    The first is `config.micro_batch`, or a replica's whole share. Each following one is half of the
-    one before, or less where the share does not split so. The result does not depend on the size.
+    The first is `config.micro_batch` or a replica's whole part of the batch. Each of the others is
+    half the previous one, or less if the part cannot be divided that way. The size does not affect
+    results.
 
     Args:
-        group: images that are computed together, by BatchNorm or by a loss that compares rows;
-            1: each image by itself.
+        group: number of images that must be computed together for BatchNorm or a loss that compares
+            rows; 1 if they are independent.
 
     Raises:
-        ConfigError: if `config.micro_batch` does not divide a replica's share, or divides a group.
+        ConfigError: if `config.micro_batch` does not divide a replica's part, or splits a group.
     """
     whole = config.batch // replicas
     asked = whole if config.micro_batch is None else min(config.micro_batch, whole)
@@ -617,8 +631,8 @@ def micro_batches(config: Config, replicas: int, group: int) -> list[int]:
     sizes, tried = [whole, *parts], [asked]
     if asked not in sizes:
         raise ConfigError(
-            f"micro_batch={asked} cannot work with batch={config.batch} on {replicas} replica(s),"
-            f" {group} computed together: expected one of {', '.join(map(str, sizes))}.\n"
+            f"micro_batch={asked} is invalid with batch={config.batch} on {replicas} replica(s) and"
+            f" groups of {group}; expected one of {', '.join(map(str, sizes))}.\n"
             f"Set micro_batch in pipeline/configs/{config.name}.py to one of these, or to None."
         )
     for size in sizes:
@@ -628,13 +642,13 @@ def micro_batches(config: Config, replicas: int, group: int) -> list[int]:
 
 
 def steps_per_call(config: Config, applied: Applied, model: Any, share: int) -> int:
-    """Return the most steps of a call to the devices.
+    """Return the maximum number of steps per call to the devices.
 
-    It follows from the model and the data alone, so that each session compiles the same program.
-    Convolutions and attention, whose weights have more than two axes, are never quick.
+    It only depends on the model and the data, so that every session compiles the same program.
+    Convolutions and attention, whose weights have more than two axes, always use one step.
 
     Args:
-        share: examples of a batch on each replica.
+        share: number of examples of a batch on each replica.
     """
     dense = all(len(weight.shape) <= 2 for weight in model.weights)
     if not dense or model.count_params() * share > QUICK_STEP:
@@ -648,7 +662,7 @@ def _added(losses: dict[str, Any]) -> Any:
 
 
 def _float32(outputs: Any) -> tuple[Any, dict[str, Any]]:
-    """Return a model's outputs and its extra outputs by name, in float32 at least."""
+    """Return a model's outputs and its extra outputs by name, converted to at least float32."""
     every = architectures.parted(outputs)
     outputs, extra = jax.tree.map(
         lambda a: a.astype(jnp.promote_types(a.dtype, jnp.float32)), every

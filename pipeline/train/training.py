@@ -1,8 +1,8 @@
-"""Training: data + model + learning rate → an artifact, on all devices.
+"""Training of a model from data, on all devices, up to the artifact.
 
-Keras 3 on JAX. `DataParallel` is set before the model exists; `pipeline.train.loop` takes the
-steps. Folds are trained one after the other, each by a loop in its own folder. A complete fold is
-not trained again: its weights come from its checkpoint.
+Uses Keras 3 on JAX. `DataParallel` is set before the model is created, and `pipeline.train.loop`
+runs the steps. Folds are trained one after the other, each by its own loop in its own folder. A
+complete fold is not trained again, because its weights are in its checkpoint.
 """
 
 import gc
@@ -47,18 +47,18 @@ from pipeline.train.session import Session
 Check = Callable[[Config, Show], None]
 
 GOLDEN_ROWS = 8
-# The files of a run beside its checkpoints, which are set aside with them.
+# Other files of a run, which are set aside together with its checkpoints.
 OUTPUTS = HISTORY, LINES, "artifact", "validation.csv", "validation.npz", "examples.npz"
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The outcome of `train`.
+    """The result of `train`.
 
     Attributes:
         status: "complete", or "partial" if the run stopped early.
-        manifest: of the artifact; None if the run is partial.
-        seconds: of this call, by phase.
+        manifest: the artifact's manifest; None if the run is partial.
+        seconds: duration of each phase of this call.
     """
 
     status: str
@@ -68,12 +68,12 @@ class Trained:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The outcome of a loop that is complete.
+    """The result of a completed loop.
 
     Attributes:
-        record: of its last checkpoint. steps: their number. metrics: of the weights.
-        weights: for inference, by name.
-        outputs: for the held-out rows, float32 (n, outputs).
+        record: from the last checkpoint. steps: number of steps. metrics: of these weights.
+        weights: weights for inference, by name.
+        outputs: outputs for the held-out rows, float32 (n, outputs).
     """
 
     record: Record
@@ -83,7 +83,7 @@ class Fitted:
     outputs: np.ndarray
 
 
-def train(  # noqa: PLR0913 - the run, its folders, and six options by name
+def train(  # noqa: PLR0913 - the run, its folders, and six keyword options
     config: Config,
     folder: Path,
     output: Path,
@@ -95,27 +95,28 @@ def train(  # noqa: PLR0913 - the run, its folders, and six options by name
     check: Check = custom_check.by_jax,
     show: Show = print,
 ) -> Trained:
-    """Train, or resume from a checkpoint in `output`, and write the artifact.
+    """Train the model or resume from a checkpoint in `output`, and write the artifact.
 
     Args:
-        config: the run.
-        folder: of the competition, as Kaggle mounts it.
-        output: gets artifact/, validation.csv, validation.npz and examples.npz; and checkpoints/,
-            progress.jsonl and history.csv, with `config.folds` in fold-1/, fold-2/, ….
-        examples: as `dataset.read_training` returns them; None: read them from `folder`, and cache
+        config: the run's config.
+        folder: the competition folder, as mounted by Kaggle.
+        output: output folder for artifact/, validation.csv, validation.npz and examples.npz. Also
+            for checkpoints/, progress.jsonl and history.csv, which `config.folds` puts in fold-1/,
+            fold-2/, ….
+        examples: examples from `dataset.read_training`. None reads them from `folder` and caches
             large decoded images in `output`/decoded.
-        provenance: of the code; None: ask git.
-        max_steps: stop after this step of the run, over all folds, with status "partial". A call
-            with a larger number, or with None, resumes there.
+        provenance: origin of the code; None to get it from git.
+        max_steps: stop after this step, counted over all folds, with status "partial". To resume,
+            call this function with a larger number or None.
         fresh: set earlier checkpoints aside, with their history and artifact, and start over.
-        check: tests the config's custom functions before the data are read.
-        show: takes each line of text.
+        check: function that tests the config's custom functions before the data is read.
+        show: function that receives each line of text.
 
     Raises:
-        ConfigError: if the config cannot work with this model or these devices, or Keras does not
-            run on JAX.
+        ConfigError: if the config is incompatible with the model or the devices, or the Keras
+            backend is not JAX.
         DivergedError: if a loss or a weight is not finite.
-        DataError, CheckpointError, DeviceError, DiskError: see there.
+        DataError, CheckpointError, DeviceError, DiskError: see their documentation.
     """
     started = time.monotonic()
     backend.choose("jax")
@@ -130,25 +131,25 @@ def train(  # noqa: PLR0913 - the run, its folders, and six options by name
 
 
 class Training:
-    """A training, from the competition's folder to the artifact.
+    """A training run, from the competition folder to the artifact.
 
     Args:
-        config, folder, output, show: as `train` takes them.
+        config, folder, output, show: see `train`.
 
     Attributes:
-        here: the devices. precision: the policy of Keras.
-        places: the folder of each fold; (`output`) without folds.
-        metric: of the competition.
-        examples: all labelled ones.
-        pairs: (training rows, held-out rows) of each fold; one pair without folds.
-        held_out: of each pair, a digest by which runs compare their held-out rows.
-        applied: the optimizer's numbers, for each pair.
-        first: the artifact whose weights the run starts from, if any.
-        seen: whether that run may have been trained on rows that are held out here.
-        networks: those of `config.pretrained`, by source.
-        pretrained: the origin of the published weights, for each source.
-        head: with `Config.fit`, its numbers for the manifest.
-        seconds: of this call, by phase.
+        here: the devices. precision: Keras dtype policy.
+        places: output folder of each fold; (`output`) without folds.
+        metric: the competition's metric.
+        examples: all labelled examples.
+        pairs: (training rows, held-out rows) of each fold; a single pair without folds.
+        held_out: digest of each pair's held-out rows, for comparison with other runs.
+        applied: scaled hyperparameters for each pair.
+        first: artifact whose weights the run starts from, if any.
+        seen: whether that artifact may have been trained on rows that are held out in this run.
+        networks: networks of `config.pretrained`, by source.
+        pretrained: origin of the published weights of each source.
+        head: details of the fitted head for the manifest, with `Config.fit`.
+        seconds: duration of each phase of this call.
     """
 
     examples: dataset.Examples
@@ -165,10 +166,10 @@ class Training:
         self.places = [output / f"fold-{n + 1}" for n in range(config.folds or 0)] or [output]
         self.seconds = defaultdict[str, float](float)
 
-    # Before anything is spent
+    # Preparation
 
     def prepare(self, examples: dataset.Examples | None, check: Check, *, fresh: bool) -> None:
-        """Read the examples, and refuse whatever would fail after hours."""
+        """Read the examples and check everything that would otherwise fail hours later."""
         started, config = time.monotonic(), self.config
         step.per_replica(config, self.here.count)
         with writing(self.output):
@@ -187,13 +188,13 @@ class Training:
             cache = self.output / "decoded"
             examples = dataset.read_training(self.folder, config, cache=cache, show=self.show)
         if samples.is_there(self.folder, config.data):
-            # Labels or predictions may not fit the sample submission.
+            # Check that labels and predictions match the sample submission.
             form = submission.form_of(config, examples.target, self.metric, self.folder)
             form.check_labels()
             custom_check.check_submission_of(config, form.columns, self.folder)
         self.pairs = folds.splits(examples, config, self.show)
         if config.target == "regression" and config.limit_predictions:
-            # With folds these are all rows: the folds' predictions are averaged, in one range.
+            # With folds, these are all rows, since the averaged predictions have a single range.
             seen = np.unique(np.concatenate([rows for rows, _ in self.pairs]))
             examples = replace(examples, target=examples.target.limited(examples.labels[seen]))
         self.examples = examples
@@ -209,16 +210,16 @@ class Training:
         self._clear_output(fresh=fresh)
 
     def _refuse_float16_that_overflows(self) -> None:
-        """Switch from an automatic float16 to float32 if the outputs differ too much."""
+        """Replace an automatically chosen float16 by float32 if the outputs differ too much."""
         if self.precision != golden_check.HALF or self.config.precision == golden_check.HALF:
             return
         apart = loss_scale.apart(self.config, self.networks, self.examples.inputs[:GOLDEN_ROWS])
         if not apart <= golden_check.TOLERANCE[golden_check.HALF]:
             self.precision = golden_check.FULL
             self.show(
-                f"Warning: outputs in float16 differ by {apart:.1e} of the largest from those in"
-                f" float32; expected at most {golden_check.TOLERANCE[golden_check.HALF]:g}. The run"
-                ' trains in float32, as with precision="float32"'
+                f"Warning: float16 outputs differ from float32 by {apart:.1e} of the largest"
+                f" output; expected at most {golden_check.TOLERANCE[golden_check.HALF]:g}. Training"
+                ' in float32, as with precision="float32"'
             )
 
     def _show_plan(self) -> None:
@@ -229,7 +230,7 @@ class Training:
         if broken := examples.broken:
             listed = "; ".join(f"{name!r}: {why}" for name, why in [*broken.items()][:5])
             of_all = f"{len(broken)} of {len(examples) + len(broken)} images"
-            show(f"Warning: {of_all} cannot be used and are left out: {listed}")
+            show(f"Warning: {of_all} are invalid and were skipped: {listed}")
         if config.fit:
             return
         show(
@@ -241,8 +242,8 @@ class Training:
             show(f"Warning: {warning}")
 
     def _clear_output(self, *, fresh: bool) -> None:
-        """Set an earlier run aside if this one is fresh; else refuse checkpoints with other folds
-        or another fit.
+        """Set an earlier run aside if `fresh`; otherwise reject checkpoints with different folds or
+        fit.
         """
         for place in (self.output, *sorted(self.output.glob("fold-*"))):
             folder = place / "checkpoints"
@@ -250,7 +251,7 @@ class Training:
                 checkpoint.set_aside(folder, [place / name for name in OUTPUTS])
             elif (self.config.fit or place not in self.places) and any(folder.glob("step-*")):
                 raise CheckpointError(
-                    f"{folder} holds another run; expected one with folds={self.config.folds} and"
+                    f"{folder} contains a different run; expected folds={self.config.folds} and"
                     f" fit={self.config.fit!r}.\n"
                     f"Undo the change to resume, choose another --output, or {START_OVER}"
                 )
@@ -258,17 +259,17 @@ class Training:
     # Folds
 
     def fit(self, max_steps: int | None) -> list[Fitted] | None:
-        """Train or resume each fold, one after the other; return None if the run stops early."""
+        """Train or resume the folds one after the other; return None if the run stops early."""
         fitted: list[Fitted] = []
         with self._keras_set_up(), Session(self.config.session_hours, self.output) as session:
             if self.config.fit:
                 return self._fit_on_features(session)
             for number in range(len(self.pairs)):
-                # Only a fold that was trained here ends the session: each session makes progress.
+                # Stop only after training a fold, so that each session makes progress.
                 if "compile" in self.seconds and (why := session.over(0.0)):
-                    self.show(f"Stopped after a fold: {why}. The same command resumes it.")
+                    self.show(f"Stopped after a fold: {why}. Run the same command to resume.")
                     return None
-                gc.collect()  # frees the arrays of the last fold on the devices
+                gc.collect()  # free the previous fold's arrays on the devices
                 left = None if max_steps is None else max_steps - sum(one.steps for one in fitted)
                 fold = self._fit_fold(number, fitted[-1] if fitted else None, session, left)
                 if fold is None:
@@ -278,9 +279,9 @@ class Training:
 
     @contextmanager
     def _keras_set_up(self) -> Iterator[None]:
-        """Let Keras use all devices, in the precision of the run."""
+        """Configure Keras to use all devices and the run's precision."""
         before, several = keras.config.dtype_policy(), self.here.count > 1
-        # The libraries hold a million objects: a collection takes a quarter of a second.
+        # The libraries hold a million objects, so a garbage collection takes a quarter of a second.
         gc.freeze()
         try:
             everywhere = keras.distribution.DataParallel() if several else None
@@ -296,12 +297,12 @@ class Training:
     def _fit_fold(
         self, number: int, before: Fitted | None, session: Session, max_steps: int | None
     ) -> Fitted | None:
-        """Train a fold to its end, or resume it; return None if it stopped early.
+        """Train or resume a fold; return None if it stops early.
 
         Args:
-            number: of the pair, from 0.
-            before: the fold before this one.
-            max_steps: of this fold.
+            number: index of the pair, from 0.
+            before: the previous fold.
+            max_steps: maximum number of steps for this fold.
         """
         loop, outputs = self._loop(number), None
         if before is not None:
@@ -314,7 +315,7 @@ class Training:
             outputs = loop.held_out_outputs(session)
             loop.seconds["final evaluation"] = time.monotonic() - started
             if outputs is None:
-                self.show("Stopped in the final evaluation. The same command resumes it.")
+                self.show("Stopped during the final evaluation. Run the same command to resume.")
         for name, value in loop.seconds.items():
             self.seconds[name] += value
         if outputs is None:
@@ -323,8 +324,8 @@ class Training:
         return Fitted(loop.record, loop.step, metrics, loop.final_weights(), outputs)
 
     def _fit_on_features(self, session: Session) -> list[Fitted] | None:
-        """Fit a linear model or trees per fold, to the features of a network or the columns of a
-        table; return None if the session ends first.
+        """Fit a linear model or trees per fold to a network's features or a table's columns; return
+        None if the session ends first.
         """
         config, examples, began = self.config, self.examples, time.monotonic()
         columns = config.model == "columns"
@@ -355,12 +356,12 @@ class Training:
             record = Record(run_id, self._origin(number), micro_batch=GOLDEN_ROWS)
             fitted.append(Fitted(record, 0, {}, {}, head.outputs(features[held_out])))
             found = ", ".join(f"{name} {value:,}" for name, value in head.described.items())
-            self.show(f"Learned from {len(rows):,} {config.data.noun}: {found}")
+            self.show(f"Fitted to {len(rows):,} {config.data.noun}: {found}")
             session.progress()
             if why := session.over((time.monotonic() - begun) / (number + 1)):
-                self.show(f"Stopped after a fold: {why}. The same command fits all folds again.")
+                self.show(f"Stopped after a fold: {why}. Run the same command to fit all again.")
                 return None
-        # A model of all rows predicts, so inference runs the network once.
+        # The final model is fitted to all rows, so that inference only runs the network once.
         if config.folds:
             head = self._head(features, np.arange(len(examples)), head)
         assert head is not None  # noqa: S101 - there is a fold
@@ -374,10 +375,10 @@ class Training:
     def _head(
         self, features: np.ndarray, rows: np.ndarray, before: frozen_features.Head | None
     ) -> frozen_features.Head:
-        """Fit a linear model or trees to some rows.
+        """Fit a linear model or trees to the given rows.
 
         Args:
-            before: an earlier linear model, whose strength is used again.
+            before: an earlier linear model, whose regularization strength is reused.
         """
         config, examples = self.config, self.examples
         weights = losses.row_weights(examples, config, rows)
@@ -389,10 +390,10 @@ class Training:
         return frozen_features.fit(config, *given, groups, strength)
 
     def _loop(self, number: int) -> Loop:
-        """Return the loop of a fold, with its first weights."""
+        """Return a fold's loop with its initial weights."""
         config, examples, applied = self.config, self.examples, self.applied[number]
         place, (rows, held_out), fold = self.places[number], self.pairs[number], None
-        split = f"{len(rows)} {config.data.noun} to train, {len(held_out)} to validate"
+        split = f"{len(rows)} {config.data.noun} for training, {len(held_out)} for validation"
         if config.folds:
             after = sum(later.total_steps for later in self.applied[number + 1 :])
             fold = Fold(number + 1, config.folds, after)
@@ -422,14 +423,14 @@ class Training:
         return loop
 
     def _origin(self, number: int) -> dict[str, Any]:
-        """Return the origin of a fold, as `Loop.run` takes it."""
+        """Return a fold's origin for `Loop.run`."""
         origin = {
             "data": folds.fingerprint(self.examples, self.pairs[number]),
             "precision": self.precision,
             "code": provenance_module.code(),
             "pretrained": self.pretrained,
         }
-        edit = "Start each with the same --input and the same version of this project."
+        edit = "Start all with the same --input and the same version of this project."
         processes.refuse_differences("the training data", origin, edit)
         config = self.config.to_json() | {"custom_code": custom_code.digest(self.config)}
         return {**origin, "config": config, "devices": str(self.here)}
@@ -437,16 +438,16 @@ class Training:
     # The artifact
 
     def write(self, fitted: Sequence[Fitted], origin: Provenance, started: float) -> dict[str, Any]:
-        """Evaluate the trained model, write the artifact and the files beside it, and return the
+        """Evaluate the trained model, write the artifact and related files, and return the
         manifest.
         """
         begun, config, examples = time.monotonic(), self.config, self.examples
         momentum = self.applied[0].batchnorm_momentum
         rebuilt = architectures.build(config, momentum, self.networks)
         rows = np.sort(np.concatenate([rows for _, rows in self.pairs]))
-        # From the whole table: if it is sorted by label, its first rows are of one class.
+        # Use rows from the whole table, since the first ones share a class if it is sorted.
         golden = rows[np.unique(np.linspace(0, len(rows) - 1, GOLDEN_ROWS).astype(int))]
-        golden[0] = 0  # its file is known
+        golden[0] = 0  # its file is available
         predictions, golden_outputs, weights = self._predict(fitted, rebuilt, golden)
         held_out = held_out_rows.HeldOutRows(config, examples, self.pairs, predictions)
         held_out_rows.write(held_out, self.output)
@@ -493,12 +494,12 @@ class Training:
         )
         manifest = artifact.save(self.output / "artifact", trained)
         score = manifest["metrics"].get(f"validation_{self.metric.name}")
-        value = "has no value" if score is None else f"{score:.4f}"
+        value = "undefined" if score is None else f"{score:.4f}"
         self.show(
             f"Artifact {details['run_id']}: validation {self.metric.name} {value},"
             f" in {self.output / 'artifact'}"
         )
-        for line in lines:  # last, where people see it
+        for line in lines:  # printed last, where users see them
             self.show(line)
         return manifest
 
@@ -506,7 +507,7 @@ class Training:
         self, fitted: Sequence[Fitted], rebuilt: Any, golden: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, list[dict[str, np.ndarray]]]:
         """Return out-of-fold predictions for all examples (0 for rows that are never held out), the
-        folds' mean predictions for the golden rows, and the weights of each fold.
+        folds' mean predictions for the golden rows, and each fold's weights.
         """
         target, inputs = self.examples.target, self.examples.inputs
         shape = target.predictions(fitted[0].outputs).shape[1:]
@@ -516,8 +517,8 @@ class Training:
             artifact.assign(rebuilt, fold.weights)
             weights.append(artifact.weights_of(rebuilt))
             predictions[rows] = target.predictions(fold.outputs)
-            # Another machine must reproduce these, so a TPU may not multiply in bfloat16. One
-            # device computes them, with a batch that fits into a replica in training.
+            # Other machines must reproduce these, so a TPU must not use bfloat16. They are computed
+            # on a single device, with a batch size that fits on a replica during training.
             batch = min(fold.record.micro_batch, GOLDEN_ROWS)
             with jax.default_matmul_precision("highest"):
                 outputs = architectures.outputs(rebuilt, inputs[golden], batch)

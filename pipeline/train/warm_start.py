@@ -1,7 +1,8 @@
-"""Warm start: a run that starts from the weights of another run's artifact (`Config.init_from`).
+"""Warm start, which initializes a run with the weights of another run's artifact
+(`Config.init_from`).
 
-For a second stage of training, as in progressive resizing. Weights are matched by name and shape.
-The head alone may have another shape, if the number of outputs differs.
+It is used for a second stage of training, such as progressive resizing. Weights are matched by name
+and shape. Only the head can have a different shape, if the number of outputs differs.
 """
 
 import os
@@ -19,20 +20,20 @@ from pipeline.models import weight_names
 from pipeline.runtime import mounts
 from pipeline.train.progress_log import Show
 
-DATASET = re.compile(r"([\w-]+/[\w-]+)(/\d+)?")  # owner/slug, perhaps with a version
+DATASET = re.compile(r"([\w-]+/[\w-]+)(/\d+)?")  # owner/slug, optionally with a version
 
 
 def find(config: Config, places: Sequence[Path], *, fresh: bool) -> Artifact | None:
-    """Return the verified artifact of the first stage; None without one, or if each fold already
-    has checkpoints.
+    """Return the verified artifact of the first stage, or None if there is none or each fold
+    already has checkpoints.
 
     Args:
-        places: the folder of each fold.
-        fresh: ignore older checkpoints.
+        places: output folder of each fold.
+        fresh: whether to ignore existing checkpoints.
 
     Raises:
-        ConfigError: if it is neither a folder nor a mounted dataset.
-        ArtifactError: if the artifact is incomplete or changed.
+        ConfigError: if `Config.init_from` is neither a folder nor a mounted dataset.
+        ArtifactError: if the artifact is incomplete or was modified.
     """
     begun = all(any(place.glob("checkpoints/step-*")) for place in places)
     if not config.init_from or (begun and not fresh):
@@ -41,7 +42,7 @@ def find(config: Config, places: Sequence[Path], *, fresh: bool) -> Artifact | N
 
 
 def _folder(source: str) -> Path:
-    """Return the folder with the manifest, of a path or of a mounted dataset."""
+    """Return the folder that contains the manifest, given a path or a mounted dataset."""
     inputs, names = mounts.root() / "input", (artifact.MANIFEST, f"artifact/{artifact.MANIFEST}")
     places: list[Path | None] = [Path(source) / name for name in names]
     if dataset := DATASET.fullmatch(source):
@@ -50,65 +51,65 @@ def _folder(source: str) -> Path:
         if place and os.path.isfile(place):  # noqa: PTH113 - Path.is_file raises for a long name
             return place.parent
     raise ConfigError(
-        f"init_from={source!r} cannot work: there is no such folder with {artifact.MANIFEST}, and"
-        f" no such dataset is mounted. {mounts.listing(inputs)}.\n"
-        "Expected the artifact of a training: OUT/artifact, or owner/slug of a dataset."
+        f"Invalid init_from={source!r}: there is no such folder with {artifact.MANIFEST}, and no"
+        f" such dataset is mounted. {mounts.listing(inputs)}.\n"
+        "Expected the artifact of a training run: OUT/artifact, or a dataset's owner/slug."
     )
 
 
 def compare(
     first: Artifact, config: Config, held_out: Sequence[str], examples: Examples, show: Show
 ) -> bool:
-    """Refuse a first stage with different folds, show other differences, and return whether that
-    stage, or one before it, may have been trained on rows that are held out here.
+    """Reject a first stage with different folds, show other differences, and return whether that
+    stage, or an earlier one, may have been trained on rows that are held out in this run.
 
     Args:
-        held_out: of each fold of this run, as `pipeline.data.folds.held_out` returns it.
-        examples: of this run.
-        show: takes a line for each difference.
+        held_out: digest of each fold of this run, from `pipeline.data.folds.held_out`.
+        examples: this run's examples.
+        show: function that receives a line for each difference.
 
     Raises:
-        ConfigError: if the folds are not those of this run.
+        ConfigError: if the folds are different.
     """
     earlier, manifest, name = first.config, first.manifest, f"init_from={config.init_from!r}"
     same = manifest.get("held_out") == list(held_out)
     if earlier.folds and not (earlier.folds == config.folds and same):
         raise ConfigError(
-            f"{name} cannot work: its run has {earlier.folds} folds, and this one has different"
-            " folds or none; a model would be validated on rows that it was trained on.\n"
-            f"Expected the same folds: set folds={earlier.folds} and seed={earlier.seed} and keep"
-            " the data, or start from a run without folds."
+            f"Invalid {name}: its run has {earlier.folds} folds, but this one has different folds"
+            " or none, so models would be validated on rows that they were trained on.\n"
+            f"Expected the same folds: set folds={earlier.folds} and seed={earlier.seed} and use"
+            " the same data, or start from a run without folds."
         )
-    # With folds, a linear model is fitted to all rows.
+    # With folds, the linear model is fitted to all rows.
     whole = bool(earlier.folds and len(first.folds) == 1)
     seen = earlier.competition == config.competition and (whole or not same)
     seen |= bool((manifest.get("init_from") or {}).get("may_have_seen_held_out"))
     if seen:
         show(
-            f"Warning: {name} may have been trained on rows that are held out here, so the local"
-            " score may be too good. Equal seed, folds and validation_fraction hold out the same"
-            " rows."
+            f"Warning: {name} may have been trained on rows that are held out in this run, so the"
+            " local score may be too good. Use the same seed, folds and validation_fraction to hold"
+            " out the same rows."
         )
     if earlier.outputs == config.outputs and first.target.names != examples.target.names:
-        show(f"Warning: {name} has different classes; its head is used nevertheless")
+        show(f"Warning: {name} has different classes; using its head anyway")
     if first.encoding not in (None, examples.encoding):
-        show(f"Warning: {name} encodes the columns of the table differently")
+        show(f"Warning: {name} uses a different encoding of the table's columns")
     return seen
 
 
 def begin(model: Any, first: Artifact, config: Config, number: int, show: Show) -> dict[str, Any]:
-    """Set a model's weights to those of the first stage, and return their origin.
+    """Set a model's weights to those of the first stage and return their origin.
 
     Args:
         model: a built Keras model.
-        number: of the fold of this run, from 1 on.
-        show: takes lines about the layers that match and those that do not.
+        number: number of this run's fold, from 1.
+        show: function that receives lines about matching and other layers.
 
     Returns:
         source, run_id, weights_sha256 and fold, for checkpoints and the manifest.
 
     Raises:
-        ConfigError: if a layer has another shape, or no layer matches.
+        ConfigError: if a layer has a different shape, or no layer matches.
     """
     earlier = first.config
     fold = number if earlier.folds else None
@@ -126,12 +127,12 @@ def begin(model: Any, first: Artifact, config: Config, number: int, show: Show) 
     ]
     if wrong or not taken:
         raise ConfigError(
-            f"init_from={config.init_from!r} cannot work: {len(taken)} arrays of its model,"
-            f" {earlier.model}, fit; different shapes: {'; '.join(wrong[:3]) or 'none'}.\n"
-            "Expected layers with the same names and shapes; the head alone may differ, if"
+            f"Invalid init_from={config.init_from!r}: {len(taken)} arrays of its model"
+            f" {earlier.model} match; different shapes: {'; '.join(wrong[:3]) or 'none'}.\n"
+            "Expected layers with the same names and shapes; only the head can differ, if"
             f" num_classes does. Set model={earlier.model!r},"
             f" model_options={dict(earlier.model_options)!r} and the image size as in that run, or"
-            " choose another init_from. Name the layers that custom models share: Keras numbers"
+            " choose another init_from. In custom models, name shared layers, since Keras numbers"
             " unnamed ones."
         )
     for name in taken:
@@ -139,9 +140,9 @@ def begin(model: Any, first: Artifact, config: Config, number: int, show: Show) 
     origin = {name: first.manifest[name] for name in ("run_id", "weights_sha256")}
     show(
         f"Starting from run {origin['run_id']} ({earlier.name}{f', fold {fold}' if fold else ''}),"
-        f" weights {origin['weights_sha256'][:12]}: {len(taken)} of {len(ours)} arrays taken"
+        f" weights {origin['weights_sha256'][:12]}: loaded {len(taken)} of {len(ours)} arrays"
     )
-    for what, names in (("Layers that start at random", ours), ("Layers not taken", theirs)):
+    for what, names in (("Randomly initialized layers", ours), ("Layers not loaded", theirs)):
         if layers := list(dict.fromkeys(_layer(name) for name in names if name not in taken)):
             show(f"{what}: {', '.join(layers[:10])}{' …' * (len(layers) > 10)}")
     return {"source": config.init_from, **origin, "fold": fold}

@@ -55,6 +55,6 @@ def test_features_of_a_linear_model_stay_out_of_the_output(tmp_path):
         version = world.local.kernels.version("rehearsal/digits-train-tpu", 1)
 
     assert [code for code, *_ in ended] == [0, 0, 0], ended
-    assert "Features of 1,197: 1,197 computed" in version.log.text()
+    assert "Features: 1,197 in total, 1,197 computed" in version.log.text()
     (pulled,) = world.project.glob("runs/digits-train-tpu-v1")
     assert (pulled / "artifact" / "manifest.json").is_file() and not (pulled / "features").exists()

@@ -454,7 +454,7 @@ def test_each_line_of_progress_names_the_fold_and_the_time_to_the_end_of_the_las
     assert numbers == sorted(numbers) and set(numbers) == {1, 2, 3}
     assert {(line["fold"], line["folds"], line["steps"]) for line in second} == {(2, 3, STEPS)}
     assert second[-1]["eta_seconds"] > 0 and shown[-1]["eta_seconds"] == 0
-    assert "Fold 2 of 3: 64 images to train, 32 to validate" in lines
+    assert "Fold 2 of 3: 64 images for training, 32 for validation" in lines
 
 
 def test_a_run_that_stops_between_folds_or_in_one_resumes_there_and_ends_the_same(
@@ -474,7 +474,7 @@ def test_a_run_that_stops_between_folds_or_in_one_resumes_there_and_ends_the_sam
 
     stopped = training.train(three, folder, out, show=show)
     told = [line for line in lines if line.startswith(("Stopped", "Fold 2"))]
-    assert told == ["Stopped in the final evaluation. The same command resumes it."]
+    assert told == ["Stopped during the final evaluation. Run the same command to resume."]
     written = first.stat().st_mtime_ns
     runs = [
         stopped,
@@ -517,7 +517,7 @@ def test_a_fresh_run_sets_the_checkpoints_of_all_folds_aside(folded, three, copi
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"folds": None}, "fold-1/checkpoints holds another run; expected one with folds=None"),
+        ({"folds": None}, "fold-1/checkpoints contains a different run; expected folds=None"),
         ({"folds": 4}, "folds: 3 then, 4 now"),
         ({"name": "leaves"}, "name: 'tiny' then, 'leaves' now.*\n.*another --output"),
         ({}, "inputs or labels, or the held-out set"),  # with another group

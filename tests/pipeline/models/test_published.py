@@ -520,7 +520,7 @@ def test_folds_and_sessions_start_from_the_same_weights(asked, tmp_path):
     text = (source / presets.CONFIG).read_text()
     (source / presets.CONFIG).write_text(f"{text} ")  # a new version would be a new folder
 
-    with pytest.raises(CheckpointError, match="the published weights at the start"):
+    with pytest.raises(CheckpointError, match="the published weights that were loaded"):
         training.train(config, folder, out)
 
 

@@ -98,7 +98,7 @@ def test_out_of_memory_divides_no_group_of_a_loss_that_compares_rows(custom):
 
 @pytest.mark.parametrize(
     ("code", "says"),
-    [(CONTRAST, "compares rows: it gets groups of 8"), (FOCAL, "depends on the labels$")],
+    [(CONTRAST, "compares rows, so it receives groups of 8"), (FOCAL, "depends on the labels$")],
 )
 def test_the_check_takes_losses_of_a_row_and_of_rows(custom, code, says):
     """The supervised contrastive loss depends on which labels are equal, and not on their names."""
@@ -126,11 +126,11 @@ class Unbuilt(layers.Layer):
     [
         # Keras calls no layer that says its shape, so it builds nothing inside.
         (UNBUILT, "Unbuilt()(x)", r"build these in its build\(\), or leave compute_output_shape"),
-        ("", "x - keras.ops.mean(x, axis=0)", "when other rows of the batch change"),
+        ("", "x - keras.ops.mean(x, axis=0)", "for a row if other rows change"),
         (
             "",
             "keras.ops.sqrt(x * 0)",
-            r"line \d+\) gives a loss of .*, and its gradient is not finite in 2 of 4 weights",
+            r"line \d+\) has a loss of .* and non-finite gradients for 2 of 4 weights",
         ),
         ("", 'layers.Dense(4)(x)\n    return keras.ops.cast(x, "int32")', "outputs are int32, not"),
         ("", "layers.Dense(4)(x)\n    return keras.ops.softmax(x)", "returns probabilities"),
@@ -142,7 +142,7 @@ class Unbuilt(layers.Layer):
         (
             FOCAL.replace("return", "return keras.ops.log(-1.0) +"),
             "x",
-            "gives a loss of nan, .*; expected finite numbers.*\nLook in loss='focal'",
+            "has a loss of nan .*; expected finite numbers.*\nCheck loss='focal'",
         ),
     ],
     ids=["unbuilt", "no layer", "gradient", "type", "softmax", "own loss of it", "loss"],
@@ -213,5 +213,5 @@ def test_a_custom_model_with_a_layer_more_is_told_to_name_the_layers_of_both(cus
     first = SimpleNamespace(config=one, folds=[artifact.weights_of(architectures.build(one))])
     more = custom(unnamed.replace("    return", "    x = layers.Dense(8)(x)\n    return"))
 
-    with pytest.raises(ConfigError, match=r"different shapes.*\n.*Name the layers that custom"):
+    with pytest.raises(ConfigError, match=r"different shapes.*\n.*In custom models, name shared"):
         warm_start.begin(architectures.build(more), first, more, 1, str)

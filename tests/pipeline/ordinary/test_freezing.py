@@ -121,7 +121,7 @@ def test_a_frozen_backbone_has_no_optimizer_state_and_clips_nothing(pretrained):
 
 def test_a_custom_model_that_freezes_all_its_weights_is_refused(own):
     config = replace(own, model_options={"frozen": True, "head": False})
-    with pytest.raises(ConfigError, match="has no weight that trains"):
+    with pytest.raises(ConfigError, match="has no trainable weights"):
         custom_check.by_jax(config, str)
 
 

@@ -43,7 +43,7 @@ BROKEN = [
     (RECALL, "float(len(truth))", r"DEF\) returns 20 for the truth and 20 for the worst"),
     (RECALL, f"{RECALL} / 'a'", r"DEF\) raised TypeError \(line \d+\)"),
     (ERASED, "image[1:]", r"DEF\) returns uint8 \(7, 8, 1\)"),
-    (ERASED, "image + __import__('random').randint(0, 99)", r"DEF\) gives different results"),
+    (ERASED, "image + __import__('random').randint(0, 99)", r"DEF\) returns different results"),
 ]
 READERS = [
     ("table.loc[list(ids)]", "table.iloc[: len(ids)]", r"DEF\) ignores the order of the ids"),
@@ -85,8 +85,8 @@ def test_the_example_of_the_page_passes_and_is_shown_with_file_and_line(own):
     assert [line.split(" (")[0] for line in told[:4]] == [
         "augment='erased'", "loss='focal'", "metric='macro_recall'", "model='squeeze_net'"
     ]  # fmt: skip
-    assert "greater is better; it gets classes" in told[2]
-    assert "the same whole and with micro-batches of 4" in told[4]
+    assert "greater is better; receives classes" in told[2]
+    assert "the same as a whole and with micro-batches of 4" in told[4]
     assert "TensorFlow computes the same outputs" in told[5]
 
 

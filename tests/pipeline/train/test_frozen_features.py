@@ -60,8 +60,10 @@ def test_features_are_computed_once(linear, tmp_path, monkeypatch):
 
     again = training.train(linear, folder, out, show=lines.append)
 
-    (line,) = [line for line in lines if line.startswith("Features of")]
-    assert line.startswith("Features of 80: 32 computed in") and line.endswith("48 computed before")
+    (line,) = [line for line in lines if line.startswith("Features")]
+    assert line.startswith("Features: 80 in total, 32 computed in") and line.endswith(
+        "48 computed before"
+    )
     assert again.manifest["metrics"] == whole.manifest["metrics"]
     other = replace(linear, model_options={"pool": "mean"})
     training.train(other, folder, out, show=str)
@@ -75,8 +77,8 @@ def test_features_that_take_long_show_how_far_they_are(linear, tmp_path, monkeyp
     training.train(linear, folder, tmp_path / "out", show=lines.append)
 
     shown = [line for line in lines if line.startswith("Features of")]
-    assert re.fullmatch(r"Features of 16 of 80, 0:\d\d:\d\d to go", shown[0])
-    assert shown[-2] == "Features of 80 of 80, 0:00:00 to go"
+    assert re.fullmatch(r"Features: 16 of 80, 0:\d\d:\d\d left", shown[0])
+    assert shown[-2] == "Features: 80 of 80, 0:00:00 left"
 
 
 # A text is six tokens of eight, and one of two words in it says what it is.
@@ -245,7 +247,7 @@ def test_a_linear_run_is_not_mixed_with_another_one(linear, tmp_path):
     folder, out = write_competition(tmp_path / "competition", train=80), tmp_path / "out"
     training.train(replace(linear, fit=""), folder, out, max_steps=1, show=str)
 
-    with pytest.raises(CheckpointError, match="holds another run"):
+    with pytest.raises(CheckpointError, match="contains a different run"):
         training.train(linear, folder, out, show=str)
     training.train(linear, folder, out, fresh=True, show=str)
 
@@ -258,7 +260,7 @@ def test_a_file_of_features_that_is_damaged_is_computed_again(linear, tmp_path):
 
     again = training.train(linear, folder, out, show=lines.append)
 
-    assert any("cannot be read" in line and "computed again" in line for line in lines)
+    assert any("cannot read" in line and "computing it again" in line for line in lines)
     assert again.manifest["metrics"] == first.manifest["metrics"]
 
 

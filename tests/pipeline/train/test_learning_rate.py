@@ -59,9 +59,9 @@ def test_an_epoch_moves_and_decays_the_weights_as_far_at_any_batch(kappa):
     ("kappa", "beta_1", "left", "said"),
     [
         (8, 0.9, 0.2, None),
-        (9, 0.9, 0.1, "It is 0.1 here"),
-        (10, 0.9, 0.9, "past the square-root rule for beta_1=0.9, or at its edge"),
-        (64, 0.9, 0.9, "It is 0.9 here"),
+        (9, 0.9, 0.1, "Using 0.1 with"),
+        (10, 0.9, 0.9, "the limit of the square-root rule for beta_1=0.9"),
+        (64, 0.9, 0.9, "Using 0.9 with"),
         (64, 0.0, 0.0, None),
         (1, 0.05, 0.05, None),
     ],
@@ -102,10 +102,10 @@ def test_the_steps_hold_every_image_of_every_epoch(images, batch, epochs):
     [
         (replace(DIGITS, batch=128 * 16), 10**6, "square-root rule"),
         (replace(DIGITS, optimizer=SGD, batch=16384), 10**7, "8192"),
-        (replace(DIGITS, batch=256, warmup_epochs=0), 10**6, "without a warm-up"),
-        (replace(DIGITS, batch=128 * 9, epochs=5), 40_000, "steps in all"),
+        (replace(DIGITS, batch=256, warmup_epochs=0), 10**6, "without the warm-up"),
+        (replace(DIGITS, batch=128 * 9, epochs=5), 40_000, "steps in total"),
         (replace(DIGITS, batch=128 * 9), 4000, "BatchNorm statistics"),
-        (replace(DIGITS, batch=256), 10**6, "was seen to hold for tables"),
+        (replace(DIGITS, batch=256), 10**6, "was only confirmed for tables"),
     ],
 )
 def test_each_limit_of_a_rule_has_a_warning(config, images, said):

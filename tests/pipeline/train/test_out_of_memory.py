@@ -14,7 +14,7 @@ from pipeline.train.step import TrainStep
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        ("RESOURCE_EXHAUSTED: Out of memory", r"set a micro_batch below \d+ in the config, which"),
+        ("RESOURCE_EXHAUSTED: Out of memory", r"set micro_batch below \d+ in the config \(which"),
         ("INVALID_ARGUMENT: no", "INVALID_ARGUMENT: no"),
     ],
 )
@@ -38,7 +38,7 @@ def test_memory_that_runs_out_after_the_first_call_names_the_edit(
     with pytest.raises(kind, match=said) as found:
         training.train(config, competition, tmp_path / "out", show=str)
 
-    assert isinstance(found.value, DeviceError) == ("resumes from the last" in str(found.value))
+    assert isinstance(found.value, DeviceError) == ("to resume from the last" in str(found.value))
 
 
 def test_a_micro_batch_that_fits_is_kept_for_later_folds_and_sessions(
@@ -69,7 +69,7 @@ def test_a_micro_batch_that_fits_is_kept_for_later_folds_and_sessions(
         config = replace(config, session_hours=9.0 - session)
         training.train(config, competition, tmp_path / "out", max_steps=steps, show=lines.append)
         assert sum("retrying" in line for line in lines) == (steps == 1)
-        assert any("as fitted before" in line for line in lines) == (steps is None)
+        assert any("per replica, as before" in line for line in lines) == (steps is None)
 
     assert tried.count(16) == 1 and set(tried) == {16, 8}
     # A session ended in an evaluation; the last one had nothing else left of the first fold.

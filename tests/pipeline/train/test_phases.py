@@ -220,7 +220,7 @@ def test_a_model_that_cannot_take_smaller_images_is_refused(growing, custom, cod
         )
         names = ("loss", "metric", "write_submission", "read_training", "read_test")
         fields |= {"target": "custom", "num_classes": 0, **dict.fromkeys(names, "other")}
-    with pytest.raises(ConfigError, match=f"(?s)progressive=.*{said}.*leave progressive out"):
+    with pytest.raises(ConfigError, match=f"(?s)progressive=.*{said}.*remove progressive"):
         custom_check.check_optimizer_of(custom(code, **fields))
 
 
@@ -275,7 +275,7 @@ def test_sides_are_multiples_of_the_patch_of_a_published_network(published):
 
 @pytest.mark.usefixtures("hub")
 def test_a_published_network_that_has_learned_positions_is_refused(published):
-    with pytest.raises(ConfigError, match=r"(?s)position_embedding.*leave progressive out"):
+    with pytest.raises(ConfigError, match=r"(?s)position_embedding.*remove progressive"):
         custom_check.check_optimizer_of(published("ViTBackbone", 8, 0.5))
 
 

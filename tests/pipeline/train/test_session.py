@@ -55,7 +55,7 @@ def test_a_run_that_has_to_end_saves_its_state_and_shows_why(
     found = checkpoint.latest(tmp_path / "out" / "checkpoints")
     assert found is not None and f"Stopped at step {found.step} of" in said[-1]
     reasons = {"session_hours": f"{hours or 0:g} is nearly over", "SIGTERM": "asked to stop (SIG"}
-    assert reasons[why] in said[-1] and "the same command resumes there" in said[-1]
+    assert reasons[why] in said[-1] and "run the same command" in said[-1]
     assert signal.getsignal(signal.SIGTERM) is trap
 
 
@@ -82,7 +82,7 @@ def test_ctrl_c_saves_what_was_trained(trap, competition, tiny, written_config, 
     found = checkpoint.latest(tmp_path / "out" / "checkpoints")
     assert child.returncode == 130 and found is not None
     assert f"Stopped at step {found.step} of" in said and "asked to stop (Ctrl-C)" in said
-    assert "once more to end at once" in error and "Run the same command again to resume" in error
+    assert "again to stop immediately" in error and "Run the same command again to resume" in error
     imported = re.findall(r"^import time:.*\| +(keras|tensorflow)$", error, re.MULTILINE)
     assert imported == ["keras"]
 

@@ -228,7 +228,7 @@ def test_all_options_of_a_recipe_are_the_same_whatever_the_machine(small, batch,
         (
             {"batch": 6, "mixup": 0.4},
             2,
-            "batch=6 does not split .*3 images each.* an even one",
+            "batch=6 cannot be split .*3 images each.* must be even",
         ),
     ],
 )

@@ -118,7 +118,7 @@ def test_every_optimizer_and_the_average_resume_bit_for_bit(trained, tiny, tmp_p
         runs.append(run.status)
         found = checkpoint.latest(place / "checkpoints")
         assert found is not None and found.step == steps
-        assert "without --max-steps or with a larger one, resumes" in lines[-1]
+        assert "same command without --max-steps or with a larger one" in lines[-1]
         stats.append((place / "checkpoints" / f"step-{steps:08d}" / "state.npz").stat())
 
     assert runs == ["partial"] * 4
@@ -152,10 +152,10 @@ def test_fields_that_do_not_affect_training_may_change_before_a_resume(trained, 
     training.train(changed, trained[0], out, max_steps=2, show=lines.append)
 
     told = "\n".join(lines)
-    corrupt = "Warning: a newer checkpoint is corrupt and skipped: step-00000009: "
+    corrupt = "Warning: skipped a newer checkpoint, which is corrupt: step-00000009: "
     assert re.search(f"{corrupt}.*\nResuming from step 1 of", told)
     for name, then in before.items():
-        assert f"Warning: {name} changed since the run began: {then} then, " in told
+        assert f"Warning: {name} changed since the run started: {then} then, " in told
     found = checkpoint.latest(out / "checkpoints")
     assert found is not None and before.items() <= found.details["origin"].items()
 

@@ -64,7 +64,7 @@ def test_a_second_stage_begins_with_the_weights_of_the_first_to_the_bit(trained,
     saved = checkpoint.latest(output / "checkpoints")
     assert saved is not None and saved.details["init_from"] == told
     assert any(f"Starting from run {told['run_id']}" in line for line in lines)
-    assert not any("held out here" in line for line in lines)  # the same rows are
+    assert not any("held out in this run" in line for line in lines)  # the same rows are
     with pytest.raises(CheckpointError, match=r"init_from: .*first' then, '' now"):
         training.train(replace(second, init_from=""), trained[0], output, show=quiet)
     with pytest.raises(ConfigError, match="no such folder"):
@@ -85,9 +85,9 @@ def test_layers_of_only_one_model_start_at_random_and_are_shown(first, tiny):
     same = {name for name in found if np.array_equal(found[name], theirs.get(name))}
     assert {name for name in found if " logits/" not in name} <= same
     of_head, of_depth = lines[:3], lines[3:]
-    assert f"{len(found) - 2} of {len(found)} arrays taken" in of_head[0]
-    assert of_head[1:] == ["Layers that start at random: logits", "Layers not taken: logits"]
-    assert len(of_depth) == 2 and "start at random: layer2_dense, layer2_norm" in of_depth[1]
+    assert f"loaded {len(found) - 2} of {len(found)} arrays" in of_head[0]
+    assert of_head[1:] == ["Randomly initialized layers: logits", "Layers not loaded: logits"]
+    assert len(of_depth) == 2 and "initialized layers: layer2_dense, layer2_norm" in of_depth[1]
     asked = replace(tiny, pretrained="imagenet")
     assert backbones.published(replace(asked, model="convnext_tiny", init_from="first")) is None
 
@@ -103,7 +103,7 @@ def test_a_layer_of_another_shape_is_refused_with_its_name(first, tiny):
     for config, start, said in (
         (wider, first.weights, r"\(64, 16\) there and \(64, 24\) here(.|\n)*'width': 16"),
         (tiny, weights, rf"{weight_names.name(name)} has \(3, 4\) there"),
-        (tiny, other, "0 arrays of its model, mlp, fit"),
+        (tiny, other, "0 arrays of its model mlp match"),
     ):
         with pytest.raises(ConfigError, match=f"(?s)(cannot work|is invalid).*{said}"):
             begun(config, replace(first, weights=start))
@@ -123,7 +123,7 @@ def test_the_same_fold_is_taken_and_other_folds_are_refused(first, tiny):
     assert told["fold"] == 2
     assert all(np.array_equal(found[name], weights[1][name]) for name in found)
     for config, held in ((ours, ["a", "c"]), (replace(tiny, folds=3), ["a", "b"]), (tiny, ["a"])):
-        with pytest.raises(ConfigError, match="2 folds, and this one has different"):
+        with pytest.raises(ConfigError, match="2 folds, but this one has different"):
             compared(folded, config, held, first.target)
 
 
@@ -136,7 +136,7 @@ def test_different_held_out_rows_and_classes_are_shown(first, tiny):
     for config, target in ((tiny, renamed), (elsewhere, same)):
         compared(first, config, ["other rows"], target, lines.append)
 
-    assert len(lines) == 2 and "held out here" in lines[0] and "different classes" in lines[1]
+    assert len(lines) == 2 and "held out in this" in lines[0] and "different classes" in lines[1]
 
 
 def test_every_later_stage_warns_of_rows_that_an_earlier_stage_has_seen(first, tiny):
@@ -149,7 +149,7 @@ def test_every_later_stage_warns_of_rows_that_an_earlier_stage_has_seen(first, t
     second = replace(first, manifest=manifest)
 
     assert seen and compared(second, tiny, held, first.target, lines.append)
-    assert len(lines) == 1 and "held out here" in lines[0]
+    assert len(lines) == 1 and "held out in this run" in lines[0]
     assert not compared(first, tiny, held, first.target)
 
 
