@@ -158,5 +158,5 @@ def test_scores_in_different_metrics_are_not_compared():
     """One line shows how to renew the baseline."""
     line = held_out_rows.differing(replace(shipped("diabetes"), metric="mae"))
 
-    assert "baseline is in rmse" in line and "metric is mae" in line
+    assert "baseline uses rmse" in line and "metric is mae" in line
     assert line.endswith("invoke inspect --input DIR --metric mae --write diabetes")

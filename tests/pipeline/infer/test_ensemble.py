@@ -113,7 +113,7 @@ def test_a_config_of_no_member_or_of_another_competition(loaded, trained, tiny, 
     assert "no model was trained with the config none" in lines[1]
 
     elsewhere = replace(tiny, competition="elsewhere")
-    with pytest.raises(ConfigError, match="elsewhere, and the artifact run-3 for"):
+    with pytest.raises(ConfigError, match="elsewhere, but the artifact run-3 is for"):
         inference.infer(loaded, trained[0], tmp_path / "out", config=elsewhere, show=str)
     assert not (tmp_path / "out").exists()
 
@@ -295,7 +295,7 @@ def test_runs_that_hold_out_few_rows_in_common_are_refused(copied):
     scores = members.held_out(copied[1], 2, CLASSES, first=50)
     made = artifact.load(copied[1] / "artifact")
     members.save(copied[1], made, "run-2", scores)
-    with pytest.raises(ConfigError, match=r"60, 60, 60 rows, 10 of them in common.*\nTrain each"):
+    with pytest.raises(ConfigError, match=r"60, 60, 60 rows, but only 10 .*common.*\nTrain each"):
         ensemble.common_rows(copied, str)
 
 

@@ -294,7 +294,9 @@ def test_predictions_that_are_not_finite_are_refused(tmp_path, target, metric, h
 
     for one in (np.nan, np.inf):
         bad = np.where(values == values.max(), one, values)
-        with pytest.raises(SubmissionError, match=r"(?s)out\.csv would contain 1 .* Infer again"):
+        with pytest.raises(
+            SubmissionError, match=r"(?s)out\.csv would contain 1 .* inference again"
+        ):
             form(target, metric, path).write(out, ["7", "05"], bad)
 
     assert sorted(file.name for file in tmp_path.iterdir()) == ["out.csv", path.name]

@@ -125,8 +125,8 @@ class Unbuilt(layers.Layer):
     ("code", "layer", "says"),
     [
         # Keras calls no layer that says its shape, so it builds nothing inside.
-        (UNBUILT, "Unbuilt()(x)", r"build these in its build\(\), or leave compute_output_shape"),
-        ("", "x - keras.ops.mean(x, axis=0)", "for a row if other rows change"),
+        (UNBUILT, "Unbuilt()(x)", r"its build\(\) method, or remove compute_output_shape"),
+        ("", "x - keras.ops.mean(x, axis=0)", "when other rows of the batch change"),
         (
             "",
             "keras.ops.sqrt(x * 0)",

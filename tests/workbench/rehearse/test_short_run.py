@@ -154,7 +154,7 @@ def test_a_session_prints_each_change_and_kaggle_changes_nothing(monkeypatch, ca
     monkeypatch.setenv(rehearsal.VARIABLE, '{"epochs": 5, "data.height": 16}')
     short = rehearsal.shortened(digits)
     assert (short.epochs, short.data.height) == (5, 16)
-    assert "epochs is 5, in place of" in capsys.readouterr().out
+    assert "epochs is 5 instead of" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
