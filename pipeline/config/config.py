@@ -334,7 +334,7 @@ class Config(Checked):
         yield "fit", not (self.fit and too), f"'' with {', '.join(too)}, because it runs no steps"
         yield "frozen_epochs", self.frozen_epochs < epochs, f"fewer than epochs={epochs}"
         of_images = not self.progressive or data.images
-        yield "progressive", of_images, f"() with kind={data.kind!r}, which has no images"
+        yield "progressive", of_images, f"() because kind={data.kind!r} has no images"
         fewer = len(self.progressive) < epochs
         yield "progressive", fewer, f"fewer fractions than epochs={epochs}"
         known = given.name in OPTIMIZERS or given.scaling or self.batch == given.base_batch
@@ -344,7 +344,7 @@ class Config(Checked):
         divides = self.batch % (self.batchnorm_batch or self.batch) == 0
         yield "batchnorm_batch", divides, f"a divisor of batch={self.batch}, or None"
         in_files = self.feed != "files" or data.kind in ("images", "tfrecords")
-        yield "feed", in_files, f"another value with kind={data.kind!r}, which has no image files"
+        yield "feed", in_files, f"another value because kind={data.kind!r} has no image files"
         # Views that were never used in training would make predictions worse.
         most = 2**data.flip * 2**data.flip_vertical * (5 if data.crop_padding else 1)
         expected = f"at most {most}, given data.flip, data.flip_vertical and data.crop_padding"
@@ -361,7 +361,7 @@ class Config(Checked):
         counted = self.num_classes in (0, columns) if follows else self.num_classes >= 2 or free
         expected = "the number of labels, 2 or more; omit it for regression or several columns"
         yield "num_classes", counted, expected
-        expected = f"another value with target={target!r}, which has no classes"
+        expected = f"another value because target={target!r} has no classes"
         yield "sampler", self.sampler != "balanced" or single, expected
         mixed = self.augment_batch and (data.mixup or data.cutmix)
         yield "augment_batch", not mixed, "'' with data.mixup or data.cutmix, which also mix images"

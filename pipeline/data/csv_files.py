@@ -97,7 +97,7 @@ def read(
         there = ", ".join(header(path, kind, advice)[:20])
         raise ConfigError(
             f"{path} has {len(table):,} rows and the columns {there[:1000]}; "
-            f"expected also {', '.join(missing)[:1000] or 'rows'}.\nComplete the download, or set "
+            f"also expected {', '.join(missing)[:1000] or 'rows'}.\nComplete the download, or set "
             "id_column, label_column and the other columns in the config to names in the table."
         )
     return table[kept]

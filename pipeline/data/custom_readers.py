@@ -178,7 +178,7 @@ def check_test(folder: Path, config: Config, state: str, show: Callable[[str], N
     """Read a few rows of the test set twice, in different orders, before training starts.
 
     Args:
-        show: function that receives a warning if a file of the test set is missing.
+        show: callback for a warning if a file of the test set is missing.
 
     Raises:
         ConfigError: if the reader fails. The message includes the file and line.

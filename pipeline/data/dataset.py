@@ -107,7 +107,7 @@ def read_training(
         cache: folder in which large decoded images are stored for the next run
             (`pipeline.data.image_arrays.read`).
         prepared: folders that may contain decoded images.
-        show: function that receives messages about progress and the cache.
+        show: callback for messages about progress and the cache.
 
     Raises:
         DataError: if a file is missing, too many images are broken, or labels or columns do not

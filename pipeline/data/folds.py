@@ -33,7 +33,7 @@ def splits(
     Every row is held out in one fold. Without `config.folds`, there is a single pair.
 
     Args:
-        show: function that receives warnings about labels with fewer rows than folds, and about too
+        show: callback for warnings about labels with fewer rows than folds, and about too
             few held-out rows.
 
     Raises:

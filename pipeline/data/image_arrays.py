@@ -253,7 +253,7 @@ def shard(sources: Paths, data: Data, name: str, folders: Sequence[Path], show: 
     Args:
         sources: files, or parts of files.
         name: name from `shards`.
-        show: function that receives a message about every corrupt shard, which is then ignored.
+        show: callback for a message about every corrupt shard, which is then ignored.
 
     Raises:
         DataError: if a file is missing or cannot be read.

@@ -121,7 +121,7 @@ def class_folders(
     Args:
         folder: competition folder.
         data: uses `train_images`, `id_column` and `label_column`.
-        show: function that receives the number of ignored files, if any.
+        show: callback for the number of ignored files, if any.
 
     Returns:
         n paths, and a table of strings in the same order with the columns `id_column` and

@@ -37,7 +37,7 @@ def prepare(
         folder: competition folder, as mounted by Kaggle.
         output: folder for the marker `mounts.PREPARED` and the shards. Existing shards are kept.
         earlier: folders with shards from earlier sessions, which are copied.
-        show: function that receives lines of text, and a line of JSON for each shard.
+        show: callback for lines of text, and a line of JSON for each shard.
 
     Raises:
         ConfigError: if there is nothing to decode, or more than Kaggle keeps.

@@ -40,7 +40,7 @@ class EpochScore:
         metric: the competition's metric.
         target: describes the meaning of the labels.
         labels: labels of the held-out rows, from `pipeline.data.labels.read`.
-        show: function that receives a warning if the metric has no value.
+        show: callback for a warning if the metric has no value.
     """
 
     metric: Metric
@@ -161,7 +161,7 @@ def metrics_of(
 
     Args:
         trained: number of steps for each fold, and the metrics measured in training.
-        show: function that receives a warning for each metric without a value.
+        show: callback for a warning for each metric without a value.
     """
     examples = held_out.examples
 

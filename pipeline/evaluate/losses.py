@@ -121,7 +121,7 @@ def row_weights(examples: Examples, config: Config, rows: np.ndarray) -> np.ndar
     if not weights[rows].any():
         raise DataError(
             f"class_weights and data.weight_column={config.data.weight_column!r} are 0 for all"
-            f" {len(rows)} training rows; expected some above 0.\n"
+            f" {len(rows)} training rows; expected at least one above 0.\n"
             "Raise the weight of a label in the training rows, or correct the column."
         )
     return weights.astype(np.float32)

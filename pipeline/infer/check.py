@@ -59,7 +59,7 @@ def restore(
     Args:
         precision: "auto", "float32" or "mixed_float16"; "" uses the config's `infer_precision`.
         rows: number of test set rows, which determines the batch size.
-        show: function that receives a message if float16 does not agree or a batch does not fit.
+        show: callback for a message if float16 does not agree or a batch does not fit.
 
     Raises:
         ArtifactError: if the weights do not fit, or the golden outputs differ.

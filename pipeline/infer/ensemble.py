@@ -206,7 +206,7 @@ def find(outputs: Sequence[Path], output: Path, show: Callable[[str], None]) -> 
     Args:
         outputs: output folders of the runs.
         output: folder for ensemble.json.
-        show: function that receives the lines of the table.
+        show: callback for the lines of the table.
 
     Returns:
         The contents of ensemble.json (see `search`).
@@ -317,7 +317,7 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
     Args:
         outputs: folders of training runs, from `python -m pipeline train` or `invoke pull`, or of
             their artifacts.
-        show: function that receives a message about the rows.
+        show: callback for a message about the rows.
 
     Raises:
         ConfigError: if there are too few common rows.
@@ -374,8 +374,8 @@ def _read_rows(output: Path) -> tuple[pd.Index, np.ndarray, np.ndarray]:
         truth, (values,) = arrays.pop("truth"), arrays.values()
         if not (ids.is_unique and len(ids) == len(truth) == len(values)):
             raise ValueError(
-                f"validation.csv has {len(ids)} ids (or duplicates), this file {len(truth)} true"
-                f" and {len(values)} predicted rows"
+                f"validation.csv has {len(ids)} ids (or duplicates), but this file has"
+                f" {len(truth)} true and {len(values)} predicted rows"
             )
     except (OSError, ValueError, LookupError, EOFError, BadZipFile) as error:
         raise ReportError(f"{path} cannot be read: {error}.\n{PULL_AGAIN}") from error

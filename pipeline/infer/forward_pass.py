@@ -31,7 +31,7 @@ class Forward:
     Args:
         models: Keras models with the same architecture, one per fold.
         batch: rows per device and call, which is halved when out of memory.
-        show: function that receives a message if a batch does not fit.
+        show: callback for a message if a batch does not fit.
     """
 
     def __init__(self, models: Sequence[Any], batch: int, show: Show = print) -> None:
@@ -63,7 +63,7 @@ class Forward:
                         "Stop other programs on this device, or use a smaller model."
                     ) from error
                 self.batch //= 2
-                self._show(f"Out of memory; retrying with {self.batch} rows at once")
+                self._show(f"Out of memory; retrying with {self.batch} rows at a time")
 
     def _outputs(self, device: str, batch: tuple[np.ndarray, int]) -> list[np.ndarray]:
         """Return the outputs of each fold for a batch, without padding rows."""

@@ -106,7 +106,7 @@ def infer(
             configs, these come from their config's file if it exists, and otherwise from their
             artifact. None uses the artifact's config.
         precision: "auto", "float32" or "mixed_float16"; "" uses the config's precision.
-        show: function that receives each line of text.
+        show: callback for each line of text.
 
     Raises:
         ConfigError: if the config is for another competition, or custom code is missing.

@@ -201,7 +201,7 @@ def test_a_metric_with_other_names_of_parameters_is_refused_with_a_wrapper(
         metrics.of(config)
 
     wrapper = re.search(r"def .*\(truth, numbers\)(?=, and)", str(refused.value))[0]
-    name = re.search(r"and metric='(\w+)'", str(refused.value))[1]
+    name = re.search(r"and set metric='(\w+)'", str(refused.value))[1]
     wrapped = custom(NET + code + wrapper, metric=name, target="regression", num_classes=1)
     assert not metrics.of(wrapped).greater_is_better
 

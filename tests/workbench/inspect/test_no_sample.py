@@ -177,7 +177,7 @@ def test_a_missing_id_column_is_refused(tmp_path):
     _, config = proposed(put(tmp_path, FOLDERS["ids of another name"][0]))
     wrong = replace(config, data=replace(config.data, id_column="PasengerId"))
 
-    with pytest.raises(ConfigError, match="expected also PasengerId"):
+    with pytest.raises(ConfigError, match="also expected PasengerId"):
         read_test(tmp_path, wrong, dataset.read_training(tmp_path, config).encoding)
 
 
@@ -194,5 +194,5 @@ def test_a_missing_sample_submission_is_refused(tmp_path):
     _, config = proposed(put(tmp_path, FOLDERS["files of ids"][0]))
     named = replace(config, data=replace(config.data, sample_submission="sample.csv"))
 
-    with pytest.raises(DataError, match=r"(?s)sample\.csv is missing.*to None"):
+    with pytest.raises(DataError, match=r"(?s)sample\.csv is missing.*use None"):
         read_test(tmp_path, named)
