@@ -20,7 +20,7 @@ class Stream(IntEnum):
     FOLDS = 3  # assignment of rows to folds
     MIXTURES = 4
     RAND_AUGMENT = 5
-    HIDDEN_ROWS = 7  # rows that a rehearsal hides
+    HIDDEN_ROWS = 7  # rows that a rehearsal holds out
     CUSTOM = 8  # keys for a custom augmentation
     VERTICAL_FLIPS = 9
     QUARTER_TURNS = 10

@@ -9,7 +9,7 @@
 3
 >>> Race(laps=300)
 Traceback (most recent call last):
-pipeline.errors.ConfigError: laps=300 is invalid: expected a whole number from 1 to 100.
+pipeline.errors.ConfigError: laps=300 is invalid: expected an integer from 1 to 100.
 Correct laps in the config.
 """
 
@@ -98,7 +98,7 @@ def whole(low: int, high: int) -> Rule:
     inside = number(low, high).allows
     return Rule(
         lambda value: isinstance(value, int) and inside(value),
-        f"a whole number from {low} to {high}",
+        f"an integer from {low} to {high}",
     )
 
 

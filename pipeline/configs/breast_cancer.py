@@ -3,7 +3,7 @@
 The 369 labelled rows are included.
 
 Command   invoke dry-run --config breast_cancer
-Expect    AUC of about 0.99 on 150 hidden rows; training takes a few seconds
+Expect    AUC of about 0.99 on 150 held-out rows; training takes a few seconds
 """
 
 from pipeline.config import Baseline, Config, Data, Optimizer

@@ -1,7 +1,7 @@
 """Segmentation of 32x32 grey cell images with one mask each. Explained in docs/segmentation.md.
 
 Command   invoke dry-run --config cells
-Expect    Dice of about 0.9 on 250 hidden images; training takes about a minute on 2 CPU cores
+Expect    Dice of about 0.9 on 250 held-out images; training takes about a minute on 2 CPU cores
 """
 
 import keras

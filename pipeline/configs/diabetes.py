@@ -3,8 +3,8 @@
 The 292 labelled rows, some with missing values, are included.
 
 Command   invoke dry-run --config diabetes
-Expect    RMSE of about 55 on 100 hidden rows (77 for the mean of the training rows); training takes
-          a few seconds
+Expect    RMSE of about 55 on 100 held-out rows (77 for the mean of the training rows); training
+          takes a few seconds
 """
 
 from pipeline.config import Baseline, Config, Data, Optimizer

@@ -3,7 +3,7 @@
 The images are included, so your first run does not require a download.
 
 Command   invoke dry-run
-Expect    accuracy of about 0.99 on 500 hidden images; training takes about 20 seconds on 2 CPU
+Expect    accuracy of about 0.99 on 500 held-out images; training takes about 20 seconds on 2 CPU
           cores
 """
 

@@ -3,7 +3,7 @@
 This shows how to use a pretrained model, but it starts from random weights.
 
 Command   invoke dry-run --config digits_mobilenet
-Expect    accuracy of about 0.97 on 500 hidden images; training takes a few minutes on 2 CPU cores
+Expect    accuracy of about 0.97 on 500 held-out images; training takes a few minutes on 2 CPU cores
 
 For photographs, set pretrained="imagenet", backbone_rate=0.1 and a larger height and width.
 """

@@ -1,7 +1,7 @@
 """Several inputs: an image and table columns. See docs/several-inputs.md for an explanation.
 
 Command   invoke dry-run --config orders
-Expect    accuracy of about 0.95 on 500 hidden orders; training takes about 20 seconds on 2 CPU
+Expect    accuracy of about 0.95 on 500 held-out orders; training takes about 20 seconds on 2 CPU
           cores
 """
 

@@ -1,7 +1,8 @@
 """Text classification: would a hotel guest come again? See docs/text.md for an explanation.
 
 Command   invoke dry-run --config reviews
-Expect    accuracy of about 0.97 on 600 hidden texts; training takes about 20 seconds on 2 CPU cores
+Expect    accuracy of about 0.97 on 600 held-out texts; training takes about 20 seconds on 2 CPU
+          cores
 """
 
 import re

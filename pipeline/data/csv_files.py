@@ -68,7 +68,7 @@ def read(
             other text is not a number, the column contains strings.
 
     Raises:
-        ConfigError: if one of the `required` columns, or then all rows, are missing.
+        ConfigError: if a `required` column is missing, or the table then has no rows.
         kind: if the file cannot be read, is empty, contains a NUL, has duplicate column names, or a
             row with more or fewer fields than the header.
     """

@@ -107,7 +107,7 @@ def decode(content: bytes, data: Data) -> np.ndarray:
 
     Raises:
         BrokenImage: if the file is empty, truncated or in an unsupported format, contains several
-            pages, or exceeds Pillow's limit (179 million pixels), or if the size is not "exact".
+            pages, exceeds Pillow's limit (179 million pixels), or (with "exact") has another size.
             Flipped bits in a JPEG can go unnoticed, because the format has no checksum.
 
     >>> file = io.BytesIO()
