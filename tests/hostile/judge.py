@@ -18,8 +18,9 @@ LONGEST = 4000
 # A sentence that begins with an imperative and has an object. "Set of ids differs" has a subject.
 EDIT = re.compile(
     r"(?:^|[.:] )(?:Add|Append|Begin|Check|Choose|Complete|Convert|Copy|Correct|Divide|Download|"
-    r"End|Fill|Free|Give|Infer|Leave|Lower|Make|Move|Name|Publish|Pull|Push|Put|Raise|Read|Remove|"
-    r"Rename|Repeat|Replace|Restore|Return|Run|Save|See|Send|Set|Take|Train|Try|Use|Write)"
+    r"End|Fill|Finish|Free|Give|Infer|Leave|Lower|Make|Move|Name|Omit|Publish|Pull|Push|Put|Raise|"
+    r"Read|Remove|Rename|Repeat|Replace|Restore|Return|Run|Save|See|Select|Send|Set|Take|Train|Try|"
+    r"Unpack|Use|Write)"
     r" (?!of\b|is\b|are\b|was\b|were\b|error|failed|fails)\S+",
     re.MULTILINE,
 )

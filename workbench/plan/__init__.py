@@ -1,4 +1,4 @@
-"""Estimates what a training takes on an accelerator that is not here.
+"""Estimate the memory, time and cost of a training run on accelerators.
 
-In: a config. Out: numbers.
+The input is a config, and the output is a plan. The accelerators are not required.
 """

@@ -1,6 +1,7 @@
-"""Accelerators, and the runtimes to train on: memory, speed, host, hours and price.
+"""Accelerators and runtimes, with their memory, speed, host, quota and price.
 
-Datasheet figures, each with its source below. Nothing was measured on them unless it says so.
+Most figures are from datasheets, and their sources are given below. Figures that were measured or
+assumed are marked as such.
 """
 
 import math
@@ -16,14 +17,14 @@ class Accelerator:
     """One core of an accelerator.
 
     Attributes:
-        device: a part of JAX' name for it.
-        memory: bytes per core that a program can use.
-        operations: per second and core, in bfloat16 or float16.
-        float32: operations per second and core, in float32.
-        bandwidth: bytes per second between a core and its memory.
-        topology: libtpu's name for eight cores; "" unless it is a TPU.
-        kind: libtpu's environment variable for it.
-        bfloat16: whether trainings use bfloat16 by default, not float16.
+        device: substring of the device name in JAX.
+        memory: usable memory per core, in bytes.
+        operations: peak operations per second and core in bfloat16 or float16.
+        float32: peak operations per second and core in float32.
+        bandwidth: memory bandwidth per core, in bytes per second.
+        topology: libtpu's name for a topology of eight cores, or "" if this is not a TPU.
+        kind: value of libtpu's environment variable for the accelerator type.
+        bfloat16: whether training uses bfloat16 rather than float16 by default.
     """
 
     device: str
@@ -36,17 +37,19 @@ class Accelerator:
     bfloat16: bool = True
 
 
-# Peaks: Google's pages on TPU v3, v5e and v6e (read 2026-11-21); of a v2 the Scaling Book of the
-# JAX team (23e12 a core), and 700 GB/s a chip (assumed, from Google's papers). Memory of a v5e:
-# what libtpu 0.0.51 allots at most (measured); of the others: assumed, in the same proportion.
-# float32 takes a TPU six passes in bfloat16 (`pipeline.runtime.devices.matmul_precision`): for a
-# v5e libtpu 0.0.51 estimates 5.8 times the cycles of one pass, for a product of 4,096 x 4,096.
+# Peak speeds of TPU v3, v5e and v6e are from Google's documentation (read 2026-11-21), and that of
+# v2 is from the JAX team's Scaling Book (23e12 per core); its 700 GB/s per chip are assumed, from
+# Google's papers. The memory of v5e is the maximum that libtpu 0.0.51 allocates (measured). For the
+# others, the same fraction is assumed. In float32, TPUs need six bfloat16 passes
+# (`pipeline.runtime.devices.matmul_precision`). libtpu 0.0.51 estimates 5.8 times the cycles of a
+# single pass for a 4,096 x 4,096 product on v5e.
 V5E = Accelerator("TPU v5 lite", 15.75 * GIB, 197e12, 32.8e12, 819e9, "v5e:2x4", "v5litepod-8")
 V6E = Accelerator("TPU v6 lite", 31.25 * GIB, 918e12, 153e12, 1.64e12, "v6e:2x4", "v6e-8")
 V3 = Accelerator("TPU v3", 15.75 * GIB, 61.5e12, 10.2e12, 450e9, "v3:2x2", "v3-8")
 V2 = Accelerator("TPU v2", 7.875 * GIB, 22.5e12, 3.75e12, 350e9, "v2:2x2", "v2-8")
-# NVIDIA's datasheets, dense, by way of third parties (read 2026-11-21). Memory: nine tenths, since
-# CUDA and XLA keep the rest (assumed). A P100 has no tensor cores.
+# Figures are from NVIDIA's datasheets without sparsity, as quoted by third parties (2026-11-21). We
+# assume that 90 % of the memory is usable, because CUDA and XLA reserve the rest. P100 has no
+# tensor cores.
 T4 = Accelerator("Tesla T4", 0.9 * 16e9, 65e12, 8.1e12, 320e9, bfloat16=False)
 P100 = Accelerator("P100", 0.9 * 16e9, 19.1e12, 9.5e12, 732e9, bfloat16=False)
 V100 = Accelerator("V100", 0.9 * 16e9, 125e12, 15.7e12, 900e9, bfloat16=False)
@@ -55,27 +58,27 @@ A100 = Accelerator("A100", 0.9 * 40e9, 312e12, 19.5e12, 1.56e12)
 H100 = Accelerator("H100", 0.9 * 80e9, 989e12, 67e12, 3.35e12)
 H200 = Accelerator("H200", 0.9 * 141e9, 989e12, 67e12, 4.8e12)
 
-# Hours by quota: Kaggle's as people reported them in August and September 2026, those of Colab Pro+
-# from an article.
+# Quotas in hours. Kaggle's were reported by users in August and September 2026, and those of Colab
+# Pro+ are from an article.
 SESSION_HOURS = {"TPU": 9.0, "GPU": 12.0, "Colab": 24.0}
 WEEKLY_HOURS = {"TPU": 20.0, "GPU": 30.0}
-# An article paid 5,767 yen for the 500 units of Colab Pro+ (another says "about 10 yen"). 100 units
-# are 9.99 dollars in "Pay As You Go" (assumed, not read on its page).
+# According to an article, the 500 units of Colab Pro+ cost 5,767 yen (according to another, a unit
+# costs "about 10 yen"). We assume that 100 units cost 9.99 dollars in "Pay As You Go".
 YEN_PER_UNIT, USD_PER_UNIT = 5767 / 500, 0.0999
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """A machine to train on.
+    """A machine for training.
 
     Attributes:
-        title: for people.
-        core: of its accelerator, if any.
-        cores: that a batch splits over.
-        sold: the quota that it counts against: Kaggle's "TPU" or "GPU", "Colab", or "".
-        cpus, ram: of the host; ram in bytes. None if not known.
-        units: Colab's compute units per hour, if any.
-        retired: when it was retired, or "".
+        title: display name.
+        core: core of its accelerator, if it has one.
+        cores: number of cores over which a batch is split.
+        sold: quota that is used: "TPU" or "GPU" on Kaggle, "Colab", or "".
+        cpus, ram: number of CPUs and bytes of memory of the host, or None if unknown.
+        units: Colab compute units per hour, if any.
+        retired: when the runtime was retired, or "" if it is available.
     """
 
     title: str
@@ -89,28 +92,28 @@ class Runtime:
 
     @property
     def session_hours(self) -> float | None:
-        """The longest session; None if no limit is known."""
+        """Session limit in hours, or None if unknown."""
         return SESSION_HOURS.get(self.sold)
 
     @property
     def weekly_hours(self) -> float | None:
-        """The weekly quota; None if there is none, or none is known."""
+        """Weekly quota in hours, or None if there is none or it is unknown."""
         return WEEKLY_HOURS.get(self.sold)
 
 
-# Kaggle's hosts: reported in August and September 2026. Two reports on a v5e-8's host had 96 and
-# 224 CPUs; this is the smaller one. v3-8: Kaggle's old documentation. Colab: from an article; it
-# may sell other machines today.
+# Kaggle's hosts were reported by users in August and September 2026. For v5e-8, two reports gave 96
+# and 224 CPUs, and the smaller number is used. v3-8 is from Kaggle's old documentation. Colab's
+# machines are from an article and may have changed.
 RUNTIMES = {
     "tpu-v5e-8": Runtime("Kaggle TPU v5e-8", V5E, 8, "TPU", 96, 377e9),
-    "tpu-v6e-8": Runtime("Kaggle TPU v6e-8, where a competition has it", V6E, 8, "TPU"),
+    "tpu-v6e-8": Runtime("Kaggle TPU v6e-8, in some competitions", V6E, 8, "TPU"),
     "tpu-v3-8": Runtime("Kaggle TPU v3-8", V3, 8, "TPU", 96, 330e9, retired="retired"),
     "tpu-v2-8": Runtime("TPU v2-8", V2, 8, retired="retired"),
     "gpu-t4x2": Runtime("Kaggle GPU T4 x2", T4, 2, "GPU", 4, 29e9),
     "gpu-p100": Runtime(
         "Kaggle GPU P100", P100, 1, "GPU", 4, 29e9, retired="retired on 2026-09-15"
     ),
-    "gpu-l4x4": Runtime("Kaggle GPU L4 x4, where a competition has it", L4, 4, "GPU"),
+    "gpu-l4x4": Runtime("Kaggle GPU L4 x4, in some competitions", L4, 4, "GPU"),
     "gpu-a100": Runtime("one A100, 40 GB", A100, 1),
     "gpu-h100": Runtime("one H100", H100, 1),
     "gpu-h200": Runtime("one H200", H200, 1),
@@ -126,11 +129,11 @@ RUNTIMES = {
     "colab-v100-high": Runtime("Colab, V100, high memory", V100, 1, "Colab", 8, 51e9, 5.45),
     "colab-a100": Runtime("Colab, A100", A100, 1, "Colab", 12, 83.5e9, 13.08),
 }
-CPU = "cpu"  # this machine
+CPU = "cpu"  # the machine that runs this code
 
 
 def named(devices: str) -> str:
-    """Return the name of the runtime for the devices in a run's manifest, or "" if unknown.
+    """Return the runtime's name, given the devices in a run's manifest, or "" if unknown.
 
     >>> [named(f"{one} (gpu)") for one in ("2 x Tesla T4", "1 x Tesla T4", "1 x NVIDIA K80")]
     ['gpu-t4x2', '', '']
@@ -144,8 +147,8 @@ def named(devices: str) -> str:
 
 
 def precision(config: Config, core: Accelerator | None) -> str:
-    """Return Keras' policy for a config on these cores, as `pipeline.runtime.devices.precision`
-    would choose it there.
+    """Return the Keras dtype policy that `pipeline.runtime.devices.precision` would choose for a
+    config on these cores.
     """
     if config.precision != "auto":
         return config.precision
@@ -156,13 +159,13 @@ def precision(config: Config, core: Accelerator | None) -> str:
 
 @dataclass(frozen=True)
 class Cost:
-    """The hours and the price of a training; None for what is not known.
+    """Cost of a training run. Fields are None if unknown.
 
     Attributes:
-        hours: of the runtime.
-        sessions: for these hours.
-        weeks: whose quota they need, including this week.
-        units, yen, usd: on Colab.
+        hours: duration in hours.
+        sessions: number of sessions.
+        weeks: number of weeks until the quota suffices, including this week.
+        units, yen, usd: price in Colab compute units, yen and US dollars.
     """
 
     hours: float
@@ -177,13 +180,13 @@ def cost(
     runtime: Runtime, seconds: float, *, left: float | None = None,
     session_hours: float | None = None,
 ) -> Cost:  # fmt: skip
-    """Return the cost of a training.
+    """Return the cost of a training run.
 
     Args:
-        runtime: to train on.
-        seconds: of the whole run.
-        left: hours of quota left this week; None means all of them.
-        session_hours: after which a run on Kaggle stops itself, if any.
+        runtime: the runtime used for training.
+        seconds: total duration.
+        left: hours left in this week's quota, or None if nothing was used yet.
+        session_hours: hours after which a run on Kaggle stops by itself, if any.
 
     >>> [round(cost(RUNTIMES[name], 881).units, 2) for name in ("colab-t4", "colab-a100")]
     [0.48, 3.2]

@@ -1,15 +1,16 @@
-"""What a training step takes on a TPU that is not there, or on this machine's CPU.
+"""Compile a training step for a TPU or for this machine's CPU, to determine its memory and cost.
 
-The step is the training's own program, which is compiled and not run. libtpu compiles on any x86
-machine with Linux, for a topology in place of devices. Memory is what it allots; operations and
-bytes are what it counts.
+The program used in training is compiled, but it is not run. libtpu does not require a TPU, because
+it can compile for a topology on any x86 machine with Linux. The compiler reports the memory that it
+allocates, and the number of operations and bytes.
 
-Near its limit the compiler recomputes values in place of keeping them, so memory grows more slowly
-there. For a batch that it refuses it reports the memory needed. The largest batch follows from such
-a point, and a third compilation confirms it (docs/dev/findings.md).
+When memory is nearly full, the compiler recomputes values instead of storing them, so memory grows
+more slowly. If a batch does not fit, the compiler reports how much memory it would need. The
+largest batch is extrapolated from such a report, and then confirmed by a third compilation
+(docs/dev/findings.md).
 
-Results are cached in ~/.cache/kaggle-relay/plans (or under XDG_CACHE_HOME), one JSON file each. You
-can remove them at any time.
+Results are cached as JSON files in ~/.cache/kaggle-relay/plans (or under XDG_CACHE_HOME). You can
+delete them at any time.
 """
 
 import hashlib
@@ -37,12 +38,12 @@ from pipeline.runtime import provenance
 from workbench.plan.accelerators import RUNTIMES, Accelerator, precision
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-NO_LIBTPU = "libtpu is not installed: pip install -e '.[plan]'"
-BEYOND = 1.5  # times the batch that would fill the memory if it grew as in the first compilation
-BELOW = 0.99  # of the predicted limit, to compile in order to confirm it
+NO_LIBTPU = "libtpu is not installed. Install it with: pip install -e '.[plan]'"
+BEYOND = 1.5  # factor applied to the batch that would fill the memory by linear extrapolation
+BELOW = 0.99  # fraction of the predicted limit at which it is confirmed
 ROOT = Path(__file__).resolve().parents[2]
-# Fields that do not change the program: the length of a run, and what happens around its steps. The
-# cache's key has the images held on the devices, which depend on `feed`.
+# Fields that do not affect the compiled program, such as the number of epochs. `feed` affects the
+# number of images in device memory, which is part of the cache key.
 NOTHING = (
     "name", "competition", "epochs", "seed", "folds", "views", "keep", "patience", "handoff",
     "session_hours", "infer_hours", "progress_seconds", "checkpoint_seconds",
@@ -52,17 +53,17 @@ NOTHING = (
 
 @dataclass(frozen=True)
 class Compiled:
-    """The compiler's report of one step, per core.
+    """The compiler's report about one step, per core.
 
     Attributes:
-        memory: peak bytes. If the step is refused: the bytes that it needs besides its arguments,
-            or 0 if the compiler did not report them.
-        operations: floating-point operations.
-        traffic: bytes read from memory and written to it.
-        collectives: number of exchanges between cores, by kind.
-        compile_seconds: on this machine.
-        libtpu: its version.
-        refused: why the step does not fit, or "".
+        memory: peak memory in bytes. If the step does not fit, it is the memory required in
+            addition to the step's arguments, or 0 if the compiler did not report it.
+        operations: number of floating-point operations.
+        traffic: bytes read from and written to memory.
+        collectives: number of collective operations of each kind.
+        compile_seconds: compilation time on this machine.
+        libtpu: version of libtpu.
+        refused: compiler error if the step does not fit, or else "".
     """
 
     memory: float
@@ -78,26 +79,27 @@ def for_tpu(
     config: Config, runtime: str, policy: str = "", images: int = 0, cores: int = 8,
     show: Callable[[str], None] = lambda line: None,
 ) -> Compiled:  # fmt: skip
-    """Return a TPU compiler's report of a step, from the cache if possible.
+    """Return the TPU compiler's report about a step, from the cache if possible.
 
     Args:
-        runtime: of `workbench.plan.accelerators.RUNTIMES`, one with TPU cores.
-        policy: of Keras, the precision of the training; "" for the runtime's default.
-        images: held on the devices; 0 if the host sends each batch.
-        cores: that share each batch; eight at most.
-        show: gets a line before a long step.
+        config: the config.
+        runtime: a key of `workbench.plan.accelerators.RUNTIMES` that has TPU cores.
+        policy: Keras dtype policy for training, or "" to use the runtime's default.
+        images: number of images in device memory, or 0 if the host sends each batch.
+        cores: number of cores over which a batch is split, at most eight.
+        show: called with a line to print before a long operation.
 
     Raises:
         ConfigError: if libtpu is not installed.
     """
     core = RUNTIMES[runtime].core
-    assert core is not None  # noqa: S101 - a TPU has one
+    assert core is not None  # noqa: S101 - all TPU runtimes have one
     if find_spec("libtpu") is None:
         raise ConfigError(NO_LIBTPU)
     policy = policy or precision(config, core)
 
     def compute() -> dict[str, Any]:
-        show(f"Compiling a step of {config.name} in {policy} for {runtime}, which may take minutes")
+        show(f"Compiling a {policy} step of {config.name} for {runtime}. This may take minutes")
         devices = _devices(core)[:cores]
         return asdict(_compile(lowered(config, devices, policy, images), libtpu))
 
@@ -107,8 +109,10 @@ def for_tpu(
 
 
 def for_this_cpu(config: Config, count: int, policy: str, images: int = 0) -> tuple[float, float]:
-    """Return the bytes that a step takes on each of `count` devices of this machine's CPU, and the
-    part of them that is only taken while it computes. See `for_tpu` for the arguments.
+    """Return the memory of a step on this machine's CPU, in bytes for each of `count` devices.
+
+    The second value is the part that is only used while the step is running. See `for_tpu` for the
+    arguments.
     """
     import jax
 
@@ -130,19 +134,22 @@ def largest(
     fixed: float,
     most: int = 2**20,
 ) -> int:
-    """Return the largest batch that a compiler accepts, or 0, after at most three compilations.
+    """Find the largest batch that can be compiled, with at most three compilations.
 
     Args:
-        compiled: compiles a batch.
-        first: the batch to start from.
-        unit: batches are multiples of it.
-        room: bytes per core.
-        fixed: bytes per core that do not grow with the batch: weights and optimizer state.
-        most: the largest batch to try.
+        compiled: function that compiles a step for a batch size.
+        first: batch size to start from.
+        unit: number by which batch sizes must be divisible.
+        room: memory per core in bytes.
+        fixed: bytes per core that do not depend on the batch, such as weights and optimizer state.
+        most: maximum batch size to try.
+
+    Returns:
+        The largest batch size, or 0 if none fits.
     """
     tried = {first: compiled(first)}
     if not tried[first].refused:
-        # At least a thousandth, or the next batch would be absurd if almost nothing grows.
+        # Use at least a thousandth, because otherwise the next batch could be far too large.
         growing = max(tried[first].memory - fixed, tried[first].memory / 1000)
         beyond = int(BEYOND * first * (room - fixed) / growing) // unit * unit
         beyond = max(min(max(beyond, first + unit), most), first)
@@ -156,7 +163,7 @@ def largest(
 
 
 def with_batch(config: Config, batch: int) -> Config:
-    """Return the config with another batch, the same BatchNorm groups and the same rate."""
+    """Change the batch size, but not the BatchNorm groups or the learning rate."""
     group = config.batchnorm_batch or min(config.optimizer.base_batch, config.batch)
     optimizer = replace(config.optimizer, base_batch=batch)
     return replace(config, batch=batch, batchnorm_batch=group, optimizer=optimizer)
@@ -164,15 +171,17 @@ def with_batch(config: Config, batch: int) -> Config:
 
 @contextmanager
 def building(config: Config, policy: str, mesh: Any) -> Iterator[Any]:
-    """Build a `pipeline.train.step.TrainStep` in a policy of Keras, which applies within the block.
+    """Build a `pipeline.train.step.TrainStep`, with a Keras dtype policy that is set in the block.
 
-    For a linear model on features, the step trains the last layer, which costs almost nothing.
+    For a linear model on features, the step only trains the last layer, at almost no cost.
 
     Args:
-        mesh: of the devices that a batch splits over.
+        config: the config.
+        policy: Keras dtype policy.
+        mesh: mesh of the devices over which a batch is split.
 
     Raises:
-        ConfigError: if the model does not take images of this size.
+        ConfigError: if the model does not support images of this size.
     """
     os.environ.setdefault("KERAS_BACKEND", "jax")
     import keras
@@ -194,12 +203,13 @@ def building(config: Config, policy: str, mesh: Any) -> Iterator[Any]:
 
 
 def lowered(config: Config, devices: Sequence[Any], policy: str, images: int = 0) -> Any:
-    """Return the step as JAX lowers it: `jax.stages.Lowered`.
+    """Lower a training step, and return a `jax.stages.Lowered`.
 
     Args:
-        devices: of JAX, or of a topology, that a batch splits over.
-        policy: of Keras, the precision of the training.
-        images: held on the devices; 0 if the host sends each batch.
+        config: the config.
+        devices: JAX or topology devices over which a batch is split.
+        policy: Keras dtype policy for training.
+        images: number of images in device memory, or 0 if the host sends each batch.
     """
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -226,7 +236,7 @@ def lowered(config: Config, devices: Sequence[Any], policy: str, images: int = 0
         split = partial(jax.tree.map, lambda array: there(array, None, replicas.AXIS))
         held: tuple[Any, ...] = ()
         given = split(pixels)
-        if images:  # then a batch holds positions
+        if images:  # batches then contain positions of images
             shape = (-(-images // mesh.size) * mesh.size, *data.shape)
             held = (there(struct(shape, pixels.dtype), replicas.AXIS),)
             given = there(struct(size, np.int32))
@@ -234,7 +244,7 @@ def lowered(config: Config, devices: Sequence[Any], policy: str, images: int = 0
 
 
 def blank_labels(config: Config, size: tuple[int, ...]) -> np.ndarray:
-    """Return zeros in the shape and dtype of these labels, without taking memory."""
+    """Return zeros in the labels' shape and dtype, without allocating memory for them."""
     shape: tuple[int, ...] = (config.outputs,)
     dtype = "float32"
     if config.target == "custom":
@@ -245,23 +255,24 @@ def blank_labels(config: Config, size: tuple[int, ...]) -> np.ndarray:
 
 
 def kept(what: str, config: Config, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return a cached result for a config, or compute it.
+    """Return a result from the cache, or compute it.
 
     Args:
-        what: the result's name, with all that it depends on besides config and code.
-        compute: returns numbers for JSON.
+        what: name of the result, including everything it depends on except config and code.
+        config: the config, which is part of the cache key.
+        compute: function that returns the result as values for JSON.
     """
     fields = {name: value for name, value in config.to_json().items() if name not in NOTHING}
-    del fields["data"]["labelled"]  # this does not change the program either
+    del fields["data"]["labelled"]  # this field does not affect the program either
     parts = [what, json.dumps(fields, sort_keys=True), custom_code.digest(config), _code()]
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     place = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     path = place / "kaggle-relay" / "plans" / f"{key}.json"
-    # A corrupt result is computed again.
+    # Recompute results that cannot be read.
     with suppress(OSError, ValueError, TypeError, RecursionError):
         return dict(json.loads(path.read_bytes()))
     numbers = compute()
-    with suppress(OSError):  # a full or read-only disk only costs time
+    with suppress(OSError):  # without a cache, planning only takes longer
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_file.write(path, (json.dumps(numbers, indent=1) + "\n").encode())
     return numbers
@@ -269,7 +280,7 @@ def kept(what: str, config: Config, compute: Callable[[], dict[str, Any]]) -> di
 
 @cache
 def _code() -> str:
-    """Return the sha256 of the modules that train and plan, and of their libraries' versions."""
+    """Return the SHA-256 of all modules for training and planning, and of library versions."""
     digest = hashlib.sha256(str(provenance.versions()).encode())
     for folder in ("formats", "pipeline", "workbench/plan"):
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -279,14 +290,14 @@ def _code() -> str:
 
 
 def _devices(core: Accelerator) -> Sequence[Any]:
-    """Return the devices of a TPU's topology, from libtpu."""
-    # Otherwise libtpu asks a metadata server, which is not there, which TPU it runs on.
+    """Return the devices of a TPU topology from libtpu."""
+    # Otherwise, libtpu queries a metadata server for the TPU type, but there is no such server.
     os.environ.update(
         TPU_SKIP_MDS_QUERY="1", TPU_WORKER_HOSTNAMES="localhost", TPU_ACCELERATOR_TYPE=core.kind,
-        ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # there is no TPU for processes to share
+        ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # allowed, because processes share no TPU
     )  # fmt: skip
     os.environ["JAX_PLATFORMS"] = "cpu"
-    # libtpu ends the process on unknown flags, such as those for a newer jaxlib's CPU.
+    # Remove flags that libtpu may not support, because it exits if a flag is unknown.
     flags = os.environ.get("XLA_FLAGS", "").split()
     others = ("--xla_cpu_", "--xla_gpu_")
     os.environ["XLA_FLAGS"] = " ".join(flag for flag in flags if not flag.startswith(others))
@@ -298,7 +309,7 @@ def _devices(core: Accelerator) -> Sequence[Any]:
 
 
 def _compile(step: Any, libtpu: str) -> Compiled:
-    """Compile a step that was lowered for a TPU."""
+    """Compile a lowered step for a TPU."""
     import jax
 
     begun = time.monotonic()

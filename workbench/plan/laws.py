@@ -1,8 +1,8 @@
-"""Models of a step: a fixed part and a part per image, the limits of a core, and whether the host
-keeps up.
+"""Performance models for a training step.
 
-For a machine that nothing ran on, `roofline` is the least time that a core's speed allows, and
-`EFFICIENCY` the share of that speed that networks were seen to reach.
+They cover the affine dependence on batch size, the limits of a core, and whether the host can keep
+up. If there are no measurements for a machine, `roofline` returns the minimum time that its speed
+allows, and `EFFICIENCY` is the fraction of that speed that networks typically reach.
 """
 
 from dataclasses import dataclass
@@ -12,33 +12,33 @@ from pipeline.train.progress_log import INPUT_BOUND
 from workbench.plan.accelerators import Accelerator, Runtime
 from workbench.plan.operation_counts import image_bytes
 
-# The share of a core's limit that trainings reach: least, usual and most. Read: 0.19 to 0.25 for
-# ResNet-50 on A100 and V100 and 0.2 on TPU v3, 0.27 for a ViT on TPU v3, 0.51 for a wide
-# convolutional network on TPU v2, 0.46 to 0.67 for language models on TPU v5e (NVIDIA
-# DeepLearningExamples; arXiv:1811.06992; google-research/big_vision; koshian2/TPU-Benchmark;
-# AI-Hypercomputer/maxtext: read 2026-11-21).
+# Fraction of a core's limit that training reaches: minimum, usual and maximum. Published values are
+# 0.19 to 0.25 for ResNet-50 on A100 and V100, 0.2 on TPU v3, 0.27 for a ViT on TPU v3, 0.51 for a
+# wide convolutional network on TPU v2, and 0.46 to 0.67 for language models on TPU v5e (NVIDIA
+# DeepLearningExamples, arXiv:1811.06992, google-research/big_vision, koshian2/TPU-Benchmark and
+# AI-Hypercomputer/maxtext, read 2026-11-21).
 EFFICIENCY = (0.15, 0.35, 0.67)
-CALL = 2e-3  # the least seconds of a step; measured on a CPU 0.5 to 1 ms, assumed twice that
-VALIDATES = 0.4  # time of an image without gradients, relative to one with them
-# Per second and CPU. Decoded JPEGs of 500x375 pixels: measured 450 to 860 with several libraries.
-# Gathered bytes: measured 3e9 on one core of a laptop-class CPU; a third of it is assumed.
+CALL = 2e-3  # minimum seconds per step; twice the 0.5 to 1 ms that were measured on a CPU
+VALIDATES = 0.4  # time per image without gradients, relative to the time with gradients
+# Rates per second and CPU. Depending on the library, a CPU decoded 450 to 860 JPEGs of 500x375
+# pixels. One core of a laptop-class CPU gathered 3e9 bytes, of which a third is assumed.
 DECODES, GATHERS = 600.0, 1e9
-IN_MEMORY = 0.5  # share of the host's memory that decoded images may take
+IN_MEMORY = 0.5  # maximum fraction of host memory for decoded images
 
 
 @dataclass(frozen=True)
 class AffineLaw:
-    """`fixed` + `image` x images: seconds, or bytes."""
+    """The affine function `fixed` + `image` * images, in seconds or bytes."""
 
     fixed: float
     image: float
 
     @classmethod
     def through(cls, first: tuple[float, float], second: tuple[float, float]) -> "AffineLaw":
-        """Return the law through two points.
+        """Fit the law to two points.
 
         Args:
-            first, second: images of a step, and what it takes; the numbers of images differ.
+            first, second: (number of images, seconds or bytes). The numbers of images must differ.
 
         >>> AffineLaw.through((100, 0.3), (200, 0.4))
         AffineLaw(fixed=0.2, image=0.001)
@@ -47,7 +47,7 @@ class AffineLaw:
         return cls(round(first[1] - image * first[0], 12), round(image, 15))
 
     def of(self, images: float) -> float:
-        """Return what a step with that many images takes.
+        """Return the seconds or bytes for a step with this number of images.
 
         >>> AffineLaw(0.2, 0.001).of(1000)
         1.2
@@ -55,7 +55,7 @@ class AffineLaw:
         return self.fixed + self.image * images
 
     def most(self, room: float) -> int:
-        """Return the most images whose step takes at most `room`; 0 if not even one fits.
+        """Return the maximum number of images that fit into `room`, which may be 0.
 
         >>> AffineLaw(100.0, 10.0).most(199)
         9
@@ -65,7 +65,7 @@ class AffineLaw:
 
 @dataclass(frozen=True)
 class Interval:
-    """A number that is only known within a range."""
+    """An estimate with a lower and an upper bound."""
 
     least: float
     usual: float
@@ -73,11 +73,11 @@ class Interval:
 
     @classmethod
     def around(cls, number: float, share: float = 0.0) -> "Interval":
-        """Return a number that may be off by a share of it."""
+        """Return an interval with the given relative error."""
         return cls(number * (1 - share), number, number * (1 + share))
 
     def times(self, factor: float) -> "Interval":
-        """Return the interval times a factor.
+        """Multiply the interval by a factor.
 
         >>> Interval(1, 2, 4).times(0.5)
         Interval(least=0.5, usual=1.0, most=2.0)
@@ -85,23 +85,24 @@ class Interval:
         return Interval(factor * self.least, factor * self.usual, factor * self.most)
 
     def at_least(self, seconds: float) -> "Interval":
-        """Return the interval with no number below `seconds`."""
+        """Clip the interval so that it is not below `seconds`."""
         return Interval(*(max(one, seconds) for one in (self.least, self.usual, self.most)))
 
     def plus(self, seconds: float) -> "Interval":
-        """Return the interval plus a constant."""
+        """Add a constant to the interval."""
         return Interval(self.least + seconds, self.usual + seconds, self.most + seconds)
 
 
 def roofline(
     core: Accelerator, operations: float, traffic: float = 0.0, *, half: bool = True
 ) -> float:
-    """Return the least seconds that a core takes.
+    """Return the minimum time in seconds according to a core's speed and bandwidth.
 
     Args:
+        core: the core.
         operations: floating-point operations per core.
-        traffic: bytes between the core and its memory; 0 if not known.
-        half: whether it computes in bfloat16 or float16.
+        traffic: bytes read from and written to memory, or 0 if unknown.
+        half: whether computations use bfloat16 or float16.
 
     >>> roofline(Accelerator("", 1, 2e12, 1e12, 1e9), 4e12, 3e9)
     3.0
@@ -110,7 +111,7 @@ def roofline(
 
 
 def expected(least: float) -> Interval:
-    """Return the seconds of a step whose least time, by the core's limits, is `least`.
+    """Estimate the seconds per step, given the minimum time from `roofline`.
 
     >>> expected(0.35).usual
     1.0
@@ -121,15 +122,15 @@ def expected(least: float) -> Interval:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a training is input-bound.
+    """Whether training is input-bound.
 
-    All CPUs of the host read the images of a step while the step before computes, so the slower of
-    the two decides.
+    The host's CPUs load the images for the next step during the current one, so the slower of the
+    two determines the speed.
 
     Attributes:
-        need: images per second that the accelerator can train on.
-        have: images per second that it gets.
-        waits: share of the time that it waits for images.
+        need: images per second that the accelerator can process.
+        have: images per second that the host can supply.
+        waits: fraction of time that the accelerator spends waiting for images.
     """
 
     need: float
@@ -138,13 +139,14 @@ class Verdict:
 
     @property
     def bound(self) -> bool:
-        """Whether the accelerator waits so long that a run would warn about it."""
+        """Whether the accelerator waits long enough for a run to print a warning."""
         return self.waits >= INPUT_BOUND
 
 
 def decodes_each_epoch(config: Config, images: int, memory: float) -> bool:
-    """Return whether every epoch decodes its images again, since the host's memory (bytes) is too
-    small for them.
+    """Return whether images are decoded again in every epoch.
+
+    That is the case if the decoded images do not fit into the host's memory, given in bytes.
     """
     if config.data.kind not in ("images", "tfrecords") or config.feed in ("host", "device"):
         return False
@@ -154,10 +156,10 @@ def decodes_each_epoch(config: Config, images: int, memory: float) -> bool:
 def verdict(
     config: Config, runtime: Runtime, images: int, need: float, decodes: float = DECODES
 ) -> Verdict | None:
-    """Return whether a runtime's host keeps up; None if the host is not known.
+    """Return whether a runtime's host can keep up, or None if the host is unknown.
 
     Args:
-        need: images per second that the accelerator can train on.
+        need: images per second that the accelerator can process.
         decodes: images per second that one CPU decodes.
     """
     if runtime.cpus is None or runtime.ram is None:

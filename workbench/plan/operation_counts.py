@@ -1,4 +1,4 @@
-"""The size of a config's network: parameters, and operations per image."""
+"""Utilities for counting a network's parameters and its operations per image."""
 
 import math
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ import numpy as np
 
 from pipeline.config import Config
 
-FORWARD, BACKWARD = 1, 2  # operations, in units of a prediction
+FORWARD, BACKWARD = 1, 2  # operations, relative to a prediction
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,12 @@ class Counts:
     """The size of a network.
 
     Attributes:
-        parameters: weights, including moving statistics.
-        trainable: those that are trained.
-        operations: multiplications and additions per image in training, counted by XLA, which skips
-            a convolution's taps beyond the edge.
-        normalizes: whether BatchNorm normalizes images together; otherwise a step splits anywhere.
+        parameters: number of weights, including moving statistics.
+        trainable: number of trainable weights.
+        operations: multiplications and additions per image in training. They are counted by XLA,
+            which ignores the padding of convolutions.
+        normalizes: whether BatchNorm normalizes several images together. If not, a step can be
+            split into micro-batches of any size.
     """
 
     parameters: int
@@ -30,22 +31,22 @@ class Counts:
 
     @property
     def state(self) -> int:
-        """Bytes of the training's state: weights, and two numbers of the optimizer per weight."""
+        """Bytes for the weights and two optimizer values per trainable weight."""
         return 4 * (self.parameters + 2 * self.trainable)
 
 
 def passes(config: Config) -> int:
-    """Return the operations of a training step, in units of a prediction.
+    """Return the operations of a training step, relative to a prediction.
 
-    A config field that computes the model more or less often is only counted here.
+    Config fields that change how often the model is computed only need to be handled here.
     """
     frozen = config.model_options.get("backbone_rate") == 0 or config.fit
     once = FORWARD if frozen else FORWARD + BACKWARD
-    return 2 * once if config.train_step else once  # a guess: two gradients, as SAM has
+    return 2 * once if config.train_step else once  # assume two gradients, as in SAM
 
 
 def epochs(config: Config) -> float:
-    """Return the epochs of whole steps that take as long as a training, over all folds.
+    """Return the equivalent number of epochs with full training steps, summed over all folds.
 
     >>> from dataclasses import replace
     >>> from pipeline import config
@@ -58,16 +59,18 @@ def epochs(config: Config) -> float:
 
 
 def planned(config: Config) -> Config:
-    """Return a config as it trains: a linear model on features takes one epoch, none frozen."""
+    """Adapt a config to its training. Linear models on features use one epoch, none frozen."""
     return replace(config, **config.with_epochs(1)) if config.fit else config
 
 
 def network(config: Config, batchnorm_momentum: float = 0.99) -> Any:
-    """Return a config's model as it trains: for a linear model on features, only the last layer.
+    """Build a config's model for training.
+
+    For a linear model on features, only the last layer is trainable.
 
     Raises:
-        ConfigError: if the model does not take images of this size, or does not end with a linear
-            layer.
+        ConfigError: if the model does not support images of this size, or if the last layer of a
+            linear model is not linear.
     """
     from pipeline.models import architectures
     from pipeline.train import frozen_features
@@ -80,15 +83,15 @@ def network(config: Config, batchnorm_momentum: float = 0.99) -> Any:
 
 
 def image_bytes(config: Config) -> float:
-    """Return the bytes of one example in a batch."""
+    """Return the size of one example in bytes."""
     return float(math.prod(config.data.shape)) * np.dtype(config.data.dtype).itemsize
 
 
 def of(config: Config) -> Counts:
-    """Return the size of a config's network.
+    """Count the parameters and operations of a config's network.
 
     Raises:
-        ConfigError: if the model does not take images of this size.
+        ConfigError: if the model does not support images of this size.
     """
     import jax
 
@@ -100,7 +103,7 @@ def of(config: Config) -> Counts:
     shapes = [[struct(one.shape, one.dtype) for one in part] for part in (trainable, other)]
     image = jax.tree.map(
         lambda one: struct((1, *one.shape[1:]), np.dtype(one.dtype)), model.input
-    )  # there may be several inputs
+    )  # the model may have several inputs
 
     def forward(trainable: Any, other: Any, image: Any) -> Any:
         outputs, _ = model.stateless_call(trainable, other, image, training=False)

@@ -1,7 +1,7 @@
-"""What a training will take on each runtime, before anything is spent.
+"""Estimate the memory, time, sessions, quota and price of a training run on each runtime.
 
-Memory and time of a step (`workbench.plan.outlook`), sessions, quota and price. Each number comes
-with its basis; an unknown one is None, never 0.
+Memory and time are estimated by `workbench.plan.outlook`. The source of each number is given, and
+unknown numbers are None, never 0.
 """
 
 import math
@@ -17,22 +17,22 @@ from workbench.plan.laws import Interval
 from workbench.plan.operation_counts import Counts, passes
 from workbench.plan.outlook import Given, Outlook, Work
 
-OFFERED = ("tpu-v5e-8", "gpu-t4x2")  # Kaggle's accelerators today
-LONG = 7 * 24 * 3600.0  # seconds of a training to warn about
-INFERS = "gpu-t4x2"  # the machine of infer-gpu
-GROWS = "Time: with full-size images in each epoch; with progressive it is less"
-STARTS = 90.0  # seconds of an inference: imports, compiling and the golden outputs (assumed)
+OFFERED = ("tpu-v5e-8", "gpu-t4x2")  # the accelerators that Kaggle offers
+LONG = 7 * 24 * 3600.0  # duration in seconds from which a warning is shown
+INFERS = "gpu-t4x2"  # the runtime used by infer-gpu
+GROWS = "Times are for full-size images in all epochs, so progressive training is faster"
+STARTS = 90.0  # assumed seconds of an inference for imports, compilation and golden outputs
 
 
 @dataclass(frozen=True)
 class Inference:
-    """What infer-gpu takes on two T4, with all folds and views.
+    """Duration of infer-gpu on two T4 GPUs, with all folds and views.
 
     Attributes:
-        images: to predict, if known.
-        total: seconds, if the images are known.
-        limit: seconds allowed, if limited.
-        most: images that fit into the limit at the usual speed, if limited.
+        images: number of images to predict, if known.
+        total: duration in seconds, if the number of images is known.
+        limit: time limit in seconds, if there is one.
+        most: number of images that can be predicted within the limit at the usual speed.
     """
 
     images: int | None
@@ -43,21 +43,23 @@ class Inference:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a training will take.
+    """Estimates for a training run.
 
     Attributes:
-        config: its name.
-        batch, epochs, folds, fit, frozen_epochs: of the config.
+        config: name of the config.
+        batch, epochs, folds, fit, frozen_epochs: fields of the config.
         labelled: number of labelled images.
-        images: to train on in each fold; images_basis: where both numbers come from.
-        counts: the size of the network.
-        checkpoint: bytes; 0 if there is none.
-        decodes: images per second that one CPU decodes; decodes_basis: where it comes from.
-        outlooks: one per runtime.
-        inference: of the submission.
-        advice: in one sentence.
-        noun: the name of its examples.
-        note: what the times leave out.
+        images: number of training images in each fold.
+        images_basis: source of these numbers.
+        counts: parameters and operations of the network.
+        checkpoint: checkpoint size in bytes, or 0 if there are no checkpoints.
+        decodes: images per second that one CPU decodes.
+        decodes_basis: source of `decodes`.
+        outlooks: estimates for each runtime.
+        inference: estimate for the submission.
+        advice: recommendation in one sentence.
+        noun: plural noun for the examples.
+        note: limitation of the estimated times.
     """
 
     config: str
@@ -80,15 +82,15 @@ class Plan:
     note: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan for `json.dumps`."""
+        """Convert the plan to values that `json.dumps` supports."""
         return asdict(self)
 
 
 def from_json(value: dict[str, Any]) -> Plan:
-    """Return the plan from `Plan.to_json`.
+    """Restore a plan from the output of `Plan.to_json`.
 
     Raises:
-        LookupError, TypeError: if it is not a plan.
+        LookupError, TypeError: if the value is not a plan.
     """
     made: Plan = _restored(Plan, value)
     return made
@@ -100,11 +102,13 @@ def make(
     given: Given,
     show: Callable[[str], None] = lambda line: None,
 ) -> Plan:
-    """Return the plan of a config.
+    """Make a plan for a config.
 
     Args:
-        names: of runtimes.
-        show: gets a line before a long step.
+        config: the config.
+        names: names of the runtimes.
+        given: further inputs of the plan.
+        show: called with a line to print before a long operation.
 
     Raises:
         ConfigError: if the model cannot be built.
@@ -126,38 +130,39 @@ def make(
 
 
 def advice(outlooks: Sequence[Outlook], noun: str = "images") -> str:
-    """Return in one sentence where to train, or why the training does not fit."""
+    """Recommend where to train, or explain why the training run does not fit, in a sentence."""
     there = [one for one in outlooks if not one.retired and one.total is not None]
     fit = [one for one in there if one.fits is not False or one.micro_batch]
     if not there:
-        return "Nothing is known about these runtimes."
+        return "There are no estimates for these runtimes."
     if not fit:
         widest = max(there, key=lambda one: one.room or 0)
         needed = (widest.memory or 0) / 1e9
         return (
-            f"It fits nowhere: one step takes {needed:,.0f} GB per core, and {widest.title} has"
-            f" {(widest.room or 0) / 1e9:.0f} GB; {widest.why.rpartition('; ')[2]}."
+            f"It does not fit on any runtime: a step needs {needed:,.0f} GB per core, and"
+            f" {widest.title} has {(widest.room or 0) / 1e9:.0f} GB;"
+            f" {widest.why.rpartition('; ')[2]}."
         )
     best = min(fit, key=lambda one: one.total.usual if one.total else math.inf)
     usual, spent = best.total.usual if best.total else 0.0, best.spent
     less = f"fewer epochs{', smaller images' * (noun == 'images')} or a smaller model"
     said = f"Train on {best.title}: about {shown(usual)}"
     if spent and spent.weeks and spent.weeks > 1:
-        said += f", which is the quota of {spent.weeks:,} weeks: take {less}"
+        said += f", which uses the quota of {spent.weeks:,} weeks, so use {less}"
     elif spent and spent.sessions and spent.sessions > 1:
         said += f" in {spent.sessions} sessions (push-train --until-done)"
     elif usual > LONG:
-        said += f": take {less}"
+        said += f", so use {less}"
     if best.fits is None:
-        return f"{said}; whether a step fits into its memory is not known."
+        return f"{said}. It is unknown whether a step fits into its memory."
     return f"{said}{'' if best.fits else f', with micro_batch={best.micro_batch}'}."
 
 
 def _inference(work: Work) -> Inference:
-    """Return the time of an inference on two T4."""
+    """Estimate the duration of inference on two T4 GPUs."""
     config, runtime, images = work.config, RUNTIMES[INFERS], work.given.test_images
     core, cpus = runtime.core, runtime.cpus
-    assert core is not None and cpus is not None  # noqa: S101 - both are known
+    assert core is not None and cpus is not None  # noqa: S101 - both are set for this runtime
     half = config.infer_precision != "float32" and not config.exact
     predictions = config.views * (1 if config.fit else config.folds or 1)
     operations = predictions * work.counts.operations / passes(config) / runtime.cores
@@ -172,7 +177,7 @@ def _inference(work: Work) -> Inference:
 
 
 def _restored(kind: Any, value: Any) -> Any:
-    """Return a value of a type from its JSON, which `asdict` made."""
+    """Restore a value of a given type from the JSON of `asdict`."""
     if value is None:
         return None
     inner: Any = next((one for one in (kind, *get_args(kind)) if is_dataclass(one)), None)

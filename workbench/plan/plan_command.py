@@ -1,4 +1,4 @@
-"""The command `plan`: shows what a training will take, and writes it."""
+"""The `plan` command, which estimates the memory, time and cost of a training run."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from workbench.plan.outlook import Given
 from workbench.plan.plan import OFFERED
 from workbench.plan.probe import Run
 
-FILE = "plan.json"  # in a run's output folder: the prediction for its report
+FILE = "plan.json"  # in a run's output folder, for its report
 ASSUMED_IMAGES, MOST_IMAGES = 50_000, 10**12
 
 
@@ -34,28 +34,29 @@ def run(
     largest: bool = False,
     runs: list[Run] | None = None,
 ) -> dict[str, Any]:
-    """Show the plan of a config, and return it.
+    """Print the plan for a config, and return it.
 
     Args:
-        given: a value for each of `workbench.options.PLAN`, "" for the default.
-        show: prints a line.
-        largest: whether to search for the largest batch of each TPU.
-        runs: earlier ones, unless --probe names some.
+        config: the config.
+        given: the value of each option in `workbench.options.PLAN`, or "" for its default.
+        show: called with each line to print.
+        largest: whether to search for the largest batch on each TPU.
+        runs: earlier runs, which are used if --probe is not set.
 
     Raises:
-        ConfigError: if an option is not valid, or the model cannot be built.
+        ConfigError: if an option is invalid, or if the model cannot be built.
     """
     names, probed = _listed(given["for"]) or OFFERED, _listed(given["probe"])
     names = tuple(RUNTIMES) if names == ("all",) else names
     for name in names:
         if name not in (CPU, *RUNTIMES):
             raise ConfigError(
-                f"--for {name[:40]}: expected one of {', '.join(RUNTIMES)}, {CPU}.\n"
-                "Correct it: --for tpu-v5e-8"
+                f"Invalid --for {name[:40]}: expected one of {', '.join(RUNTIMES)}, {CPU}.\n"
+                "Correct it, for example: --for tpu-v5e-8"
             )
     known = [probe.read(Path(name)) for name in probed] or runs or []
     asked = replace(_counted(config, given), runs=known, largest=largest)
-    if CPU in names:  # as `train` does
+    if CPU in names:  # as in `train`
         os.environ["JAX_PLATFORMS"] = "cpu"
         backend.use_every_core(config.batch)
     made = plan.make(config, names, asked, show)
@@ -75,12 +76,12 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def kept(folder: Path) -> Path | None:
-    """Return the plan in a run's folder, or beside a pulled run's folder, or None."""
+    """Find the plan in a run's folder or next to a pulled run's folder, or return None."""
     return next((place for place in (folder / FILE, beside(folder)) if place.is_file()), None)
 
 
 def beside(folder: Path) -> Path:
-    """Return the place for a pulled run's plan: beside its folder, which is not changed."""
+    """Return the path for a pulled run's plan, next to its folder, which stays unchanged."""
     folder = folder.resolve()
     return folder.with_name(f"{folder.name}-{FILE}")
 
@@ -93,13 +94,13 @@ def _write(path: Path, content: bytes, show: Callable[[str], None]) -> None:
 
 
 def _counted(config: Config, given: Mapping[str, str]) -> Given:
-    """Return the number of images, and how fast one CPU decodes those of --input.
+    """Count the labelled images, and measure how fast a CPU decodes those in --input.
 
     Raises:
-        PipelineError: if --images is not a number, or if the folder's rows cannot be counted.
+        PipelineError: if --images is invalid, or if the rows in the folder cannot be counted.
     """
     said, data = given["images"], config.data
-    known = Given(ASSUMED_IMAGES, "assumed; --input DIR or --images N sets it")
+    known = Given(ASSUMED_IMAGES, "assumed; to change it, pass --input DIR or --images N")
     if data.labelled is not None:
         known = Given(data.labelled, f"data.labelled={data.labelled}")
     if given["input"]:
@@ -111,27 +112,27 @@ def _counted(config: Config, given: Mapping[str, str]) -> Given:
         if data.kind in ("images", "tfrecords"):
             paths = dataset.training_images(folder, config)
             files, decodes = probe.sample(paths, data)
-            basis = f"measured here on {len(files)} of its images"
+            basis = f"measured here with {len(files)} images"
             more: Any = {"files": files, "decodes": decodes, "decodes_basis": basis}
             known = Given(len(paths), "counted in the folder", **more)
         elif rows := _lines(folder / (data.train_csv or "")):
-            known = Given(rows, f"lines of {data.train_csv}")
+            known = Given(rows, f"counted in {data.train_csv}")
         elif not said:
             raise ConfigError(
-                f"--input {folder}: {data.train_csv or 'a table'} with labelled rows is missing."
-                "\nSet their number: --images N"
+                f"--input {folder}: {data.train_csv or 'a table'} with labelled rows was not found."
+                "\nComplete the folder, or set the number of rows: --images N"
             )
         known = replace(known, test_images=test)
     if said and not (re.fullmatch("[0-9]{1,13}", said) and 1 <= int(said) <= MOST_IMAGES):
         raise ConfigError(
-            f"--images {said[:40]}: expected a number from 1 to {MOST_IMAGES:,}.\n"
-            f"Set the number of labelled {data.noun}, or the folder: --input DIR"
+            f"Invalid --images {said[:40]}: expected an integer from 1 to {MOST_IMAGES:,}.\n"
+            f"Set it to the number of labelled {data.noun}, or set the folder: --input DIR"
         )
-    return replace(known, images=int(said), images_basis="by --images") if said else known
+    return replace(known, images=int(said), images_basis="set by --images") if said else known
 
 
 def _lines(path: Path) -> int | None:
-    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a long name
+    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises if a name is too long
         return None
-    edit = "Complete the download, or set --images N."
+    edit = "Finish the download, or set --images N."
     return max(sum(1 for _ in csv_files.rows(path, ConfigError, edit)) - 1, 1)

@@ -1,4 +1,4 @@
-"""A plan for people: a table with a line per runtime, notes, and a picture."""
+"""Utilities for printing a plan as a table with notes, and for showing it as a chart."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,20 +13,20 @@ from workbench.plan.outlook import COMPILED, Outlook
 from workbench.plan.plan import Plan
 
 MISSING = "—"
-CHECKPOINTS = 3  # two are kept while the next one is written
+CHECKPOINTS = 3  # two are kept while a third is written
 TICKS = (1, 10, 60, 600, 3600, 36_000, 360_000, 3_600_000, 36_000_000)  # seconds
 HEADS = (
     "", "memory/core", "largest batch", "step", "epoch", "training", "sessions", "weeks", "price"
 )  # fmt: skip
 BASES = (
-    "Memory: from the TPU's compiler; a GPU's (~) is estimated from a TPU's.",
-    "Time: assumed, by the cores' limits and the share of them that networks reach, unless earlier"
-    " runs of the network are named. For cpu: timed.",
+    "Memory is reported by the TPU's compiler. For GPUs (~), it is estimated from a TPU.",
+    "Time is estimated from the cores' peak speed, unless earlier runs of the network are listed."
+    " For cpu, it is measured.",
 )
 
 
 def lines(made: Plan) -> list[str]:
-    """Return a plan for a terminal: the network, the table, and the advice."""
+    """Format a plan for the terminal: the network, the table and the advice."""
     rows = [HEADS, *(row(one, made.images) for one in made.outlooks)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     table = ["  ".join(map(str.ljust, one, widths)).rstrip() for one in rows]
@@ -34,38 +34,39 @@ def lines(made: Plan) -> list[str]:
 
 
 def about(made: Plan) -> list[str]:
-    """Return lines on the training, its checkpoints, and the inference."""
+    """Summarize training, checkpoints and inference."""
     noun, counts, disk = made.noun, made.counts, CHECKPOINTS * made.checkpoint
-    limit = f", more than the {_short(MOST_BYTES)}B that Kaggle keeps"
-    each = f"{counts.parameters:,} parameters; a{'n' * (noun[0] in 'ei')} {noun[:-1]} takes"
-    each += f" {_short(counts.operations)} operations"
+    limit = f", more than Kaggle's limit of {_short(MOST_BYTES)}B"
+    each = f"{counts.parameters:,} parameters, and {_short(counts.operations)} operations per"
+    each += f" {noun[:-1]}"
     if made.fit:
         return [
             f"{made.config}: fit={made.fit!r}, one pass over {made.labelled:,} {noun}"
             f" ({made.images_basis}) in batches of {made.batch}, without gradients",
-            f"{each}. The CPU then fits linear models or trees, which is not included",
+            f"{each}. Fitting the linear models or trees on the CPU is not included",
             f"Inference on two T4: {_inference(made)}",
         ]
-    frozen = f" ({made.frozen_epochs} frozen, at a third of the time)" * bool(made.frozen_epochs)
+    frozen = f" ({made.frozen_epochs} frozen, which take a third of the time)"
+    frozen *= bool(made.frozen_epochs)
     return [
-        f"{made.config}: batch {made.batch}, {made.epochs} epochs{frozen}, {made.images:,} {noun}"
-        f" to train on ({made.images_basis})",
+        f"{made.config}: batch {made.batch}, {made.epochs} epochs{frozen}, {made.images:,} training"
+        f" {noun} ({made.images_basis})",
         f"{each} in training",
-        f"A checkpoint takes {_short(made.checkpoint)}B, all of them on the disk"
-        f" {_short(disk)}B{limit * (disk > MOST_BYTES)}",
+        f"Checkpoints: {_short(made.checkpoint)}B each, up to {_short(disk)}B in total"
+        f"{limit * (disk > MOST_BYTES)}",
         f"Inference on two T4: {_inference(made)}",
     ]
 
 
 def notes(made: Plan) -> list[str]:
-    """Return notes on single runtimes."""
+    """Return notes about individual runtimes."""
     found = []
     for one in made.outlooks:
-        seen = one.time_source and f"its time comes from {one.time_source}"
+        seen = one.time_source and f"time measured in {one.time_source}"
         note = "; ".join(filter(None, (one.retired, one.why, seen)))
         found += [f"{one.title}: {note}"] if note else []
     if made.noun == "images" and any(one.input and one.input.bound for one in made.outlooks):
-        found.append(f"One CPU decodes {made.decodes:,.0f} images per second: {made.decodes_basis}")
+        found.append(f"A CPU decodes {made.decodes:,.0f} images per second ({made.decodes_basis})")
     for one in made.outlooks:
         if step := one.compiled:
             across = ", ".join(f"{count} {kind}" for kind, count in step.collectives.items())
@@ -78,7 +79,7 @@ def notes(made: Plan) -> list[str]:
 
 
 def row(one: Outlook, images: int) -> tuple[str, ...]:
-    """Return a runtime's cells, with a dash for what is not known. `images`: to train on."""
+    """Return a runtime's table cells, given the number of training images."""
     spent, memory, largest, price = one.spent, MISSING, MISSING, MISSING
     if one.largest is not None:
         largest = f"{'~' * (not one.compiled)}{one.largest:,}"
@@ -103,24 +104,24 @@ def row(one: Outlook, images: int) -> tuple[str, ...]:
 
 
 def picture(made: Plan, was: dict[str, float] | None = None) -> Markup | None:
-    """Return a chart of each runtime's time and of a run's, or None if nothing is known.
+    """Return a chart with the duration on each runtime, or None if all are unknown.
 
     Args:
-        was: seconds of a run, by runtime.
+        was: actual duration of a run in seconds, keyed by runtime.
     """
-    from workbench.pages import charts  # imports matplotlib, which a terminal does not need
+    from workbench.pages import charts  # imports matplotlib, which is only used here
 
     bars = [
         (one.title, one.total.least, one.total.usual, one.total.most, (was or {}).get(one.runtime))
         for one in made.outlooks
         if one.total is not None
     ]
-    below = "training, from its start to its artifact"
+    below = "time from the start of training until the artifact is written"
     return charts.intervals(bars, TICKS, shown, below) if bars else None
 
 
 def section(made: Plan, was: dict[str, float] | None = None) -> dict[str, Any]:
-    """Return a plan for a page: head and rows of its table, lines around it, and the picture."""
+    """Return the parts of a plan for an HTML page: table, text lines and chart."""
     return {
         "head": HEADS,
         "rows": [[quoted(cell, 90) for cell in row(one, made.images)] for one in made.outlooks],
@@ -132,7 +133,7 @@ def section(made: Plan, was: dict[str, float] | None = None) -> dict[str, Any]:
 
 
 def seconds(number: float) -> str:
-    """Return a short time as text.
+    """Format a duration of less than about a minute.
 
     >>> seconds(0.0123), seconds(2.5)
     ('12.3 ms', '2.5 s')
@@ -141,7 +142,7 @@ def seconds(number: float) -> str:
 
 
 def interval(found: Interval | None, text: Callable[[float], str]) -> str:
-    """Return a number with its range, formatted by `text`, or a dash if it is not known."""
+    """Format an interval with the function `text`, or return a dash if it is None."""
     if found is None:
         return MISSING
     least, usual, most = (text(one) for one in (found.least, found.usual, found.most))
@@ -152,12 +153,12 @@ def _inference(made: Plan) -> str:
     found, noun = made.inference, made.noun
     if found.images is not None and found.total is not None:
         late = found.limit is not None and found.total.usual > found.limit
-        verdict = f", more than the limit of {shown(found.limit or 0)}" * late
+        verdict = f", over the limit of {shown(found.limit or 0)}" * late
         return f"{found.images:,} {noun} in {interval(found.total, shown)}{verdict}"
     if found.limit is None or found.most is None:
-        return "the config sets no time limit"
+        return "no time limit in the config"
     most = f"{found.most:,}" if found.most < 1e9 else "over a billion"
-    return f"{most} {noun} fit into {shown(found.limit)}"
+    return f"{most} {noun} within the limit of {shown(found.limit)}"
 
 
 def _short(number: float) -> str:

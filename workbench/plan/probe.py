@@ -1,8 +1,8 @@
-"""Measured speeds of a training: of some steps on this machine, or of an earlier run.
+"""Measure the speed of training steps on this machine, or read it from an earlier run.
 
-Timed steps are those of a training: the same program on all devices, fed by the same code with
-augmented batches. Images are random, or a sample of the competition's files if a training would
-decode them in every epoch.
+Steps are timed under the same conditions as in training, with the same program on all devices, and
+with the same input pipeline and augmentation. Images are random, or a sample of the competition's
+files if training would decode them in every epoch.
 """
 
 import json
@@ -30,15 +30,15 @@ from workbench.plan.accelerators import named
 from workbench.plan.compiled_step import blank_labels, building
 from workbench.plan.laws import AffineLaw, Interval
 
-SAMPLE = 128  # the most files of a competition to decode
-MOST_BROKEN = 0.1  # share of them
-CALLS = 4  # the fewest calls to time
-FEW = 16  # images per pass for features: a large network takes a second for each
-LEAST = 4.0  # seconds of timing, since a machine's other load varies
+SAMPLE = 128  # maximum number of competition files to decode
+MOST_BROKEN = 0.1  # maximum fraction of them that can be broken
+CALLS = 4  # minimum number of calls to time
+FEW = 16  # images per pass for features; large networks take a second per image
+LEAST = 4.0  # minimum seconds of timing, because the load on a machine varies
 MANIFEST = Path("artifact", "manifest.json")
-FIX = "Use the --output of a complete training, or a folder that `invoke pull` made."
-# How far a step may differ on another day: with a batch that ran, or between two that ran; and with
-# another batch (both assumed).
+FIX = "Use the --output folder of a complete training run, or one created by `invoke pull`."
+# Assumed relative error of the time per step, if it was measured with this batch or interpolated
+# between two batches, and if it was measured with another batch.
 NEAR, AGAIN = 0.1, 0.15
 
 
@@ -47,9 +47,9 @@ class Probed:
     """The speed of a step on this machine.
 
     Attributes:
-        step: seconds, including feeding.
-        waits: share of the time that the devices wait for the host.
-        setup: seconds to build the network and compile, once.
+        step: seconds per step, including the input pipeline.
+        waits: fraction of time that the devices spend waiting for the host.
+        setup: seconds for building the network and compiling the step.
     """
 
     step: float
@@ -58,12 +58,12 @@ class Probed:
 
 
 def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Probed:
-    """Time a step.
+    """Measure the time per step.
 
     Args:
-        config: its epochs do not matter.
-        least_seconds: of timing; `CALLS` calls at least.
-        files: images from `sample`; None: random ones, in memory.
+        config: the config. Its number of epochs is ignored.
+        least_seconds: minimum duration of the measurement, which takes at least `CALLS` calls.
+        files: images from `sample`, or None to use random images in memory.
     """
     import jax
     import keras
@@ -93,11 +93,11 @@ def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Pr
             calls.begin()
             state, report = step.train(state, feed.held, given, number)
             calls.add(made * several, report, timed=made > 0)
-            if made == 0:  # it compiles
+            if made == 0:  # includes compilation
                 jax.block_until_ready(report)  # type: ignore[no-untyped-call]
                 setup = time.monotonic() - begun
             elif made == ALONE:
-                calls.idle()  # from here on
+                calls.idle()  # reset the counter
                 timed = time.monotonic()
             sent = sum(array.nbytes for array in jax.tree.leaves(given))
             for done, _ in calls.ended(sent):
@@ -110,8 +110,9 @@ def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Pr
 
 
 def of_features(config: Config, least_seconds: float = 1.0) -> Probed:
-    """Time a batch whose features are computed (`Config.fit` "linear"), with random images and
-    weights. See `of_step` for the arguments.
+    """Measure the time for computing a batch of features, with random images and weights.
+
+    This is used for configs with fit="linear". See `of_step` for the arguments.
     """
     import keras
 
@@ -139,14 +140,16 @@ def of_features(config: Config, least_seconds: float = 1.0) -> Probed:
 
 
 def sample(paths: Paths, data: Data) -> tuple[Any, float]:
-    """Return some of a competition's labelled images, still in their files, and the images per
-    second that one CPU of this machine decodes.
+    """Sample a competition's labelled images, and measure how many images per second a CPU decodes.
+
+    The images that are returned have not been decoded.
 
     Args:
-        paths: of all labelled images, from `pipeline.data.dataset.training_images`.
+        paths: paths of all labelled images, from `pipeline.data.dataset.training_images`.
+        data: the config's `data`.
 
     Raises:
-        DataError: if too many are missing or broken.
+        DataError: if too many images are missing or broken.
     """
     rows = np.linspace(0, len(paths) - 1, min(SAMPLE, len(paths))).astype(int)
     chosen = [paths[row] for row in rows]
@@ -161,16 +164,16 @@ def sample(paths: Paths, data: Data) -> tuple[Any, float]:
 
 @dataclass(frozen=True)
 class Run:
-    """An earlier run.
+    """The speed of an earlier run.
 
     Attributes:
-        runtime: where it ran.
-        config: of the run.
-        precision: Keras' policy.
-        step: seconds of a step.
-        folder: of its output.
-        source: its name, for people.
-        custom_code: sha256 of its functions, or "".
+        runtime: the runtime used.
+        config: the config used.
+        precision: Keras dtype policy.
+        step: seconds per step.
+        folder: output folder.
+        source: display name of the run.
+        custom_code: SHA-256 of its custom functions, or "".
     """
 
     runtime: str
@@ -182,7 +185,7 @@ class Run:
     custom_code: str
 
     def same_step(self, config: Config, runtime: str, precision: str) -> bool:
-        """Return whether it computed the same per image as a config would on a runtime."""
+        """Return whether the computations per image are the same for a config and a runtime."""
         ours, theirs = (
             (one.model, dict(one.model_options), one.data.shape, one.outputs)
             for one in (config, self.config)
@@ -193,13 +196,13 @@ class Run:
 
 
 def read(folder: Path) -> Run:
-    """Return the speed of a run.
+    """Read the speed of an earlier run.
 
     Args:
-        folder: the output of a complete training.
+        folder: output folder of a complete training run.
 
     Raises:
-        ConfigError: if it is not one, or if its machine is unknown.
+        ConfigError: if the folder has no complete training run, or if its runtime is unknown.
     """
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
@@ -209,11 +212,11 @@ def read(folder: Path) -> Run:
         precision, custom = str(manifest["precision"]), str(manifest["custom_code"])
     except (OSError, ValueError, LookupError, TypeError, RecursionError, PipelineError) as error:
         raise ConfigError(
-            f"--probe {str(folder)[:200]}: this is not a complete training: {error}\n{FIX}"
+            f"--probe {str(folder)[:200]}: not a complete training run: {error}\n{FIX}"
         ) from error
     if not name or not speeds:
-        what = f"ran on {manifest['devices']}" if not name else "has no progress lines with a speed"
-        raise ConfigError(f"--probe {folder}: {source} {what}.\nLeave it out of --probe.")
+        what = f"ran on unknown devices, {manifest['devices']}" if not name else "has no speed"
+        raise ConfigError(f"--probe {folder}: {source} {what}.\nRemove it from --probe.")
     return Run(name, config, precision, config.batch / median(speeds), folder, source, custom)
 
 
@@ -224,10 +227,10 @@ def _last_speed(path: Path) -> float:
 
 
 def pulled(folder: Path) -> list[Run]:
-    """Return the speeds of the complete runs in a folder of pulled runs."""
+    """Read the speeds of all complete training runs in a folder of pulled runs."""
     found = []
     for path in sorted(folder.glob(f"*/{MANIFEST}")):
-        with suppress(ConfigError):  # of an inference, or on an unknown machine
+        with suppress(ConfigError):  # an inference, or a run on an unknown runtime
             found.append(read(path.parents[1]))
     return found
 
@@ -235,20 +238,22 @@ def pulled(folder: Path) -> list[Run]:
 def measured(
     runs: Sequence[Run], config: Config, runtime: str, precision: str
 ) -> tuple[Interval, str] | None:
-    """Return the seconds of a step by runs of this network on a runtime, and their names; None
-    without such runs.
+    """Estimate the seconds per step from earlier runs of the same network on the same runtime.
 
-    Runs with two batch sizes give a line for any other. With one, a step takes equally long per
-    image.
+    The time for a batch size is extrapolated linearly from runs with two batch sizes. If there is
+    only one batch size, the time per image is assumed to be constant.
+
+    Returns:
+        The time and the names of the runs, or None if there are no such runs.
     """
     ours = {one.config.batch: one for one in runs if one.same_step(config, runtime, precision)}
     if not ours:
         return None
     first, second = (ours[batch] for batch in (min(ours), max(ours)))
-    if second.step > first.step:  # otherwise there is only one, or they are too noisy
+    if second.step > first.step:  # otherwise, there is only one batch size, or too much noise
         law = AffineLaw.through(*((one.config.batch, one.step) for one in (first, second)))
         usual, source = law.of(config.batch), f"{first.source} and {second.source}"
-        if law.fixed >= 0:  # otherwise steps grow faster than their batch
+        if law.fixed >= 0:  # otherwise, time grows faster than the batch
             return Interval.around(usual, NEAR), source
     near = min(ours.values(), key=lambda one: abs(one.config.batch - config.batch))
     share = NEAR if near.config.batch == config.batch else AGAIN

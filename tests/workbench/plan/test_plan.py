@@ -131,8 +131,8 @@ UNKNOWN = [replace(FITS, total=None), replace(FITS, retired="retired")]
         ([TOO_LARGE], "245 GB per core"),
         ([replace(TOO_LARGE, why="slow; set height=64")], "; set height=64."),
         ([replace(TOO_LARGE, micro_batch=2)], "micro_batch=2"),
-        ([replace(FITS, fits=None)], "whether a step fits into its memory is not known"),
-        (UNKNOWN, "Nothing is known"),
+        ([replace(FITS, fits=None)], "It is unknown whether a step fits into its memory"),
+        (UNKNOWN, "There are no estimates"),
     ],
 )
 def test_the_advice_counts_sessions_and_weeks_and_says_what_does_not_fit(outlooks, said):
@@ -208,7 +208,7 @@ def test_a_plan_survives_json_and_the_cache(planned, capsys):
 
     found = json.loads(out.splitlines()[-1])
     assert json.loads(again.out) == found == json.loads((folder / "plan.json").read_text())
-    assert "memory is not known: libtpu is not installed" in err
+    assert "memory is unknown, because libtpu is not installed" in err
     there, _, unknown = found["outlooks"]
     assert there["memory_basis"] == "unknown" and there["fits"] is None
     assert there["spent"]["weeks"] == 1 and unknown["memory"] is None
@@ -237,9 +237,9 @@ def test_time_on_this_machine_comes_from_timed_steps(tiny, monkeypatch):
     ("option", "value", "code", "said"),
     [
         ("--for", "tpu-v9", 2, "expected one of tpu-v5e-8"),
-        ("--images", "many", 2, "expected a number"),
+        ("--images", "many", 2, "expected an integer"),
         ("--input", 5_000 * "x", 2, "there is no such folder"),
-        ("--probe", 5_000 * "x", 2, "this is not a complete training"),
+        ("--probe", 5_000 * "x", 2, "not a complete training run"),
         ("--page", 5_000 * "x", 8, "Could not write"),
     ],
 )
@@ -255,7 +255,7 @@ def test_invalid_options_are_refused(tiny, written_config, capsys, option, value
     [
         ((), 50_000, "assumed", None),
         (("--input",), 96, "counted in the folder", 21),
-        (("--input", "--images", "7"), 7, "by --images", 21),
+        (("--input", "--images", "7"), 7, "set by --images", 21),
     ],
 )
 def test_the_folders_images_are_counted_and_decoded(
@@ -388,7 +388,10 @@ def test_a_step_that_the_compiler_refuses_gets_a_smaller_micro_batch():
 
 @pytest.mark.parametrize(
     ("devices", "said"),
-    [("1 x NVIDIA K80 (gpu)", "ran on 1 x NVIDIA K80"), (None, "this is not a complete training")],
+    [
+        ("1 x NVIDIA K80 (gpu)", "ran on unknown devices, 1 x NVIDIA K80"),
+        (None, "not a complete training run"),
+    ],
 )
 def test_an_unusable_run_is_refused(tiny, tmp_path, devices, said):
     folder = run_of(tmp_path, tiny, 9.0, devices) if devices else tmp_path
@@ -403,7 +406,7 @@ def test_a_batch_that_does_not_split_over_the_cores_is_refused_before_it_is_comp
 
     one, other = plan.make(odd, ["gpu-t4x2", "colab-t4"], Given(1_000, "counted")).outlooks
 
-    assert (one.fits, one.total) == (False, None) and "does not split over its 2" in one.why
+    assert (one.fits, one.total) == (False, None) and "cannot be split evenly across 2" in one.why
     assert other.fits is not False and other.total
 
 
@@ -415,7 +418,7 @@ def test_an_input_bound_epoch_takes_as_long_as_its_host_reads(tiny):
     validated = 1_100 * config.data.validation_fraction
     images = 1_100 - validated + laws.VALIDATES * validated
     assert one.epoch.usual == pytest.approx(images / (4 * 0.5), rel=1e-3)
-    assert "input-bound: 4 CPUs feed 2 images per second" in one.why
+    assert "input-bound: 4 CPUs supply 2 images per second" in one.why
 
 
 def test_session_hours_and_the_remaining_quota_decide_sessions_and_weeks():
@@ -538,4 +541,4 @@ def test_frozen_epochs_take_a_third_of_the_time_and_a_program_of_their_own():
     steps = (half.total.usual - begins - outlook.COMPILES) / (whole.total.usual - begins)
     assert steps == pytest.approx((10 + 10 / 3) / 20)
     made = plan.make(late, [], Given(1_000, "counted"))
-    assert "20 epochs (10 frozen, at a third of the time)" in plan_table.about(made)[0]
+    assert "20 epochs (10 frozen, which take a third of the time)" in plan_table.about(made)[0]
