@@ -52,7 +52,7 @@ def test_labels_in_an_array_are_refused_with_the_code_for_a_table(tmp_path):
     np.savez(tmp_path / "train-labels.npz", np.arange(9))
     np.savez(tmp_path / "test-imgs.npz", np.zeros((3, 4, 4), np.uint8))
 
-    with pytest.raises(DataError, match=r"but train-labels\.npz; .*labels must stand in a CSV"):
+    with pytest.raises(DataError, match=r"only train-labels\.npz; .*labels must be in a CSV"):
         proposed(put(tmp_path, {"sample_submission.csv": csv("id,label", (0, 0), (1, 0), (2, 0))}))
 
 

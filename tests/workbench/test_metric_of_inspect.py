@@ -51,7 +51,7 @@ def written(prices, untrained, tmp_path_factory) -> tuple[Path, str]:
 
 def test_a_missing_metric_is_asked_for_with_its_option(prices, written, capsys):
     (line,) = [each for each in written[1].splitlines() if " metric  " in each]
-    assert "only on the competition page" in line and "--metric NAME" in line
+    assert "If the competition page specifies another" in line and "--metric NAME" in line
     assert main(["inspect", str(prices), "--write", str(written[0])]) == 2  # it exists
     assert "--metric NAME" in capsys.readouterr().err
     assert main(["inspect", str(prices), "--metric", "accuracy"]) == 2

@@ -1,5 +1,5 @@
-"""A competition folder that no config describes becomes findings, and a config that runs.
+"""Inspect a competition folder that has no config yet.
 
-Comes in: a folder. Goes out: its files by kind, findings, refusals of what no config can describe,
-a config, a page.
+The input is a folder. The output is a list of findings, a config that runs and an HTML page, or an
+error if no config can describe the folder.
 """

@@ -1,9 +1,9 @@
-"""The baseline of a competition: a simple model, fitted in seconds and scored out of fold.
+"""The baseline: a simple model that is fitted in seconds and scored out of fold.
 
-Images get a random forest on thumbnails and colour histograms, and on the columns beside them.
-Tables get gradient boosting, and both get nearest neighbours if there are many classes. Texts get a
-linear model on TF-IDF, masks the mean mask. A network that scores no better has learned nothing
-more than these.
+It is a random forest on thumbnails, colour histograms and any columns for images, gradient boosting
+for tables, a linear model on TF-IDF features for texts, and the mean mask for segmentation. If
+there are many classes, images and tables use nearest neighbours instead. A network is only useful
+if it scores better than the baseline.
 """
 
 import warnings
@@ -24,43 +24,43 @@ from pipeline.evaluate.metrics import Metric
 
 FOREST = "a random forest on thumbnails and colour histograms"
 BOOSTING = "HistGradientBoosting"
-MEAN_MASK = "the mean mask of the training pictures"
+MEAN_MASK = "the mean mask of the training images"
 BESIDE = "a random forest on thumbnails, colour histograms and columns"
 LINEAR = "TF-IDF and {}"  # logistic regression, or ridge
 NEIGHBOURS = "the five nearest neighbours"
-MOST_TERMS, SURE = 50_000, 10.0  # words in the vocabulary, and the inverse of the regularization
-MASK_SIDE = 64  # pixels: a mean mask is scored at this size
-LEVELS = np.arange(1, 10) / 10  # thresholds to try: the share of masks that cover a pixel
-COMPONENTS = 16  # of thumbnails, beside columns
-MOST_TRIED = 2_000  # rows that show what columns add to pictures
-# The most images, table rows and numbers in a table to fit. Larger sets are sampled at random, as
-# are texts with more terms times labels.
+MOST_TERMS, SURE = 50_000, 10.0  # vocabulary size, and inverse regularization strength
+MASK_SIDE = 64  # pixels; size at which a mean mask is scored
+LEVELS = np.arange(1, 10) / 10  # thresholds to try for the fraction of masks that cover a pixel
+COMPONENTS = 16  # principal components of thumbnails, if there are columns
+MOST_TRIED = 2_000  # rows for testing whether columns improve on images alone
+# Maximum number of images, table rows and table cells to fit. Larger sets are sampled at random,
+# and so are texts with more terms times labels.
 MOST_IMAGES, MOST_ROWS, MOST_NUMBERS = 6_000, 20_000, 4_000_000
-MOST_LINEAR, MOST_WEIGHTS = 50_000_000, 4_000_000  # and weights, of which a fit keeps 25 copies
-SIDE = 12  # pixels of a thumbnail
+MOST_LINEAR, MOST_WEIGHTS = 50_000_000, 4_000_000  # a fit keeps 25 copies of the weights
+SIDE = 12  # pixels; width and height of a thumbnail
 TREES = 100
-MOST_BOOSTED = 1_000  # trees of one fit: with many labels, boosting stops sooner
-MOST_TREED = 100  # labels: with more, forests and boosting are too slow, and forests take gigabytes
-MOST_GROWN = 2_000  # trees of a forest times labels: both take time (docs/dev/findings.md)
+MOST_BOOSTED = 1_000  # trees per fit, so boosting has fewer iterations if there are many labels
+MOST_TREED = 100  # labels; with more, forests and boosting are too slow or too large
+MOST_GROWN = 2_000  # trees of a forest times labels, to limit time (docs/dev/findings.md)
 LEAST_ROWS = 10
-FOLDS, FEWER_FOLDS, FEW = 5, 3, 2_000  # FEWER_FOLDS with more rows than FEW
+FOLDS, FEWER_FOLDS, FEW = 5, 3, 2_000  # FEWER_FOLDS are used if there are more rows than FEW
 
 
 def fit(config: Config, examples: Examples, beside: Any = None) -> Baseline:
-    """Return the baseline of these examples by the config's metric.
+    """Fit the baseline, and score it with the config's metric.
 
     Args:
-        config: with kind "table" it is fitted on all columns, else on pixels.
-        examples: their inputs are uint8 (n, height, width, channels), or the encoded rows.
-        beside: these rows of `workbench.inspect.inputs.Reader.features`. Sparse ones, of texts,
-            are fitted alone.
+        config: the config. If its kind is "table", columns are used instead of pixels.
+        examples: examples whose inputs are uint8 (n, height, width, channels), or encoded rows.
+        beside: rows of `workbench.inspect.inputs.Reader.features` for these examples. If they are
+            sparse (texts), they are the only inputs.
 
     Raises:
-        DataError: if there are too few rows, or the metric has no value for them.
+        DataError: if there are too few rows, or if the metric is undefined for them.
     """
     masks, linear = config.target == "custom", hasattr(beside, "tocsr")
     labels = max(len(examples.target.names), 1)
-    if linear:  # the most frequent terms
+    if linear:  # keep only the most frequent terms
         columns = np.argsort(-beside.getnnz(axis=0), kind="stable")[: MOST_WEIGHTS // labels]
         beside = beside[:, np.sort(columns)]
         most = min(MOST_ROWS, MOST_LINEAR * len(examples) // (max(beside.nnz, 1) * labels))
@@ -96,15 +96,13 @@ def fit(config: Config, examples: Examples, beside: Any = None) -> Baseline:
 
 
 def _places(examples: Examples, chosen: Examples) -> np.ndarray:
-    """Return the positions of the chosen examples."""
+    """Return the positions of `chosen` in `examples`."""
     places = {name: place for place, name in enumerate(examples.ids)}
     return np.array([places[name] for name in chosen.ids])
 
 
 def of_texts(texts: "pd.Series[str]", beside: np.ndarray | None) -> Any:
-    """Return the features of texts for a linear model: TF-IDF of their words, and columns beside
-    them, if any. Sparse float32 (n, k).
-    """
+    """Return TF-IDF features of texts, followed by any columns, as sparse float32 (n, k)."""
     from scipy import sparse  # type: ignore[import-untyped]
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -116,10 +114,13 @@ def of_texts(texts: "pd.Series[str]", beside: np.ndarray | None) -> Any:
 def gain(
     images: np.ndarray, beside: np.ndarray, labels: Any, kind: str
 ) -> tuple[float, float, float]:
-    """Return the score of a simple model on images alone, its score on images and columns, and the
-    gain that may be chance. Scores are accuracies for "classes", otherwise explained variances.
+    """Compare a simple model on images alone with one on images and columns.
 
-    At most `MOST_TRIED` rows are fitted.
+    At most `MOST_TRIED` rows are used.
+
+    Returns:
+        The score without columns, the score with columns, and the difference that is expected by
+        chance. Scores are accuracy if `kind` is "classes", and explained variance otherwise.
     """
     from sklearn import decomposition, model_selection
 
@@ -129,12 +130,12 @@ def gain(
     truth = truth if classes else truth.astype(float)
     many = _numbers(truth, classes=classes) > MOST_TREED
     model = _neighbours(classes=classes) if many else _forest(truth, 0, classes=classes)
-    alone = thumbnails(images[rows])  # reduced, or a tree would hardly ever pick a column
+    alone = thumbnails(images[rows])  # reduced, so that trees also split on columns
     reduced = decomposition.PCA(min(COMPONENTS, *alone.shape), random_state=0)
-    with threadpool_limits(1):  # see `out_of_fold`
+    with threadpool_limits(1):  # see `out_of_fold` for the reason
         alone = reduced.fit_transform(alone)
     parts = model_selection.KFold(3)
-    with warnings.catch_warnings():  # each fit warns that many classes may be amounts
+    with warnings.catch_warnings():  # scikit-learn warns if there are many classes
         warnings.simplefilter("ignore", UserWarning)
         scores = [
             model_selection.cross_val_score(model, each, truth, cv=parts)
@@ -145,8 +146,9 @@ def gain(
 
 
 def _mean_masks(config: Config, examples: Examples, metric: Metric) -> np.ndarray:
-    """Return the mean of the other folds' masks for each example, above 0 where it predicts a mask:
-    float32 (n, height, width).
+    """Predict each mask as the mean of the other folds' masks, float32 (n, height, width).
+
+    Values above 0 mean mask.
     """
     labels = examples.labels
     found = np.zeros(labels.shape, np.float32)
@@ -159,7 +161,7 @@ def _mean_masks(config: Config, examples: Examples, metric: Metric) -> np.ndarra
 
 
 def sampled(examples: Examples, most: int, seed: int) -> Examples:
-    """Return at most `most` of the examples, drawn at random."""
+    """Return a random sample of at most `most` examples."""
     if len(examples) <= most:
         return examples
     rows = np.random.default_rng(seed).choice(len(examples), most, replace=False)
@@ -167,7 +169,7 @@ def sampled(examples: Examples, most: int, seed: int) -> Examples:
 
 
 def part(examples: Examples, rows: np.ndarray) -> Examples:
-    """Return these rows of the examples."""
+    """Select rows of the examples."""
     return replace(
         examples,
         ids=tuple(examples.ids[row] for row in rows),
@@ -178,15 +180,15 @@ def part(examples: Examples, rows: np.ndarray) -> Examples:
 
 
 def out_of_fold(config: Config, examples: Examples) -> np.ndarray:
-    """Return a prediction for each example, float (n, k), by a model that has not seen it.
+    """Predict each example, float (n, k), with a model that was fitted on other examples.
 
     Raises:
         DataError: if there are too few rows or groups.
     """
     if len(examples) < LEAST_ROWS:
         raise DataError(
-            f"There are too few rows for a baseline: {len(examples)}; expected {LEAST_ROWS}.\n"
-            "Add labelled rows."
+            f"Too few labelled rows for a baseline: expected at least {LEAST_ROWS}, got "
+            f"{len(examples)}.\nAdd labelled rows."
         )
     target, labels, categories = examples.target, examples.labels, None
     if config.data.kind == "table":
@@ -200,8 +202,8 @@ def out_of_fold(config: Config, examples: Examples) -> np.ndarray:
         labels = labels[:, 0]
     found = np.zeros((len(examples), len(target.names)))
     several = replace(config, folds=FOLDS if len(examples) <= FEW else FEWER_FOLDS)
-    # Threads of one fit wait for each other: on a busy machine boosting on 3,350 rows took 136 s,
-    # with one thread 4 s (docs/dev/findings.md).
+    # Use a single thread, because threads wait for each other on a busy machine. There, boosting on
+    # 3,350 rows took 136 s, but only 4 s with one thread (docs/dev/findings.md).
     with threadpool_limits(1):
         for rows, held in folds.splits(examples, several):
             if linear:
@@ -215,13 +217,13 @@ def out_of_fold(config: Config, examples: Examples) -> np.ndarray:
                 found[np.ix_(held, model.classes_)] = model.predict_proba(features[held])
             else:
                 found[held] = model.predict(features[held]).reshape(len(held), -1)
-    if target.single and not linear:  # as if one more tree were uniform: no logarithm of 0
+    if target.single and not linear:  # add a uniform tree to avoid log(0)
         return (TREES * found + 1 / len(target.names)) / (TREES + 1)
     return target.predictions(found) if target.kind == "regression" else found.clip(0, 1)
 
 
 def _linear(*, classes: bool) -> Any:
-    """Return the model for texts."""
+    """Return an unfitted model for texts."""
     from sklearn import linear_model
 
     if classes:
@@ -232,11 +234,11 @@ def _linear(*, classes: bool) -> Any:
 def _model(
     config: Config, labels: np.ndarray, categories: np.ndarray | None, *, classes: bool
 ) -> Any:
-    """Return the model for these labels.
+    """Return an unfitted model that suits these labels.
 
     Args:
-        categories: which features are categories, bool (k,); None for images.
-        classes: whether each row has one label of several; otherwise labels are numbers.
+        categories: mask of the categorical features, bool (k,), or None for images.
+        classes: whether labels are classes rather than numbers.
     """
     from sklearn import dummy, ensemble, multioutput
 
@@ -254,12 +256,12 @@ def _model(
 
 
 def _numbers(labels: np.ndarray, *, classes: bool) -> int:
-    """Return the number of outputs per row."""
+    """Return the number of model outputs per row."""
     return len(np.unique(labels)) if classes else int(np.prod(labels.shape[1:]))
 
 
 def _forest(labels: np.ndarray, seed: int, *, classes: bool) -> Any:
-    """Return a forest for these labels."""
+    """Return an unfitted random forest that suits these labels."""
     from sklearn import ensemble
 
     forest = ensemble.RandomForestClassifier if classes else ensemble.RandomForestRegressor
@@ -268,7 +270,7 @@ def _forest(labels: np.ndarray, seed: int, *, classes: bool) -> Any:
 
 
 def _neighbours(*, classes: bool) -> Any:
-    """Return the model for many labels."""
+    """Return an unfitted model for a large number of labels."""
     from sklearn import impute, neighbors, pipeline, preprocessing
 
     nearest = neighbors.KNeighborsClassifier if classes else neighbors.KNeighborsRegressor
@@ -277,10 +279,10 @@ def _neighbours(*, classes: bool) -> Any:
 
 
 def thumbnails(images: np.ndarray) -> np.ndarray:
-    """Return thumbnails of 12x12 pixels, and the shares of 64 colours (or 16 greys).
+    """Return thumbnails of 12x12 pixels, and histograms of 64 colours (or 16 grey levels).
 
     Args:
-        images: uint8 (n, height, width, channels), of 1 or 3 channels.
+        images: uint8 (n, height, width, channels), with 1 or 3 channels.
 
     Returns:
         float32 (n, 12 x 12 x channels + 64 or 16).
@@ -301,7 +303,7 @@ def thumbnails(images: np.ndarray) -> np.ndarray:
 
 
 def _columns(config: Config, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the columns of a table, with NaN for gaps, and which of them are categories."""
+    """Return a table's columns with NaN for missing values, and a mask of the categories."""
     numbers = len(config.data.number_names)
     known = np.where(inputs[:, numbers : 2 * numbers] > 0, np.nan, inputs[:, :numbers])
     features = np.concatenate([known, inputs[:, 2 * numbers :]], axis=1)

@@ -1,7 +1,7 @@
-"""How a model should read each column of a table: as a number, a category, a date, a pixel, or not
-at all.
+"""Utilities for deciding how a model reads each column of a table.
 
-A column that is left out gets a reason. One that only the training table has is never read.
+A column can be a number, a category, a date or a pixel, or it can be left out, in which case a
+reason is given. Columns that only occur in the training table are always left out.
 """
 
 import math
@@ -21,19 +21,19 @@ from workbench.inspect import refusals
 from workbench.inspect.folder import Findings, counted, shortened
 
 NUMBER, CATEGORY, DATE, OUT = "number", "category", "date", "left out"
-FEW = 12  # distinct whole numbers: up to this many are a category
-REPEATS = 2  # rows per distinct text: with fewer there is nothing to learn
-LEAST = 30  # rows: with fewer a column may number them by chance
-COMMAS = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+(\.\d+)?)")  # "12,50"; "1,234,567.8"
+FEW = 12  # up to this many distinct whole numbers are read as categories
+REPEATS = 2  # rows per distinct text; if there are fewer, nothing can be learned
+LEAST = 30  # rows; in a smaller table, values may be consecutive by chance
+COMMAS = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+(\.\d+)?)")  # 12,50 or 1,234,567.8
 SIGNS = re.compile(r"[$€£¥%\s]")
-SHOWN = 24  # characters of a text in a message
-PLAIN = "write numbers with a decimal point, without units and thousands separators"
-PIXEL = re.compile(  # pixel7, px_7, x7, 7, pixel_3_4 or 3x4
+SHOWN = 24  # maximum length of a text in a message, in characters
+PLAIN = "write numbers with a decimal point and without units or thousands separators"
+PIXEL = re.compile(  # such as pixel7, px_7, x7, 7, pixel_3_4 or 3x4
     r"(?:(pi?x(?:el)?s?|[a-z])[ _-]?)?(\d+)(?:[ _x-](\d+))?", re.IGNORECASE
 )
 LEAST_PIXELS = 49  # columns
 LEVELS = frozenset(map(str, range(256)))
-FEW_LEVELS = frozenset(map(str, range(16)))  # flags and small counts have no more
+FEW_LEVELS = frozenset(map(str, range(16)))  # flags and small counts stay in this range
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class Column:
 
     Attributes:
         use: "number", "category", "date" or "left out".
-        why: the reason, in words.
-        about: what a person should check: "mixed" (nearly numbers), "text", "exchanged" (the day
-            and month of a date may be), or "".
+        why: the reason for `use`, to be shown to the user.
+        about: what the user should check: "mixed" (almost all values are numbers), "text",
+            "exchanged" (day and month of the dates may be swapped) or "".
         distinct: number of distinct values.
-        missing: share of the rows without a value.
-        missing_test: the same for the test table; None if it has no such column.
-        shown: the least, median and largest number, or the most frequent texts.
+        missing: fraction of training rows that have no value.
+        missing_test: fraction of test rows that have no value, or None if the column is not there.
+        shown: minimum, median and maximum of the numbers, or the most frequent texts.
     """
 
     name: str
@@ -62,23 +62,23 @@ class Column:
 
 
 def numbers(texts: pd.Series) -> np.ndarray:
-    """Return texts as float64 (n,), with NaN for what is not a number."""
+    """Convert texts to float64 (n,). Texts that are not numbers become NaN."""
     return csv_files.as_numbers(texts.str.strip()).to_numpy(np.float64)
 
 
 def known(column: pd.Series) -> pd.Series:
-    """Return the stripped texts of a column, without missing values."""
+    """Strip the texts in a column, and drop missing values."""
     texts = column.str.strip()
     return texts[~texts.isin(MISSING)]
 
 
 def judge(train: pd.Series, test: pd.Series | None) -> Column:
-    """Return how a model should read a column of texts.
+    """Decide how a model should read a column of texts.
 
     >>> judge(pd.Series(["1.5", "2", "", "7"], name="age"), pd.Series(["3"])).use
     'number'
     >>> judge(pd.Series(["a", "a", "b", "a"], name="kind"), None).why
-    'in the training table alone'
+    'only in the training table'
     """
     texts = known(train)
     counts = texts.value_counts()
@@ -90,24 +90,24 @@ def judge(train: pd.Series, test: pd.Series | None) -> Column:
         shown = " … ".join(f"{value:.4g}" for value in np.quantile(values, (0, 0.5, 1)))
     missing = 1 - len(texts) / max(len(train), 1)
     missing_test = None if test is None else 1 - len(tested) / max(len(test), 1)
-    use, why, about = OUT, "in the training table alone", ""
+    use, why, about = OUT, "only in the training table", ""
     if test is not None:
         odd = pd.concat([texts[~np.isfinite(values)], tested[~np.isfinite(values_test)]])
         use, why, about = _use(counts, None if len(odd) else values, missing)
         every, constant = len(texts) + len(tested), len(counts) == 1 and not missing
         form = _date_form(counts.index, tested) if len(odd) == every and not constant else ""
         if form:
-            use, why = DATE, f"dates as {form}"
+            use, why = DATE, f"dates in the format {form}"
             about = "exchanged" if dates.is_ambiguous(pd.concat([texts, tested]), form) else ""
         elif mixed := _mixed(odd, every, len(counts)):
             why, about = mixed, "mixed"
         elif use == CATEGORY and len(counts) > FEW and not counts.index.isin(tested).any():
-            use, why = OUT, "none of its values is in the test set"
+            use, why = OUT, "its values do not occur in the test set"
     return Column(str(train.name), use, why, about, len(counts), missing, missing_test, shown)
 
 
 def _date_form(distinct: pd.Index, tested: pd.Series) -> str:
-    """Return the date format that all texts of both tables have, as a training finds it, or ""."""
+    """Return the date format of all texts in both tables, detected as in training, or ""."""
     texts = distinct.to_series()
     form = dates.form(texts) if dates.form(texts[: dates.TRIED]) else ""
     has_year = form == dates.ISO or "%Y" in form or "%y" in form
@@ -115,11 +115,11 @@ def _date_form(distinct: pd.Index, tested: pd.Series) -> str:
 
 
 def _mixed(odd: pd.Series, every: int, distinct: int) -> str:
-    """Return why a column counts as nearly numbers, and what to write instead; or "".
+    """Check whether almost all texts are numbers. If so, return an explanation and a fix, else "".
 
     Args:
-        odd: the texts that are not numbers.
-        every: number of known texts.
+        odd: texts that are not numbers.
+        every: number of texts, excluding missing values.
         distinct: number of distinct texts in the training table.
     """
     bare, plain = odd.str.replace(SIGNS, "", regex=True), every - len(odd)
@@ -128,40 +128,41 @@ def _mixed(odd: pd.Series, every: int, distinct: int) -> str:
     if not (len(odd) and many and plain + likely.sum() > (~likely).sum()):
         return ""
     named = ", ".join(f"{text[:SHOWN]!r}" for text in odd.unique()[:3])
-    return f"{plain / every:.0%} are plain numbers, others are like {named}: {PLAIN}"
+    text = f"{plain / every:.0%} of the values are numbers, but others look like {named}. "
+    return f"{text}To read all of them, {PLAIN}"
 
 
 def _use(counts: pd.Series, values: np.ndarray | None, missing: float) -> tuple[str, str, str]:
-    """Return `use`, `why` and `about` of a `Column`.
+    """Return the `use`, `why` and `about` fields of a `Column`.
 
     Args:
-        counts: rows of each known text.
-        values: the known texts as numbers; None if any is not one, here or in the test set.
-        missing: share of the rows without a value.
+        counts: number of rows with each text, excluding missing values.
+        values: the texts as numbers, or None if a text in either table is not a number.
+        missing: fraction of rows that have no value.
     """
     rows, distinct = int(counts.sum()), len(counts)
     if not distinct:
-        return OUT, "no value in any row", ""
+        return OUT, "all rows are empty", ""
     if distinct == 1 and not missing:
-        return OUT, "the same in every row", ""
+        return OUT, "all rows have the same value", ""
     if values is None:
         if rows >= REPEATS * distinct:
             return CATEGORY, f"{distinct:,} distinct texts", ""
         if words := refusals.prose(counts.index.to_series()):
-            return OUT, f"free text, {distinct:,} distinct texts of about {words} words", "text"
-        return OUT, f"{distinct:,} distinct texts in {rows:,} rows: almost none repeats", ""
+            return OUT, f"free text ({distinct:,} distinct texts of about {words} words)", "text"
+        return OUT, f"few of its texts repeat ({distinct:,} distinct texts in {rows:,} rows)", ""
     whole = bool((values == np.floor(values)).all())
-    if set(np.unique(values)) <= {0, 1}:  # an embedding for each of 600 such is slow to compile
-        return NUMBER, "0 and 1", ""
+    if set(np.unique(values)) <= {0, 1}:  # 600 embeddings for such columns are slow to compile
+        return NUMBER, "only 0 and 1", ""
     if whole and distinct <= FEW:
         return CATEGORY, f"{distinct} distinct whole numbers", ""
     if whole and distinct == rows >= LEAST and np.ptp(values) < 1.2 * rows:
-        return OUT, "it numbers the rows", ""
+        return OUT, "it looks like a row number", ""
     return NUMBER, "numbers", ""
 
 
 def commas(texts: pd.Series) -> bool:
-    """Return whether all texts that are not plain numbers are numbers with commas.
+    """Return whether a column has numbers with commas, and otherwise only plain numbers.
 
     >>> [commas(pd.Series(texts)) for texts in (["12,50", "7"], ["1,234.5"], ["71,78,45"], ["7"])]
     [True, True, False, False]
@@ -173,16 +174,18 @@ def commas(texts: pd.Series) -> bool:
 
 
 def describe(every: Sequence[Column], findings: Findings) -> None:
-    """Add findings on the columns of a table."""
+    """Add findings about all columns of a table."""
     uses = [column.use for column in every]
-    text = f"a table: {counted(uses.count(NUMBER), 'column')} of numbers, {uses.count(CATEGORY)} of"
-    text += f" categories, {uses.count(DATE)} of dates" if DATE in uses else " categories"
+    text = f"a table with {counted(uses.count(NUMBER), 'numeric column')} and "
+    text += counted(uses.count(CATEGORY), "categorical column")
+    text += f", plus {counted(uses.count(DATE), 'date column')}" if DATE in uses else ""
     findings.chosen("inputs", text)
     describe_left_out(every, findings)
     for column in every:
         texts = f"{column.name}: {column.why}"
         if column.use == DATE and column.about:
-            findings.unknown("dates", f"{texts}; if the day comes first, set data.day_first=True")
+            text = f"{texts}. If the day comes before the month, set data.day_first=True"
+            findings.unknown("dates", text)
         elif column.use == DATE:
             findings.chosen("dates", texts)
     gaps = [
@@ -191,28 +194,29 @@ def describe(every: Sequence[Column], findings: Findings) -> None:
         if column.use != OUT and (column.missing or column.missing_test)
     ]
     if gaps:
-        text = f"{shortened(gaps, 8)} of the rows (training/test) have no value; "
-        findings.found("missing", text + "a missing number is marked as missing")
+        text = f"missing values (training/test): {shortened(gaps, 8)}. For each missing number, "
+        findings.found("missing", text + "the model is told that it is missing")
 
 
 def describe_left_out(
     every: Sequence[Column], findings: Findings, read: Sequence[str] = (NUMBER, CATEGORY, DATE)
 ) -> None:
-    """Add findings on columns that are not read, and on those that are nearly numbers.
+    """Add findings about columns that are left out and columns that are almost numeric.
 
     Args:
-        read: the uses of a column that are read.
+        read: values of `Column.use` that are read.
     """
     reasons: dict[str, list[str]] = {}
     for column in every:
         use = "read as a category" if column.use in read else "left out"
         if column.about == "mixed":
-            findings.warning("mixed", f"{column.name} is {use}: {column.why}, or leave it empty")
+            text = f"{column.name} is {use}: {column.why}, or leave these cells empty"
+            findings.warning("mixed", text)
         elif column.about == "text":
-            text = f"{column.name} is left out, since no texts are read: {column.why}"
+            text = f"{column.name} is left out because it is {column.why}, which is not read"
             findings.warning("text", text)
         elif column.use not in read:
-            why = column.why + "; to read dates: --alone columns" * (column.use == DATE)
+            why = column.why + "; to read dates, pass --alone columns" * (column.use == DATE)
             reasons.setdefault(why, []).append(column.name)
     for why, left_out in reasons.items():
         findings.chosen("left out", f"{shortened(left_out, 12)}: {why}")
@@ -222,7 +226,7 @@ def describe_left_out(
 
 
 def pixels(path: Path, header: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that are the pixels of one image per row, or () if there are too few."""
+    """Return the columns if each row holds an image's pixels, or () if there are too few."""
     matches = [match for name in header if (match := PIXEL.fullmatch(name))]
     found = tuple(match[0] for match in matches)
     if len(found) < LEAST_PIXELS or not grid(found):
@@ -232,12 +236,13 @@ def pixels(path: Path, header: Sequence[str]) -> tuple[str, ...]:
 
 
 def _levels(path: Path, names: Sequence[str]) -> bool:
-    """Return whether the first rows of these columns hold whole numbers from 0 to 255, and not only
-    small ones: columns that merely have numbers for names may be any features.
+    """Return whether the first rows hold whole numbers from 0 to 255 that are not all small.
+
+    This is checked because columns whose names are just numbers could be any kind of feature.
     """
     try:
         header, *rows = islice(csv_files.rows(path, DataError, ""), 101)
-    except DataError:  # reading the whole table reports it
+    except DataError:  # reported when the whole table is read
         return True
     places = [place for place, name in enumerate(header) if name in set(names)]
     texts = {row[place].strip().removesuffix(".0") for row in rows for place in places}
@@ -245,8 +250,9 @@ def _levels(path: Path, names: Sequence[str]) -> bool:
 
 
 def grid(names: Sequence[str]) -> tuple[int, int, int] | None:
-    """Return height, width and channels of images with these columns, or None. Unless the names
-    tell, an image is square.
+    """Return the height, width and channels of images with these pixel columns, or None.
+
+    Images are assumed to be square unless the column names contain rows and columns.
 
     >>> grid([f"pixel{n}" for n in range(784)])
     (28, 28, 1)

@@ -1,4 +1,4 @@
-"""The command `inspect`: shows findings and the proposed config, and writes it."""
+"""The `inspect` command, which prints findings and proposes a config."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -16,14 +16,14 @@ Show = Callable[[str], None]
 
 
 def run(folder: Path, given: Mapping[str, str], show: Show) -> dict[str, Any]:
-    """Show the contents of a competition folder and the proposed config, and return both.
+    """Print what a competition folder contains and a config for it, and return both.
 
     Args:
-        folder: as Kaggle mounts it.
-        given: a value for each of `workbench.options.INSPECT`, "" for the default.
-        show: prints a line.
+        folder: the competition folder, as mounted by Kaggle.
+        given: the value of each option in `workbench.options.INSPECT`, or "" for its default.
+        show: called with each line to print.
     """
-    backend.choose("jax")  # TensorFlow, which reads TFRecords, imports Keras
+    backend.choose("jax")  # reading TFRecords imports TensorFlow, and that imports Keras
     from workbench.inspect import config_file, inspection, page, proposal, recipes
     from workbench.inspect.tables import Given
 
@@ -40,13 +40,15 @@ def run(folder: Path, given: Mapping[str, str], show: Show) -> dict[str, Any]:
     asked = Given(*parts, labels, given["metric"], given["alone"])
     found = inspection.inspect(folder, asked)
     if plan.machine == recipes.CPU or found.inputs.data.kind == "table":
-        # Networks are timed, and a table's is trained. Every proposed batch is a multiple of BASE.
+        # Image networks are timed here, and a table's network is trained. All batch sizes that
+        # can be proposed are multiples of BASE.
         backend.use_every_core(recipes.BASE)
     lines, problem = found.findings, None
     made = proposal.propose(found, name, competition, plan, lines)
     if not given["competition"]:
-        text = f"assumed {competition!r}, by the name of the folder or the config. To set the last "
-        lines.unknown("competition", f"{text}part of its address on Kaggle: --competition SLUG")
+        text = f"assumed to be {competition!r}, based on the name of the folder or the config. "
+        text += "If the competition's Kaggle URL ends differently, pass --competition SLUG"
+        lines.unknown("competition", text)
     try:
         examples = proposal.read_examples(made.config, found)
         proposal.check(made.config, found, examples, lines)
@@ -54,7 +56,7 @@ def run(folder: Path, given: Mapping[str, str], show: Show) -> dict[str, Any]:
         made = replace(made, config=config)
         made = proposal.compared(made, found.contents.folder, examples, lines)
     except PipelineError as error:
-        problem = error  # raised below, after the findings are shown
+        problem = error  # raised below, once the findings have been printed
     text = config_file.text(found, made, given=bool(given["competition"]))
     _show(lines, show)
     if page_path is not None:
@@ -82,7 +84,7 @@ def _show(lines: list[Any], show: Show) -> None:
 
 
 def _result(config: Config, path: Path | None, page: str, lines: list[Any]) -> dict[str, Any]:
-    """Return the object for `--json`."""
+    """Return the object that `--json` prints."""
     return {
         "config": config.name,
         "competition": config.competition,
@@ -94,8 +96,8 @@ def _result(config: Config, path: Path | None, page: str, lines: list[Any]) -> d
 
 
 def _renew(folder: Path, given: Mapping[str, str], path: Path, show: Show) -> dict[str, Any]:
-    """Measure the baseline of an existing config by another metric, write both into its file, and
-    return what was found.
+    """Switch an existing config to another metric: fit a new baseline, update both fields in the
+    config's file, and return the findings.
     """
     from pipeline.evaluate import metrics
     from workbench.inspect import config_file, inspection, proposal, recipes
@@ -105,18 +107,18 @@ def _renew(folder: Path, given: Mapping[str, str], path: Path, show: Show) -> di
     idle = [name for name in ("for", "budget", "competition", "page") if given[name]]
     if idle:
         raise ConfigError(
-            f"--{idle[0]}: with --metric, only metric and baseline of the existing config {path} "
-            "are renewed.\nLeave it out, or choose a new name: --write NAME"
+            f"--{idle[0]} cannot be used when --metric updates an existing config, {path}.\n"
+            "Remove the option, or write a new config: --write NAME"
         )
     before, metric = configs.load(given["write"]), given["metric"]
     config = replace(before, metric=metric)
-    metrics.of(config)  # refuses a metric that cannot score this target
+    metrics.of(config)  # raises if the metric cannot score this target
     if "custom" in (config.data.kind, config.target):
         raise ConfigError(
-            f"{path} has a custom {'reader' if config.data.kind == 'custom' else 'target'}, for "
-            f'which no baseline is fitted.\nSet metric="{metric}" in it, and leave baseline out.'
+            f"{path} has a custom {'reader' if config.data.kind == 'custom' else 'target'}, so "
+            f'no baseline can be fitted.\nSet metric="{metric}" in that file, and omit baseline.'
         )
-    known = config.data.labels if config.data.train_csv else ()  # otherwise folders are the labels
+    known = config.data.labels if config.data.train_csv else ()  # else folder names are labels
     labels = tuple(filter(None, given["label"].split(","))) or known
     asked = Given(given["sample"], given["train"], given["test"], labels)
     found, lines = inspection.inspect(folder, asked), Findings()
@@ -128,9 +130,9 @@ def _renew(folder: Path, given: Mapping[str, str], path: Path, show: Show) -> di
     _show(lines, show)
     if config.baseline is None:
         raise ConfigError(
-            f"{path} was not changed: no baseline could be measured (see above).\n"
-            f'Set metric="{metric}" in it, and remove baseline=.'
+            f"{path} was not changed because no baseline could be fitted (see above).\n"
+            f'Set metric="{metric}" in that file, and remove baseline.'
         )
     config_file.edit(path, before, {"metric": metric, "baseline": config.baseline})
-    show(f"wrote metric and baseline into {path}; nothing else changed")
+    show(f"updated metric and baseline in {path}, and left everything else as it was")
     return _result(config, path, "", lines)

@@ -1,4 +1,4 @@
-"""The file of a config: written from a template, edited, or parsed without running it."""
+"""Utilities for writing a config file, and for parsing or editing an existing one."""
 
 import ast
 import dataclasses
@@ -26,22 +26,22 @@ from workbench.inspect.recipes import CPU, Recipe
 LINE = 100  # characters
 IMPORT = "from pipeline.config import "
 NAME = re.compile(r"[a-z][a-z0-9_]*")
-# Names of folders that do not name a competition.
+# Folder names that are too general to be the name of a competition.
 GENERAL = {"competition", "competitions", "data", "dataset", "download", "downloads", "files"}
 GENERAL |= {"input", "kaggle", "tmp", "temp", "test", "train"}
 UNNAMED = "unnamed-competition"
-TEMPLATES = Environment(  # noqa: S701 - of Python, no HTML
+TEMPLATES = Environment(  # noqa: S701 - Python code, not HTML
     loader=FileSystemLoader(Path(__file__).parent),
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-# Above fields that the user did not choose. Setting the field removes its comment.
+# Comments above fields that the user did not set. Setting the field removes its comment.
 COMMENTS = {
-    "metric": "A default: only the competition page has it. `invoke inspect --metric` sets it.",
-    "competition": "Assumed: the last part of its address on Kaggle. `invoke init --competition` "
-    "sets it.",
+    "metric": "A default. If the competition has another metric, use `invoke inspect --metric`.",
+    "competition": "Assumed to be the last part of the Kaggle URL. "
+    "To change it: `invoke init --competition`.",
 }
 
 
@@ -49,24 +49,23 @@ COMMENTS = {
 
 
 def text(found: Inspection, made: Recipe, *, given: bool) -> str:
-    """Return the file of a config for `pipeline.config.load`, with the values that differ from the
-    defaults.
+    """Return the source code of a config file, which lists only values that differ from defaults.
 
     Args:
-        given: whether the user named the competition's slug.
+        given: whether the user specified the competition's slug.
     """
     config, cpu, classes = made.config, made.plan.machine == CPU, found.target.classes
     command = f"python -m pipeline train --config {config.name} --input DIR --output OUT"
-    known = "measured on the machine that wrote this" if cpu else "assumed; not yet run there"
-    wanted = f"{len(classes)} labels" if classes else "numbers to predict"
+    known = "measured on this file's machine" if cpu else "estimated; not yet run there"
+    wanted = f"{len(classes)} labels" if classes else "numeric targets"
     kind = f"{config.data.kind}, {wanted}"
     default = COMMENTS["metric"]
-    if made.reader is not None:  # `inspect --metric` does not edit these
+    if made.reader is not None:  # `inspect --metric` cannot edit these
         kind, default = made.reader.template.replace("_", " "), default.partition(" `")[0]
     comments = {
         "competition": "" if given else COMMENTS["competition"],
         "metric": "" if found.target.sure else default,
-        "epochs": f"A start: {made.reasons['epochs'].partition(':')[2].strip()}.",
+        "epochs": f"A first guess: {made.reasons['epochs'].partition(':')[2].strip()}.",
     }
     return _rendered(
         config,
@@ -81,7 +80,7 @@ def text(found: Inspection, made: Recipe, *, given: bool) -> str:
 
 
 def _rendered(config: Config, reader: Reader | None, **words: Any) -> str:
-    """Return the file of a config, with the functions of its custom reader."""
+    """Render the template of a config file, including the functions of its custom reader."""
     template, more = "config.py.j2", dict[str, Any]()
     if reader is not None:
         template = f"{reader.template}.py.j2"
@@ -96,7 +95,7 @@ def _rendered(config: Config, reader: Reader | None, **words: Any) -> str:
 
 
 def register(config: Config, reader: Reader) -> None:
-    """Load the custom functions of a config whose file is not written yet."""
+    """Register a config's custom functions before its file is written."""
     words = dict.fromkeys(("what", "machine", "command", "expect", "baseline"), "")
     with tempfile.TemporaryDirectory(prefix="config-") as scratch:
         path = Path(scratch) / f"{config.name}.py"
@@ -105,12 +104,12 @@ def register(config: Config, reader: Reader) -> None:
 
 
 def _about(baseline: Baseline) -> str:
-    """Return the docstring's lines on a baseline."""
+    """Return the docstring lines that describe a baseline."""
     return "\n".join(textwrap.wrap(f"Baseline  {baseline}", LINE, subsequent_indent=" " * 10))
 
 
 def _different(value: Any) -> list[tuple[str, Any]]:
-    """Return names and values of the fields that differ from their defaults."""
+    """Return the names and values of all fields that differ from their defaults."""
     found = []
     for field in dataclasses.fields(value):
         factory, given = field.default_factory, getattr(value, field.name)
@@ -120,11 +119,11 @@ def _different(value: Any) -> list[tuple[str, Any]]:
 
 
 def literal(value: Any, indent: int = 0, beside: int = 0) -> str:
-    """Return a value as Python code: in one line if it fits, otherwise one line per part.
+    """Format a value as Python code, on a single line if it fits, or else with a line per item.
 
     Args:
-        indent: of its line.
-        beside: characters before and after it in this line.
+        indent: indentation of the line.
+        beside: number of other characters on the line.
 
     >>> literal({"width": 32}), literal((0.5, "it's")), literal(("a",))
     ('{"width": 32}', '(0.5, "it\\'s")', '("a",)')
@@ -155,48 +154,50 @@ TEMPLATES.filters["literal"] = literal
 
 
 def place(name: str) -> Path:
-    """Return the file for --write, which is a name or the path of a .py file.
+    """Return the path for --write, which accepts a config name or the path of a .py file.
 
     Raises:
-        ConfigError: if it cannot name a config.
+        ConfigError: if this is not a valid config name.
     """
     is_path = name.endswith(".py")
     path = Path(name) if is_path else config_files.CONFIGS / f"{name}.py"
     valid = NAME.fullmatch(path.stem) and not keyword.iskeyword(path.stem)
     if not valid or ("/" in name and not is_path):
         raise ConfigError(
-            f"--write {name}: expected a name of lower-case letters, digits and underscores that "
-            "starts with a letter, or the path of such a .py file.\nCorrect it."
+            f"Invalid --write {name}: expected a name or the path of a .py file.\n"
+            "Use only lower-case letters, digits and underscores, and start with a letter."
         )
     return path
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise `ConfigError` unless a new file can be made at this path."""
+    """Raise `ConfigError` unless a new file can be created at this path."""
     if path.exists() or path.is_symlink():
         raise ConfigError(
-            f"{path} exists; expected a new file.\n"
-            "Choose another name, or renew only its metric and baseline:\n"
+            f"{path} already exists.\n"
+            "Choose another name, or only update its metric and baseline:\n"
             f"invoke inspect --input DIR --write {path.stem} --metric NAME"
         )
     if not path.parent.is_dir():
         raise ConfigError(
-            f"{path}: there is no folder {path.parent}.\n"
-            "Make it, or choose another name: --write NAME"
+            f"Cannot write {path}: the folder {path.parent} does not exist.\n"
+            "Create it, or choose another path with --write."
         )
 
 
 def _slug(name: str) -> str:
-    """Return a slug made from a name, or "" if it is too general."""
-    slug = name  # a slug already: it keeps its capitals
+    """Convert a name to a slug, or return "" if the name is too general."""
+    slug = name  # if it is already a slug, keep its capital letters
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{2,99}", name):
         slug = "-".join(re.findall(r"[a-z0-9]+", name.lower()))[:100].strip("-")
     return slug if len(slug) > 2 and slug.lower() not in GENERAL else ""
 
 
 def names(folder: Path, path: Path | None, competition: str) -> tuple[str, str]:
-    """Return the name of the config and the slug of the competition. What the user did not name
-    follows the name of the folder, or else of the file, unless that is too general.
+    """Return the config's name and the competition's slug.
+
+    Unless the user specified them, they are derived from the name of the folder or else of the
+    file. Names that are too general are not used.
 
     >>> names(Path("data/Leaf Diseases"), None, "")
     ('leaf_diseases', 'leaf-diseases')
@@ -210,15 +211,15 @@ def names(folder: Path, path: Path | None, competition: str) -> tuple[str, str]:
     return config or (f"{name}_" if keyword.iskeyword(name) else name), slug
 
 
-# -- a file that exists
+# -- an existing file
 
 
 class Stated(NamedTuple):
-    """Fields of a config, read without running it.
+    """Some fields of a config, parsed from its source code.
 
     Attributes:
-        competition: its slug.
-        assumed: whether `invoke inspect` took the slug from the name of a folder.
+        competition: the competition's slug.
+        assumed: whether `invoke inspect` derived the slug from a folder name.
         infer_hours: `Config.infer_hours`.
     """
 
@@ -228,13 +229,13 @@ class Stated(NamedTuple):
 
 
 def stated(config: str = "") -> dict[str, Stated]:
-    """Return fields of the configs in pipeline/configs/, by name.
+    """Return some fields of each config in pipeline/configs/, keyed by config name.
 
-    Configs whose Config(…) does not have a slug as text are left out, except for the named one,
-    which is run.
+    Configs are parsed and not run, so a config is omitted if its slug is not a string literal. Only
+    the config named by `config` is run.
 
     Raises:
-        ConfigError: if there is no config of that name, or if it cannot be run.
+        ConfigError: if there is no config with that name, or if running it fails.
     """
     found = {}
     if config:
@@ -245,7 +246,7 @@ def stated(config: str = "") -> dict[str, Stated]:
             source = path.read_bytes().decode()
             given = _given(ast.parse(source))
         except (OSError, ValueError, SyntaxError):
-            continue  # loading it reports what is wrong
+            continue  # the error is reported when the config is loaded
         constants = {name: getattr(each.value, "value", None) for name, each in given.items()}
         slug, hours = constants.get("competition"), constants.get("infer_hours")
         if isinstance(slug, str):
@@ -255,10 +256,10 @@ def stated(config: str = "") -> dict[str, Stated]:
 
 
 def put(name: str, fields: Mapping[str, Any]) -> Path:
-    """Edit the file of a config in pipeline/configs/, if there are values, and return its path.
+    """Set fields in a config in pipeline/configs/, if there are any, and return its path.
 
     Raises:
-        ConfigError: see `edit`.
+        ConfigError: if the file cannot be edited (see `edit`).
     """
     path = config_files.named_files()[name]
     if fields:
@@ -267,14 +268,16 @@ def put(name: str, fields: Mapping[str, Any]) -> Path:
 
 
 def edit(path: Path, before: Config, fields: Mapping[str, Any]) -> None:
-    """Set fields in the file of a config. Everything else stays, byte for byte.
+    """Set fields in a config file, and leave everything else unchanged.
 
     Args:
-        path: the file, which holds `before`.
+        path: path of the config file.
+        before: the config that the file currently defines.
+        fields: new values by field name.
 
     Raises:
-        ConfigError: if the file cannot be edited safely. It is then unchanged, and the message has
-            the lines to write.
+        ConfigError: if the file cannot be edited safely. In that case, it is left unchanged, and
+            the message includes the lines to write.
     """
     try:
         new = edited(path.read_bytes().decode(), before, fields)
@@ -283,28 +286,30 @@ def edit(path: Path, before: Config, fields: Mapping[str, Any]) -> None:
             copy.write_bytes(new.encode())
             made = configs.load(str(copy))
         if made != replace(before, **fields):
-            raise ValueError("the edited text makes a different config")
+            raise ValueError("the edited file would define a different config")
     except (ValueError, SyntaxError, ConfigError) as error:
         lines = "".join(f"\n{name}={literal(value, -LINE)}," for name, value in fields.items())
         raise ConfigError(
             f"{path} was not changed: {str(error).splitlines()[0]}.\n"
-            f"Expected CONFIG = Config(…) with {' and '.join(f'{name}=' for name in fields)}"
-            f" written out. Write these lines yourself:{lines}"
+            f"Expected CONFIG = Config(…) with literal values for {' and '.join(fields)}. "
+            f"Add these lines yourself:{lines}"
         ) from error
     atomic_file.write(path, new.encode())
 
 
 def edited(text: str, before: Config, fields: Mapping[str, Any]) -> str:
-    """Return the text of a config's file with other values of some fields. The caller checks that
-    it makes the intended config.
+    """Return a config's source code with new values for some fields.
+
+    The caller must check that the result defines the intended config.
 
     Args:
-        text: Python code with CONFIG = Config(…).
-        before: the config. A docstring by `invoke inspect` has its competition and baseline.
-        fields: the values, by name.
+        text: Python code that contains CONFIG = Config(…).
+        before: the current config. Its competition and baseline are also replaced in a docstring
+            that was written by `invoke inspect`.
+        fields: new values by field name.
 
     Raises:
-        ValueError: if there is no such assignment.
+        ValueError: if there is no assignment CONFIG = Config(…).
     """
     given = _given(ast.parse(text))
     head, opened, body = text.partition("CONFIG = Config(")
@@ -323,7 +328,7 @@ def edited(text: str, before: Config, fields: Mapping[str, Any]) -> str:
 
 
 def _given(tree: ast.Module) -> dict[str, ast.keyword]:
-    """Return the keyword arguments of Config(…) in a config's file."""
+    """Return the keyword arguments of Config(…) in a config file."""
     calls = [
         node.value
         for node in tree.body
@@ -333,5 +338,5 @@ def _given(tree: ast.Module) -> dict[str, ast.keyword]:
         and ast.unparse(node.value.func) == "Config"
     ]
     if len(calls) != 1:
-        raise ValueError("it has no CONFIG = Config(…)")
+        raise ValueError("CONFIG = Config(…) was not found")
     return {given.arg: given for given in calls[0].keywords if given.arg}

@@ -1,7 +1,7 @@
-"""How a config with a custom reader trains, and for how long: masks, texts, and pictures with
-columns beside them.
+"""Hyperparameters for configs with a custom reader.
 
-A CPU's speed is timed on this machine; a TPU's is assumed.
+These are configs for masks, texts, and images combined with table columns. Networks for a CPU are
+timed on this machine, while the speed of a TPU is assumed.
 """
 
 import math
@@ -15,19 +15,19 @@ from workbench.inspect import config_file, readers, recipes
 from workbench.inspect.inputs import Reader
 from workbench.inspect.recipes import CPU, TPU, Network, Plan, Recipe, Speed, Task
 
-# Pixels: the longest side of a picture with a mask. A rehearsal on a CPU computes all of them.
+# Longest side of images with masks, in pixels. It is limited by rehearsals, which run on a CPU.
 SIDES = {CPU: (64, 96, 128), TPU: (128,)}
-STRIDE = 2  # pixels a side that become one: four times as fast
-HALVED = 16  # pixels: sides are multiples, so that they can be halved four times
-# The functions of the templates.
+STRIDE = 2  # side of the patches that are processed as one pixel, which is four times as fast
+HALVED = 16  # pixels; sides are multiples of it so that they can be halved four times
+# Names of functions that are defined in the templates.
 FUNCTIONS: dict[str, Any] = {"read_training": "read_training", "read_test": "read_test"}
 MASKED = {"loss": "entropy_and_dice", "augment": "turned", "write_submission": "write_masks"}
-FEATURES = 64  # outputs of the pictures' network, which are joined with columns
+FEATURES = 64  # image features that are concatenated with the columns
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A candidate config, with its reader and its network."""
+    """A candidate config with its reader and network."""
 
     config: Config
     reader: Reader
@@ -35,11 +35,13 @@ class Tried:
 
 
 def recipe(task: Task, reader: Reader, plan: Plan, measure: Callable[[Config], Speed]) -> Recipe:
-    """Return how to train for a task within a plan: with the largest pictures that leave time for
-    enough epochs.
+    """Return the recipe with the largest images that can be trained for enough epochs.
 
     Args:
-        measure: returns the speed of a config's network on this machine's CPU.
+        task: what to learn.
+        reader: the custom reader.
+        plan: the machine and the time budget.
+        measure: function that returns the speed of a config's network on this machine's CPU.
     """
     if reader.template == "pictures_and_columns":
         return _pictures_and_columns(task, reader, plan, measure)
@@ -51,7 +53,7 @@ def recipe(task: Task, reader: Reader, plan: Plan, measure: Callable[[Config], S
         if best and speed.epochs(task, 1, plan.seconds) < tried.network.enough:
             break
         best = tried, speed
-    assert best is not None  # noqa: S101 - there is a smallest one
+    assert best is not None  # noqa: S101 - the first candidate is always accepted
     tried, speed = best
     network, texts = tried.network, reader.template == "texts"
     fits = {folds: speed.epochs(task, folds, plan.seconds) for folds in task.folds if texts}
@@ -62,13 +64,13 @@ def recipe(task: Task, reader: Reader, plan: Plan, measure: Callable[[Config], S
         tried.config, epochs=epochs, warmup_epochs=warmup, folds=folds if folds > 1 else None
     )
     config_file.register(config, tried.reader)
-    seconds = speed.seconds(task, folds, epochs)
-    how = "measured here" if plan.machine == CPU else "assumed; not yet run there"
+    seconds = speed.seconds(task, 1, epochs)
+    how = "measured here" if plan.machine == CPU else "estimated; not yet run there"
     text = f"{recipes.in_budget(epochs, seconds, plan)} ({how})"
     text += speed.lacking(task, folds, epochs, network)
     reasons = {
         "model": f"{config.model} {network}: {network.why}",
-        "batch": f"{config.batch} rows per step; adamw {config.optimizer.base_rate:g}",
+        "batch": f"{config.batch} rows per step; adamw, base_rate={config.optimizer.base_rate:g}",
         "epochs": text,
         **({"folds": recipes.why_folds(task, config)} if texts else {}),
     }
@@ -78,11 +80,11 @@ def recipe(task: Task, reader: Reader, plan: Plan, measure: Callable[[Config], S
 def _config(
     task: Task, network: Network, most: int, functions: Mapping[str, Any] | None = None
 ) -> Config:
-    """Return the config of a network, for one epoch.
+    """Return a config that trains a network for one epoch.
 
     Args:
-        most: rows per batch.
-        functions: besides the readers.
+        most: maximum batch size.
+        functions: custom functions in addition to the reader's.
     """
     batch = recipes.batch_of(4 * task.split(1)[0] // 5, most, ADAM_STEPS_PER_EPOCH)
     few = task.split(1)[0] < ADAM_STEPS_PER_EPOCH * batch
@@ -104,8 +106,8 @@ def _config(
 
 
 def _masks(task: Task, reader: Reader, plan: Plan) -> Iterator[Tried]:
-    """Yield a network for pictures of each size, the smallest first."""
-    assert reader.pictures is not None  # noqa: S101 - masks are of pictures
+    """Yield a network for each image size, from smallest to largest."""
+    assert reader.pictures is not None  # noqa: S101 - masks have images
     width, height = task.size or (reader.pictures.width, reader.pictures.height)
     wide = 16 if plan.machine == CPU else 32
     sizes = dict.fromkeys(_size(width, height, side) for side in SIDES[plan.machine])
@@ -113,7 +115,7 @@ def _masks(task: Task, reader: Reader, plan: Plan) -> Iterator[Tried]:
         pictures = replace(reader.pictures, height=size[0], width=size[1])
         data = replace(task.data, **readers.mask_forms(pictures))
         adds = math.prod(size) / STRIDE**2 * 9 * 6 * wide**2 * 4
-        why = f"pictures and masks of {size[0]}x{size[1]}, by the budget"
+        why = f"images and masks of {size[0]}x{size[1]}, chosen to fit the budget"
         options = {"width": wide, "levels": 2 if max(size) < SIDES[CPU][0] else 3, "stride": STRIDE}
         network = Network("unet", options, data, 2 * adds, why, enough=20, most=60)
         made = _config(task, network, recipes.BASE, MASKED)
@@ -122,17 +124,17 @@ def _masks(task: Task, reader: Reader, plan: Plan) -> Iterator[Tried]:
 
 
 def _size(width: int, height: int, side: int) -> tuple[int, int]:
-    """Return height and width for pictures of this median size, scaled to this longest side."""
+    """Scale a median size to the given longest side, and return height and width."""
     factor = min(side / max(width, height), 1.0)
     low, high = (max(round(each * factor / HALVED), 2) * HALVED for each in (height, width))
     return low, high
 
 
 def _texts(task: Task, reader: Reader, _: Plan) -> Iterator[Tried]:
-    """Yield the network for texts."""
+    """Yield the only network for texts."""
     options = {"width": 64, "dropout": 0.3}
     length, known = reader.values["length"], reader.values["known"]
-    why = f"the {length} weightiest of {known:,} terms, and a CNN of the first words"
+    why = f"the {length} top-weighted terms out of {known:,}, and a CNN on the first words"
     adds = 4.0 * length * 64 + 2 * 3 * 64**2 * reader.values["first"]
     network = Network("bag_and_cnn", options, task.data, 2 * adds, why, enough=4, most=15)
     yield Tried(_config(task, network, 2 * recipes.BASE), reader, network)
@@ -141,8 +143,8 @@ def _texts(task: Task, reader: Reader, _: Plan) -> Iterator[Tried]:
 def _pictures_and_columns(
     task: Task, reader: Reader, plan: Plan, measure: Callable[[Config], Speed]
 ) -> Recipe:
-    """Return the recipe for pictures alone, with a network that joins them with columns."""
-    assert reader.pictures is not None  # noqa: S101 - it is of pictures
+    """Extend the recipe for images by a network that also uses the columns."""
+    assert reader.pictures is not None  # noqa: S101 - there are images
     alone = replace(task, data=reader.pictures, size=None)
     made = recipes.recipe(alone, plan, measure)
     images: Data = made.config.data
@@ -167,8 +169,8 @@ def _pictures_and_columns(
     reasons = {name: made.reasons[name] for name in kept if name in made.reasons}
     size = f"{images.height}x{images.width}, from scratch"
     text = (
-        f"joined: {made.config.model} for the picture of {size}, then two layers with the columns"
+        f"joined: {made.config.model} on images of {size}, then two dense layers with the columns"
     )
     if plan.machine == TPU and task.size is not None:
-        text += ". A TPU gets published weights and larger pictures with --alone pictures: try both"
+        text += ". Also try --alone pictures, which allows published weights and larger images"
     return replace(made, config=config, reasons={"model": text, **reasons}, reader=reader)

@@ -1,4 +1,4 @@
-"""The files of a competition folder by kind, folders named after labels, and findings."""
+"""Utilities for listing a competition folder and recording findings about it."""
 
 import re
 import shlex
@@ -12,27 +12,31 @@ from pipeline.data import csv_files, image_files
 from pipeline.errors import DataError
 from pipeline.runtime import mounts
 
-ADVICE = "Use a folder as Kaggle mounts it: a sample submission if there is one, labels, and data."
+ADVICE = (
+    "Use a competition folder as mounted by Kaggle, with labels, data and any sample submission."
+)
 TESTS = re.compile("test", re.IGNORECASE)
 TRAINS = re.compile("train", re.IGNORECASE)
-LABEL_TABLES = re.compile("train|label", re.IGNORECASE)  # of tables
-LABELS = {"label", "labels", "target", "class", "category", "y"}  # columns
-# Folders that accompany images.
+LABEL_TABLES = re.compile("train|label", re.IGNORECASE)  # table names
+LABELS = {"label", "labels", "target", "class", "category", "y"}  # column names
+# Folders with files that accompany the images.
 EXTRAS = re.compile(r"mask|seg|annot|depth|thumb|overlay|bound", re.IGNORECASE)
 CSV, ARRAYS, RECORDS = ".csv", (".npy", ".npz"), (".tfrec", ".tfrecord", ".tfrecords")
 TABLES = (CSV, ".tsv", csv_files.PARQUET)
 READ = (*TABLES, *ARRAYS, *RECORDS, *ENDINGS)
 UNPACK = {".zip": "unzip {path} -d {to}", ".tar.gz": "tar -xf {path} -C {to}"}
 UNPACK |= {".tar": UNPACK[".tar.gz"], ".gz": "gunzip {path}", ".7z": "7z x {path} -o{to}"}
-Images = Mapping[str, frozenset[str]]  # names of image files by their folder
+Images = Mapping[str, frozenset[str]]  # folder -> names of its image files
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A line of the result.
+    """One line of the output.
 
     Attributes:
-        level: "found", "chosen" (with the reason), "unknown" (the reader decides) or "warning".
+        level: "found", "chosen", "unknown" (the user has to decide) or "warning".
+        about: the topic, such as "labels".
+        text: the finding itself. If something was chosen, it includes the reason.
     """
 
     level: str
@@ -41,33 +45,33 @@ class Finding:
 
 
 class Findings(list[Finding]):
-    """The lines of a result, in order. Each method adds one."""
+    """A list of findings, with a method for adding each level."""
 
     def found(self, about: str, text: str) -> None:
-        """Add a fact that was counted."""
+        """Add a fact about the data."""
         self.append(Finding("found", about, text))
 
     def chosen(self, about: str, text: str) -> None:
-        """Add a choice and its reason."""
+        """Add a choice, including the reason for it."""
         self.append(Finding("chosen", about, text))
 
     def unknown(self, about: str, text: str) -> None:
-        """Add a question that the reader has to decide."""
+        """Add a question that only the user can answer."""
         self.append(Finding("unknown", about, text))
 
     def warning(self, about: str, text: str) -> None:
-        """Add a problem that the reader has to check."""
+        """Add a problem that the user should check."""
         self.append(Finding("warning", about, text))
 
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a folder.
+    """The files in a competition folder.
 
     Attributes:
-        folder: the competition's.
-        paths: of all files, relative to the folder.
-        images: {folder: names of its image files}.
+        folder: the competition folder.
+        paths: paths of all files, relative to `folder`.
+        images: names of the image files in each folder.
     """
 
     folder: Path
@@ -75,25 +79,25 @@ class Files:
     images: Images = field(repr=False)
 
     def ending(self, *ends: str) -> list[str]:
-        """Return the files with one of these endings, in lower or upper case."""
+        """Return the files with one of these extensions, ignoring case."""
         return [path for path in self.paths if path.lower().endswith(ends)]
 
     @property
     def tables(self) -> list[str]:
-        """CSVs and parquet tables."""
+        """The CSV, TSV and Parquet files."""
         return self.ending(*TABLES)
 
     @property
     def unread(self) -> list[str]:
-        """Files whose ending nothing here reads."""
+        """The files whose extension is not supported."""
         return [path for path in self.paths if not path.lower().endswith(READ)]
 
     def refuse_packed(self, what: str, named: re.Pattern[str]) -> None:
-        """Raise `DataError` if there are archives, which may hold what is missing.
+        """Raise `DataError` if there are archives, because they may contain a missing file.
 
         Args:
-            what: the missing table or file.
-            named: matches the name of the archive to unpack first.
+            what: description of the missing file.
+            named: pattern for the name of the archive to unpack first.
         """
         packed = sorted(self.ending(*UNPACK), key=lambda path: not named.search(Path(path).name))
         if packed:
@@ -101,16 +105,16 @@ class Files:
             command = next(UNPACK[end] for end in UNPACK if path.name.lower().endswith(end))
             quoted = {"path": shlex.quote(str(path)), "to": shlex.quote(str(path.parent))}
             raise DataError(
-                f"{self.folder} has no {what}, but {shortened(packed)}; archives are not read.\n"
-                f"Unpack them: {command.format(**quoted)}"
+                f"No {what} found in {self.folder}. It may be in an archive, and archives are not "
+                f"read: {shortened(packed)}.\nUnpack them: {command.format(**quoted)}"
             )
 
 
 def read(folder: Path) -> Files:
-    """Return the files in `folder`, at any depth.
+    """List all files in `folder` and its subfolders.
 
     Raises:
-        DataError: if there is neither a table nor an image, or a folder cannot be read.
+        DataError: if there are no tables and no images, or if a folder cannot be read.
     """
     listed = {str(inside): names for inside, names in image_files.walk(folder)}
     paths = tuple(str(PurePosixPath(at) / name) for at, names in listed.items() for name in names)
@@ -119,23 +123,23 @@ def read(folder: Path) -> Files:
     if not (files.tables or files.images):
         files.refuse_packed("table or image", LABEL_TABLES)
         raise DataError(
-            f"{mounts.listing(folder)}; expected tables (.csv) or images, and found none.\n{ADVICE}"
+            f"{mounts.listing(folder)}. No tables (.csv) or images were found.\n{ADVICE}"
         )
     return files
 
 
 def folded(names: Iterable[object]) -> set[str]:
-    """Return names for a comparison that ignores case."""
+    """Return casefolded names for a case-insensitive comparison."""
     return {str(name).casefold() for name in names}
 
 
 def called(names: Iterable[str], pattern: re.Pattern[str]) -> list[str]:
-    """Return the files whose names match a pattern, endings aside."""
+    """Return the files whose names, without extensions, match a pattern."""
     return [name for name in names if pattern.search(Path(name).stem)]
 
 
 def shortened(names: Iterable[object], most: int = 6) -> str:
-    """Return the first `most` names, and the number of all.
+    """Join the first `most` names, and append the total if there are more.
 
     >>> shortened("abc", 2)
     'a, b … (3)'
@@ -145,16 +149,16 @@ def shortened(names: Iterable[object], most: int = 6) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number and its noun, in the plural if needed.
+    """Return a number followed by a noun, which is pluralized if needed.
 
-    >>> counted(1, "picture"), counted(2_000, "picture")
-    ('1 picture', '2,000 pictures')
+    >>> counted(1, "image"), counted(2_000, "image")
+    ('1 image', '2,000 images')
     """
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def holds_extras(place: str) -> bool:
-    """Return whether a folder, by its name, holds masks, thumbnails or the like beside images.
+    """Return whether a folder's name suggests masks, thumbnails or similar files.
 
     >>> holds_extras("data/train_masks"), holds_extras("train_images")
     (True, False)
@@ -163,12 +167,12 @@ def holds_extras(place: str) -> bool:
 
 
 class Labelled(NamedTuple):
-    """Images in one folder per label.
+    """Images stored in one folder per label.
 
     Attributes:
-        place: the folder above.
-        rows: (path, label) of each image; paths are relative to the competition folder.
-        beside: other folders, except test folders, that hold folders of these labels.
+        place: the parent folder of the label folders.
+        rows: (path, label) for each image, with paths relative to the competition folder.
+        beside: other folders, excluding test folders, that have subfolders for the same labels.
     """
 
     place: str
@@ -179,13 +183,13 @@ class Labelled(NamedTuple):
 def class_folders(
     images: Images, asked: Collection[str], named: str = "", *, by_name: bool = True
 ) -> Labelled | None:
-    """Return the images of the folder whose subfolders are the labels, or None.
+    """Find a folder whose subfolders are named after labels, and return its images, or None.
 
     Args:
-        images: of the competition folder.
-        asked: labels that the sample submission has, as values or columns.
-        named: the folder to take; "": the likeliest one.
-        by_name: whether "train" in the folder's name is enough if no label is one of `asked`.
+        images: the image files in the competition folder.
+        asked: labels that occur in the sample submission, as values or columns.
+        named: the folder to use, or "" to select the most likely one.
+        by_name: accept a folder with "train" in its name even if none of its labels is in `asked`.
 
     >>> images = {"train/cat": frozenset(["1.png"]), "train/dog": frozenset(["1.png"])}
     >>> class_folders(images, {"dog"}).rows
@@ -201,7 +205,7 @@ def class_folders(
     likely = {}
     for place, each in labels.items():
         known, train = bool(each & set(asked)), bool(TRAINS.search(PurePosixPath(place).name))
-        # Beside each other: two sets, or images and their masks.
+        # Such subfolders are training and test sets, not labels.
         sets = any(TESTS.search(name) or TRAINS.search(name) for name in each - set(asked))
         fits = len(each) > 1 and (known or (by_name and train))
         if place == named or (not named and fits and not sets and not any(map(holds_extras, each))):
@@ -214,7 +218,7 @@ def class_folders(
 
 
 def listed(places: Sequence[str]) -> str:
-    """Return the names of folders for a message.
+    """Join folder names for a message.
 
     >>> listed([".", "test"])
     'the folder itself, test/'

@@ -1,6 +1,6 @@
-"""The images of a competition, as files or in TFRecords: where they are, and how to read them.
+"""Utilities for locating and reading the images of a competition, in files or TFRecords.
 
-The pipeline's own decoder reads all of them, or a sample if there are very many.
+Images are decoded just as in training. If there are very many, only a random sample is decoded.
 """
 
 import io
@@ -36,24 +36,24 @@ from workbench.inspect.folder import (
 from workbench.inspect.inputs import Inputs, Seen
 from workbench.inspect.tables import Contents
 
-UNKNOWN: dict[str, Any] = {"height": 1, "width": 1, "channels": 1}  # until files are opened
-SMALL = 64  # pixels: the longest side to read without an accelerator
+UNKNOWN: dict[str, Any] = {"height": 1, "width": 1, "channels": 1}  # until images are opened
+SMALL = 64  # pixels; longest side for training without an accelerator
 WHITE = 65535  # the default of `Data.white`
-ROUND = 4  # pixels: sides are multiples, so that they can be halved twice
-LONG = 2.0  # proportions that differ by less are stretched; others are padded with zeros
+ROUND = 4  # pixels; sides are multiples of it so that they can be halved twice
+LONG = 2.0  # if aspect ratios vary by less, images are stretched, otherwise padded
 GREY = {"1", "L", "LA", *image_decoding.DEEP}
-MOST_BYTES = 3e9  # of files to decode: a minute on two cores
-MOST_SEEN = 200  # files with an alpha channel or more than 8 bits to look into
-FLAT, CARRIED = 6.0, 4.0  # contrast of a flat picture, and the factor that alpha has to add
+MOST_BYTES = 3e9  # total file size to decode, which takes a minute on two cores
+MOST_SEEN = 200  # files to check among those with alpha or with more than 8 bits
+FLAT, CARRIED = 6.0, 4.0  # contrast of a flat image, and the gain that alpha has to bring
 
 
 def of_files(contents: Contents, findings: Findings) -> Inputs | None:
-    """Return the examples that are image files, and add findings on them; None if most training ids
-    have no file.
+    """Read the image files, and add findings about them. Return None if most training ids have no
+    file.
 
     Raises:
-        DataError: if the test set has no images, if only one set's ids are whole file names, if
-            files are missing, or if none can be opened.
+        DataError: if the test set has no images, if the ids of only one set include file
+            extensions, if files are missing, or if no file can be opened.
     """
     if contents.ids is None or contents.source.records or not contents.files.images:
         return None
@@ -70,15 +70,17 @@ def of_files(contents: Contents, findings: Findings) -> Inputs | None:
     endings |= test_endings
     if not test or ("" in endings and len(endings) > 1):
         wrong = f"has no image for any id of {contents.asking}"
-        fix = "Complete the download, or name another file: --sample FILE"
+        fix = "Finish the download, or select another sample submission: --sample FILE"
         if test:
-            wrong, fix = "has whole file names as ids of one set", "Correct the ids of one table."
+            wrong = "has file extensions in the ids of only one set"
+            fix = "Make the ids of both tables consistent."
         raise DataError(
-            f"{contents.folder} {wrong}; expected a file per id ({ids[0]!r} of {contents.train}, "
-            f"{test_ids[0]!r} of {contents.asking}), all with their endings or all without.\n{fix}"
+            f"{contents.folder} {wrong}; expected one file per id, and either all ids or no ids "
+            f"with extensions (got {ids[0]!r} in {contents.train}, and {test_ids[0]!r} in "
+            f"{contents.asking}).\n{fix}"
         )
     suffix = endings.pop() if len(endings) == 1 else "*"
-    # A hidden test set may have other folders below the same one.
+    # A hidden test set may use other subfolders of the same folder.
     above = train if contents.source.class_folders else _above(train, every, set(ids))
     test_above = _above(test, every, set(test_ids), least=1 if above != train else 2)
     places: dict[str, Any] = {
@@ -86,13 +88,14 @@ def of_files(contents: Contents, findings: Findings) -> Inputs | None:
         "test_images": test_above if len(test_above) > 1 else test_above[0],
         "suffix": suffix,
     }
-    naming = f"a file's name is an id and {suffix}" if suffix else "ids are whole file names"
-    naming = naming.replace("*", "any of several endings")
-    text = f"image files: {listed(above)} to train, {listed(test_above)} to test; {naming}"
+    naming = f"files are named ID{suffix}" if suffix else "ids include the file extension"
+    naming = naming.replace("ID*", "after ids, with several extensions")
+    text = f"image files: training images in {listed(above)}, test images in {listed(test_above)}; "
+    text += naming
     findings.chosen("inputs", text)
     if missing_test:
-        text = f"no file for {len(missing_test):,} of {len(test_ids):,} test images, for example "
-        text += f"{', '.join(sorted(missing_test)[:3])}; these rows get the mean prediction"
+        text = f"{len(missing_test):,} of {len(test_ids):,} test images have no file, for example "
+        text += f"{', '.join(sorted(missing_test)[:3])}. Their rows get the mean prediction"
         findings.warning("missing", text)
     _describe_unread(contents, {*train, *test}, findings)
     if not contents.source.class_folders:
@@ -100,30 +103,30 @@ def of_files(contents: Contents, findings: Findings) -> Inputs | None:
     data = Data(**inputs.base(contents), **places, **UNKNOWN)
     rows = inputs.some(len(ids))
     paths: list[Source] = [str(contents.folder / ids[row]) for row in rows]
-    if not contents.source.class_folders:  # refuses missing files as a training does
+    if not contents.source.class_folders:  # raises if files are missing, as training does
         paths = image_files.find(contents.folder, [ids[row] for row in rows], data)
     known = image_files.paths_by_id(contents.folder, data.test_images, test_ids, data)
     return _decoded(data, Seen(ids, rows, sources=paths), _test(test_ids, known), findings)
 
 
 def _test(ids: Sequence[str], known: Mapping[str, Source]) -> Seen:
-    """Return the test images to read.
+    """Select the test images to read.
 
     Args:
-        known: {id: source}.
+        known: maps ids to image files or parts of TFRecords.
     """
     rows = [row for row in inputs.some(len(ids)) if ids[row] in known]
     return Seen(ids, np.array(rows, int), sources=[known[ids[row]] for row in rows])
 
 
 def of_records(contents: Contents, findings: Findings) -> Inputs | None:
-    """Return the examples that are in TFRecords, and add findings on them."""
+    """Read the images in TFRecords, and add findings about them."""
     held = contents.source.records
     if held is None:
         return None
     text = (
-        f"TFRecords: {', '.join(held.train)} to train, {', '.join(held.test)} to test; images are "
-        f"in {held.image!r}"
+        f"TFRecords: {', '.join(held.train)} for training, {', '.join(held.test)} for testing. The "
+        f"images are in the feature {held.image!r}"
     )
     findings.chosen("inputs", text)
     data = Data(
@@ -141,11 +144,11 @@ def of_records(contents: Contents, findings: Findings) -> Inputs | None:
     return _decoded(data, train, _test(contents.sample_ids, known), findings)
 
 
-# -- where they are
+# -- location
 
 
 def _nested(images: Images) -> Images:
-    """Return the image files in each folder at any depth, with subfolders as part of their names.
+    """List the image files in each folder and its subfolders, as paths relative to the folder.
 
     >>> found = _nested({"train/cats": frozenset(["1.png"])})
     >>> {place: sorted(names) for place, names in sorted(found.items())}
@@ -161,7 +164,7 @@ def _nested(images: Images) -> Images:
 
 
 def _hits(ids: set[str], names: frozenset[str]) -> tuple[set[str], set[str]]:
-    """Return the ids that have a file of these names, and the endings of these files."""
+    """Return the ids that match one of these file names, and the extensions of these files."""
     if whole := ids & names:
         return whole, {""}
     endings = {name.removesuffix(e): e for name in names for e in ENDINGS if name.endswith(e)}
@@ -172,8 +175,8 @@ def _hits(ids: set[str], names: frozenset[str]) -> tuple[set[str], set[str]]:
 def _folders(
     ids: Sequence[str], images: Images, hint: re.Pattern[str], last: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], set[str], set[str]]:
-    """Return the folders that hold the images of these ids, the endings of these files, and the ids
-    without an image. Folders that match `hint` come first, those in `last` come last.
+    """Find the folders with these ids' images, and return the folders, the file extensions and the
+    ids without an image. Folders that match `hint` are preferred, and those in `last` are avoided.
     """
     rival = TESTS if hint is TRAINS else TRAINS
     missing, folders, endings = set(ids), list[str](), set[str]()
@@ -184,13 +187,13 @@ def _folders(
         return -count, not hint.search(place), place in last, len(place), place
 
     while holding := [place for place in hits if hits[place][0] & missing]:
-        # Files with these names may belong to the other set, or be masks.
+        # Other folders may hold the other set or masks, under the same file names.
         found = [
             place
             for place in holding
             if not holds_extras(place) and (hint.search(place) or not rival.search(place))
         ]
-        if not found and 2 * len(missing) <= len(ids):  # a few images are missing
+        if not found and 2 * len(missing) <= len(ids):  # accept that some images are missing
             break
         best = min(found or holding, key=order)
         folders.append(best)
@@ -200,8 +203,10 @@ def _folders(
 
 
 def _above(places: Sequence[str], images: Images, ids: set[str], least: int = 2) -> tuple[str, ...]:
-    """Return the folder above these if there are at least `least`, no other folder in it has
-    images, and no id is in two of them. Otherwise return these.
+    """Replace folders by their common parent, if possible.
+
+    This requires at least `least` folders, no other folder with images in the parent, and no id
+    that occurs in two folders.
 
     >>> images = {"train/00": frozenset(["a.png"]), "train/01": frozenset(["b.png"])}
     >>> _above(("train/01", "train/00"), images, {"a", "b"})
@@ -217,12 +222,12 @@ def _above(places: Sequence[str], images: Images, ids: set[str], least: int = 2)
 
 
 def _describe_unread(contents: Contents, places: Collection[str], findings: Findings) -> None:
-    """Add a finding on files in these folders that nothing reads."""
+    """Add a finding about files in these folders whose format is not supported."""
     unread = [PurePosixPath(path) for path in contents.files.unread]
     names = [path for path in unread if any(map(path.is_relative_to, places))]
     if names:
         endings = ", ".join(sorted({path.suffix or "none" for path in names}))
-        text = f"not read: {counted(len(names), 'file')} with other endings ({endings}), for "
+        text = f"{counted(len(names), 'file')} not read due to their extension ({endings}), for "
         findings.warning("skipped", f"{text}example {names[0]}")
 
 
@@ -233,8 +238,8 @@ def _describe_others(
     test: Sequence[str],
     findings: Findings,
 ) -> None:
-    """Add findings on other folders with files for most ids, on files without a row, and on columns
-    that are not read.
+    """Add findings about other folders that hold most of the ids' images, files without a row, and
+    columns that are not read.
     """
     ids, every = set(inputs.train_ids(contents)), contents.files.images
     chosen = {*train, *test}
@@ -242,32 +247,30 @@ def _describe_others(
     for place in sorted(every.keys() - chosen - above):
         count = len(_hits(ids, every[place])[0])
         if 2 * count > len(ids):
-            text = f"{place}/ has files for {count:,} of these ids, too; {listed(train)} is read. "
-            findings.unknown("folders", f"{text}To read {place}/, set train_images to it")
+            text = f"{place}/ also has files for {count:,} ids, but {listed(train)} is used. "
+            findings.unknown("folders", f"{text}To use {place}/ instead, set train_images")
     known = ids.union(contents.sample_ids)
     names = [name for place in train for name in images[place]]
     extra = sum(not known & {name, name.rpartition(".")[0]} for name in names)
     if extra:
-        text = (
-            f"{counted(extra, 'image file')} in {listed(train)} without a row in {contents.train}"
-        )
+        text = f"{counted(extra, 'image file')} in {listed(train)} with no row in {contents.train}"
         findings.found("unlabelled", text)
     used = (contents.ids, *contents.labels)
     if columns := [name for name in contents.table if name not in used]:
-        text = f"only images are read, not {shortened(columns)} of {contents.train}"
+        text = f"only the images are used, and not {shortened(columns)} from {contents.train}"
         findings.chosen("columns", text)
 
 
-# -- what they are
+# -- format
 
 
 def _decoded(data: Data, train: Seen, test: Seen, findings: Findings) -> Inputs:
-    """Return inputs with the size to read, and all images decoded in that size.
+    """Choose the image size, decode the images at that size, and return the inputs.
 
     Args:
-        data: where the images are.
-        train, test: the rows to read, with their sources; `MISSING` for a missing file.
-        findings: gets lines on sizes and modes, and on files that cannot be decoded.
+        data: location of the images.
+        train, test: rows to read, with the source of each image, or `MISSING` if there is no file.
+        findings: list to which sizes, modes and files that cannot be decoded are added.
     """
     share = MOST_BYTES / max(sum(map(_bytes, (*train.sources, *test.sources))), 1)
     train, test = _fewer(train, share), _fewer(test, share)
@@ -276,7 +279,7 @@ def _decoded(data: Data, train: Seen, test: Seen, findings: Findings) -> Inputs:
     if found.empty:
         raise DataError(
             "None of the images could be opened; expected PNG, JPEG, WebP, BMP, GIF or TIFF.\n"
-            "Complete the download."
+            "Download the competition files again."
         )
     findings.found("sizes", describe(found))
     complete = (len(train.rows), len(test.rows)) == (len(train.ids), len(test.ids))
@@ -286,8 +289,8 @@ def _decoded(data: Data, train: Seen, test: Seen, findings: Findings) -> Inputs:
     fields |= _white(found.source[deep].tolist(), findings)
     data = replace(data, **fields)
     if len(train.rows) < len(train.ids):
-        text = f"only {len(train.rows):,} of {len(train.ids):,} training images were read, chosen"
-        findings.unknown("sample", f"{text} at random: reading all of them takes minutes")
+        text = f"only {len(train.rows):,} of {len(train.ids):,} training images were read, because "
+        findings.unknown("sample", f"{text}reading all would take minutes. This is a random sample")
     train, test = _read(train, data), _read(test, data)
     if broken := [*train.broken.items(), *test.broken.items()]:
         text = f"{counted(len(train.broken), 'training image')} and "
@@ -295,25 +298,25 @@ def _decoded(data: Data, train: Seen, test: Seen, findings: Findings) -> Inputs:
         text += "; ".join(f"{name}: {why}" for name, why in broken[:3])
         findings.warning("corrupt", text)
     else:
-        findings.found("corrupt", f"none: all {len(present):,} files were decoded")
+        findings.found("corrupt", f"none; all {len(present):,} files could be decoded")
     return Inputs(data, train, test, headers=found)
 
 
 def _bytes(source: Source) -> int:
-    """Return the size of an image's file; 0 if it cannot be read, which the decoder reports."""
+    """Return an image's file size, or 0 if it cannot be read (the decoder reports this)."""
     with suppress(OSError):
         return source.size if isinstance(source, Part) else os.stat(source).st_size  # noqa: PTH116
     return 0
 
 
 def _fewer(seen: Seen, share: float) -> Seen:
-    """Return this share of the rows."""
+    """Sample this fraction of the rows."""
     places = inputs.some(len(seen.rows), max(int(share * len(seen.rows)), 1))
     return replace(seen, rows=seen.rows[places], sources=[seen.sources[place] for place in places])
 
 
 def _read(seen: Seen, data: Data) -> Seen:
-    """Return the rows with their pixels. An image that cannot be decoded has no duplicates."""
+    """Decode the images of these rows. Images that cannot be decoded never match others."""
     pixels, broken = image_arrays.read(seen.sources, data)
     digests = duplicates.row_digests(pixels)
     keys = [None if place in broken else digest for place, digest in enumerate(digests)]
@@ -322,7 +325,7 @@ def _read(seen: Seen, data: Data) -> Seen:
 
 
 def _images(sources: Sequence[Source], *, load: bool = False) -> Iterator[Any]:
-    """Yield each image that can be opened (with `load`, read), and None for the others."""
+    """Open each image (with `load`, also decode it), and yield None for those that fail."""
     for source in sources:
         try:
             is_part = isinstance(source, Part)
@@ -331,13 +334,13 @@ def _images(sources: Sequence[Source], *, load: bool = False) -> Iterator[Any]:
                 if load:
                     image.load()
                 yield image
-        except Exception:  # Pillow raises a dozen kinds; the decoder reports them
+        except Exception:  # many types of errors, which the decoder reports
             yield None
 
 
 def headers(sources: Sequence[Source]) -> pd.DataFrame:
-    """Return source, width, height, mode, format and alpha (whether there is an alpha channel) of
-    each file that can be opened.
+    """Return a table of the files that can be opened, with columns source, width, height, mode,
+    format and alpha (whether there is an alpha channel).
     """
     rows = [
         (source, *image.size, image.mode, image.format, image.has_transparency_data)
@@ -349,12 +352,12 @@ def headers(sources: Sequence[Source]) -> pd.DataFrame:
 
 
 def median(found: pd.DataFrame) -> tuple[int, int]:
-    """Return the median width and height of files, as `headers` returns them."""
+    """Return the median width and height, given the output of `headers`."""
     return round(found.width.median()), round(found.height.median())
 
 
 def describe(found: pd.DataFrame) -> str:
-    """Describe headers in words."""
+    """Summarize image sizes, formats and modes, given the output of `headers`."""
     pairs = found.width.astype(str) + "x" + found.height.astype(str)
     sizes = f"all {pairs[0]} (width x height)"
     if pairs.nunique() > 1:
@@ -368,21 +371,22 @@ def describe(found: pd.DataFrame) -> str:
 
 
 def _size(found: pd.DataFrame, findings: Findings, *, complete: bool) -> dict[str, Any]:
-    """Return height, width, channels and resize for images with these headers.
+    """Choose the fields height, width, channels and resize of `Data`.
 
     Args:
-        complete: whether these are all files.
+        found: output of `headers`.
+        complete: whether `found` covers all images.
     """
     grey = set(found["mode"]) <= GREY
-    channels, colours = (1, "all are grey") if grey else (3, "colours")
+    channels, colours = (1, "all images are grey") if grey else (3, "there are colour images")
     width, height = median(found)
     factor = min(1.0, SMALL / max(width, height))
     ratios = found.width / found.height
     low, high = ratios.quantile(0.05), ratios.quantile(0.95)
     one_size = len(found[["width", "height"]].drop_duplicates()) == 1
-    way, why = "stretch", f"proportions differ by less than {LONG:g} to 1"
+    way, why = "stretch", f"aspect ratios vary by less than a factor of {LONG:g}"
     if one_size:
-        why = "all files have one size"
+        why = "all files have the same size"
     if one_size and complete and factor == 1:
         way = "exact"
     else:
@@ -391,23 +395,23 @@ def _size(found: pd.DataFrame, findings: Findings, *, complete: bool) -> dict[st
         )
     if high / low > LONG:
         way, height, width = "pad", max(height, width), max(height, width)
-        why = f"proportions (width / height) go from {low:.2g} to {high:.2g}; zeros fill the rest"
+        why = f"aspect ratios (width / height) range from {low:.2g} to {high:.2g}"
     if factor < 1:
-        why += f", reduced to {SMALL} pixels, unless a published network takes more"
-    text = f"{height}x{width}x{channels} (height x width x channels) by resize={way!r}: {why}"
-    findings.chosen("size", f"{text}; {colours}")
+        why += f". Reduced to {SMALL} pixels, unless a published network uses more"
+    text = f"{height}x{width}x{channels} (height x width x channels), because {colours}; "
+    findings.chosen("size", f"{text}resize={way!r}, because {why}")
     return {"height": height, "width": width, "channels": channels, "resize": way}
 
 
 def _some(files: Sequence[Source]) -> Iterator[Any]:
-    """Yield these images, or every n-th of many."""
+    """Yield the images, or only every n-th one if there are many."""
     return filter(None, _images(files[:: max(len(files) // MOST_SEEN, 1)], load=True))
 
 
 def _alpha(files: Sequence[Source], findings: Findings) -> dict[str, Any]:
-    """Return the field alpha of `Data` if the alpha channel of these files carries the picture.
+    """Return the `alpha` field of `Data` if the image content is in these files' alpha channel.
 
-    It does if the colours are flat once it is dropped, and have contrast over white or black.
+    That is the case if the colours alone are flat, but have contrast over white or black.
     """
     seen = []
     for image in _some(files):
@@ -422,18 +426,19 @@ def _alpha(files: Sequence[Source], findings: Findings) -> dict[str, Any]:
     best = str(contrast[["white", "black"]].idxmax())
     shown = ", ".join(f"{name} {contrast[name]:.0f}" for name in contrast.index)
     if contrast[best] > max(CARRIED * contrast["drop"], FLAT):
-        text = f"the picture is in the alpha channel of {counted(len(files), 'image')}: colours "
-        text += f'alone are flat (contrast: {shown}), so alpha="{best}" lays them on that colour'
+        text = f"the alpha channel of {counted(len(files), 'image')} holds the content, because "
+        text += f"the colours alone are flat (contrast: {shown}). "
+        text += f'alpha="{best}" puts the images on a {best} background'
         findings.chosen("alpha", text)
         return {"alpha": best}
-    text = f"{counted(len(files), 'image')} with an alpha channel, which is dropped, since the "
-    text += f'colours show a picture (contrast: {shown}). To see them over white: alpha="white"'
+    text = f"the alpha channel of {counted(len(files), 'image')} is dropped, because the colours "
+    text += f'alone have contrast ({shown}). To put them on a white background, set alpha="white"'
     findings.unknown("alpha", text)
     return {}
 
 
 def _white(files: Sequence[Source], findings: Findings) -> dict[str, Any]:
-    """Return the field white of `Data` for these files of more than 8 bits."""
+    """Return the `white` field of `Data` for files with more than 8 bits per channel."""
     values = (np.asarray(image) for image in _some(files))
     ends = np.array([(one.min(), one.max()) for one in values if np.isfinite(one).all()], float)
     if not len(ends) or ends.max() <= 0:
@@ -441,11 +446,11 @@ def _white(files: Sequence[Source], findings: Findings) -> dict[str, Any]:
     bits = max(math.ceil(math.log2(ends.max() + 1)), 1)
     white, named = (2**bits - 1, f"{bits} bits") if ends.max() > 1 else (1.0, "fractions")
     text = (
-        f"{counted(len(files), 'image')} of more than 8 bits, with values from {ends.min():g} to "
+        f"{counted(len(files), 'image')} with more than 8 bits. Values range from {ends.min():g} "
     )
-    text += f"{ends.max():g} in {len(ends):,} of them, so white={white:g} ({named}) becomes 255"
+    text += f"to {ends.max():g} in {len(ends):,} of them, so white={white:g} ({named}) maps to 255"
     if ends.min() < 0:
-        findings.warning("white", f"{text}, and values below 0 become black")
+        findings.warning("white", f"{text}, and negative values become black")
     else:
         findings.chosen("white", text)
     return {} if white == WHITE else {"white": white}

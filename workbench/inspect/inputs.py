@@ -1,5 +1,6 @@
-"""The examples of a competition unless they are image files (`workbench.inspect.images`): pixels in
-a table, arrays of images, or columns.
+"""Training and test examples that are stored as pixel columns, image arrays or table columns.
+
+See `workbench.inspect.images` for image files.
 """
 
 import re
@@ -20,22 +21,23 @@ from workbench.inspect.columns import CATEGORY, DATE, NUMBER, Column
 from workbench.inspect.folder import ARRAYS, TESTS, TRAINS, Findings
 from workbench.inspect.tables import Contents
 
-MOST_IMAGES = 20_000  # to read; a random sample of more
-MOST_CATEGORIES = 64  # of a column
-NAMELESS = re.compile(r"(Unnamed: \d+)?")  # pandas' name for such a column
+MOST_IMAGES = 20_000  # if there are more, a random sample is read
+MOST_CATEGORIES = 64  # per column
+NAMELESS = re.compile(r"(Unnamed: \d+)?")  # the name that pandas gives such a column
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The examples of a set that were read.
+    """The training or test set, of which some or all examples were read.
 
     Attributes:
-        ids: of the whole set, as texts.
+        ids: ids of the whole set, as texts.
         rows: positions in `ids` of the examples that were read, int64 (n,).
-        keys: one for each of these, equal for equal content; None never matches.
-        pixels: uint8 (n, height, width, channels); None for a table.
-        sources: paths of the image files, or places in TFRecords.
-        broken: {id: why its file cannot be decoded}.
+        keys: one key per example that was read. Examples with the same content have the same key,
+            and None never matches.
+        pixels: uint8 (n, height, width, channels), or None for a table.
+        sources: paths of image files, or locations of images in TFRecords.
+        broken: for each id whose file cannot be decoded, the reason.
     """
 
     ids: Sequence[str] = field(repr=False)
@@ -46,21 +48,21 @@ class Seen:
     broken: Mapping[str, str] = field(default_factory=dict)
 
     def id(self, place: int) -> str:
-        """Return the id of one of the examples that were read."""
+        """Return the id of an example, given its position in `rows`."""
         return str(self.ids[self.rows[place]])
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A custom reader for the config's file, where no kind of data fits.
+    """A custom reader to write into the config, for data that no built-in reader supports.
 
     Attributes:
-        template: of the file: "masks", "texts" or "pictures_and_columns".
-        values: for the template.
-        pictures: how to read the pictures, if any.
-        features: of each labelled row for a baseline, beside its picture: float32 (n, k), dense or
-            sparse.
-        otherwise: the inputs without this reader, if any.
+        template: name of the config template: "masks", "texts" or "pictures_and_columns".
+        values: values for the template.
+        pictures: how to read the images, if there are any.
+        features: features for the baseline, in addition to the images: float32 (n, k), dense or
+            sparse, with a row per labelled example.
+        otherwise: the inputs to use without this reader, if there are any.
     """
 
     template: str
@@ -72,14 +74,15 @@ class Reader:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The examples of a competition.
+    """The inputs of a competition.
 
     Attributes:
-        data: of the config, without augmentation.
-        train, test: the labelled examples, and those to predict.
-        headers: of image files, as `workbench.inspect.images.headers` returns them.
-        columns: of a table.
-        reader: for data.kind="custom".
+        data: the config's `data`, without augmentation.
+        train: the labelled examples.
+        test: the examples to predict.
+        headers: output of `workbench.inspect.images.headers`, for image files.
+        columns: the columns of a table, and how to read them.
+        reader: custom reader, if `data.kind` is "custom".
     """
 
     data: Data
@@ -91,22 +94,22 @@ class Inputs:
 
 
 def some(count: int, most: int = MOST_IMAGES) -> np.ndarray:
-    """Return the positions of the images to read out of `count`, int64 and sorted."""
+    """Select which of `count` images to read, and return their sorted positions as int64."""
     if count <= most:
         return np.arange(count)
     return np.sort(np.random.default_rng(0).choice(count, most, replace=False))
 
 
 def base(contents: Contents, *, tested: bool = False) -> dict[str, Any]:
-    """Return the fields of `Data` that every kind has.
+    """Return the fields of `Data` that all kinds of inputs share.
 
     Args:
-        tested: whether the test table is needed for more than its ids.
+        tested: set `test_csv` even if the ids come from a sample submission.
     """
     labels, read = contents.labels, tested or contents.sample is None
     ids = contents.ids or contents.sample_id
     if contents.sample is None and contents.sample_id == samples.COUNTED:
-        ids = contents.sample_id  # the rows of the test table are counted
+        ids = contents.sample_id  # ids are row numbers in the test table
     train = {"train_csv": None if contents.source.class_folders else contents.train}
     return {
         **({} if contents.source.records else train),
@@ -118,13 +121,13 @@ def base(contents: Contents, *, tested: bool = False) -> dict[str, Any]:
 
 
 def train_ids(contents: Contents) -> list[str]:
-    """Return the ids of the labelled rows, or their row numbers if they have none."""
+    """Return the ids of the labelled rows, or row numbers if there is no id column."""
     table = contents.table
     return list(map(str, range(len(table)) if contents.ids is None else table[contents.ids]))
 
 
 def of_pixels(contents: Contents, findings: Findings) -> Inputs | None:
-    """Return the examples whose pixels are columns of the tables, and add findings on them."""
+    """Read images whose pixels are table columns, and add findings about them."""
     names, folder = contents.source.pixels, contents.folder
     shape = columns.grid(names) if names else None
     if shape is None or contents.test is None:
@@ -135,21 +138,22 @@ def of_pixels(contents: Contents, findings: Findings) -> Inputs | None:
     extra = [name for name in map(str, contents.table) if name not in others]
     if extra:
         raise DataError(
-            f"{folder / contents.train} has {len(names)} columns of pixels and also "
-            f"{', '.join(extra[:6])}; expected pixels alone.\n"
-            'Remove these columns in copies, or write a config with kind="table", which reads all.'
+            f"{folder / contents.train} has {len(names)} pixel columns and other columns: "
+            f"{', '.join(extra[:6])}; expected only pixels.\n"
+            'Remove the other columns in a copy of each table, or write a config with kind="table" '
+            "to read all columns."
         )
-    text = f"columns of pixels: {len(names)}, {names[0]} to {names[-1]}, whole numbers 0 to 255"
+    text = f"{len(names)} pixel columns, {names[0]} to {names[-1]}, with values from 0 to 255"
     findings.chosen("inputs", text)
     shown = f"{'x'.join(map(str, shape))} (height x width x channels), row by row"
-    findings.chosen("size", f"{shown}; check the pictures on the page")
+    findings.chosen("size", f"{shown}. Use --page to check that the images look right")
     pixels, _ = table_features.pixels(folder / contents.train, data, others)
     test_pixels, _ = table_features.pixels(folder / contents.test, data, others)
     return _in_memory(contents, data, pixels, test_pixels)
 
 
 def of_arrays(contents: Contents, findings: Findings) -> Inputs | None:
-    """Return the examples in two arrays that have as many images as the tables have rows."""
+    """Read a training and a test array that have an image for each row of their tables."""
     folder, chosen = contents.folder, []
     shapes = {name: _shape(folder / name) for name in contents.files.ending(*ARRAYS)}
     for table, hint in ((contents.table, TRAINS), (contents.sample_table, TESTS)):
@@ -158,8 +162,8 @@ def of_arrays(contents: Contents, findings: Findings) -> Inputs | None:
         found = [name for name in fits if hint.search(Path(name).stem)] or fits
         if len(found) > 1:
             raise DataError(
-                f"{folder} holds {len(found)} arrays of {len(table):,} images: "
-                f"{', '.join(found)}; expected one.\nMove the others away."
+                f"{folder} has {len(found)} arrays with {len(table):,} images: "
+                f"{', '.join(found)}; expected one.\nMove the others to another folder."
             )
         chosen += found
     if len(chosen) < 2 or shapes[chosen[0]][1:] != shapes[chosen[1]][1:]:
@@ -167,12 +171,12 @@ def of_arrays(contents: Contents, findings: Findings) -> Inputs | None:
     train, test = chosen
     height, width, *channels = shapes[train][1:]
     size: dict[str, Any] = {"height": height, "width": width, "channels": (channels or [1])[0]}
-    # The array's rows are those of the test table, if any; the sample's order may differ.
+    # Array rows follow the test table if there is one; the sample's order may differ.
     arrays: dict[str, Any] = {"train_array": train, "test_array": test}
     data = Data(**base(contents, tested=True), kind="arrays", **arrays, **size)
     text = (
-        f"arrays of images: {train} {shapes[train]} has as many as {contents.train} has rows, "
-        f"{test} {shapes[test]} as many as {contents.asking}"
+        f"image arrays: {train} {shapes[train]} has one image per row of {contents.train}, and "
+        f"{test} {shapes[test]} has one per row of {contents.asking}"
     )
     findings.chosen("inputs", text)
     pixels = table_features.array(folder / train, data, len(contents.table))
@@ -181,13 +185,13 @@ def of_arrays(contents: Contents, findings: Findings) -> Inputs | None:
 
 
 def _shape(path: Path) -> tuple[int, ...]:
-    """Return the shape of the array in a file, or () unless it holds exactly one."""
+    """Return an array's shape, or () if the file does not contain exactly one array."""
     try:
         found: Any = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(found, np.ndarray):
             (name,) = found
             found = found[name]
-    except Exception:  # numpy and zipfile raise a dozen kinds; reading it later reports them
+    except Exception:  # many types of errors, which are reported when the array is read
         return ()
     return tuple(found.shape)
 
@@ -195,10 +199,10 @@ def _shape(path: Path) -> tuple[int, ...]:
 def _in_memory(
     contents: Contents, data: Data, pixels: np.ndarray, test_pixels: np.ndarray
 ) -> Inputs:
-    """Return images in memory, those of the test set in the order of its table."""
+    """Return inputs for images in memory, with the test images in the order of the ids."""
     ids, tested = contents.sample_ids, contents.source.tested
     order = np.arange(min(len(ids), len(test_pixels)))
-    for name in (data.id_column, contents.sample_id):  # like inference
+    for name in (data.id_column, contents.sample_id):  # as in inference
         places = {} if tested is None else _places(tested, name)
         if len(places) == len(test_pixels) and places.keys() == set(ids):
             order = np.array([places[each] for each in ids])
@@ -213,7 +217,7 @@ def _in_memory(
 
 
 def of_table(contents: Contents, findings: Findings) -> Inputs | None:
-    """Return the examples that are rows of a table, with the columns that a model should read."""
+    """Return the rows of a table as inputs, with the columns that a model should read."""
     labelled, tested = contents.table, contents.source.tested
     if tested is None or contents.test is None or contents.source.pixels:
         return None
@@ -241,7 +245,7 @@ def of_table(contents: Contents, findings: Findings) -> Inputs | None:
     )
     columns.describe(every, findings)
     if nameless:
-        text = f"{', '.join(map(repr, nameless))}: a column without a name is an index of the rows"
+        text = f"{', '.join(map(repr, nameless))}: a column without a name is only a row index"
         findings.chosen("left out", text)
     keys = pd.concat([labelled[read], tested[read]]).groupby(read, sort=False).ngroup().tolist()
     train = Seen(train_ids(contents), np.arange(len(labelled)), keys[: len(labelled)])
@@ -253,5 +257,5 @@ def of_table(contents: Contents, findings: Findings) -> Inputs | None:
 
 
 def _places(table: pd.DataFrame, ids: str | None) -> dict[str, int]:
-    """Return the row number of each id, or {} if the table has no such column."""
+    """Map each id to its row number. Return {} if the table has no id column."""
     return {name: row for row, name in enumerate(table[ids])} if ids in table else {}

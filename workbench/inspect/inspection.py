@@ -1,8 +1,8 @@
-"""What is in a competition folder, and what is wrong with it.
+"""The contents of a competition folder, and any problems in it.
 
-Each choice is a line of `findings`, with its reason; so is what the data cannot reveal (the metric,
-whether labels have an order). `workbench.inspect.proposal` turns the result into a config,
-`workbench.inspect.page` into a page.
+`findings` explains every choice and lists what cannot be learned from the data, such as the metric
+or whether the labels are ordered. `workbench.inspect.proposal` turns the result into a config, and
+`workbench.inspect.page` renders it as an HTML page.
 """
 
 from dataclasses import dataclass, field, replace
@@ -25,8 +25,8 @@ from workbench.inspect.leaks import Duplicate
 from workbench.inspect.tables import Contents, Given
 from workbench.inspect.target import TargetGuess
 
-# The kinds of examples, of which the first that fits is chosen. Each is a function of contents and
-# findings that returns `Inputs`, or None.
+# Kinds of inputs in the order in which they are tried. Each function accepts contents and findings,
+# and returns `Inputs`, or None if the folder has no such inputs.
 KINDS = (
     *(readers.of_masks, readers.of_pictures_and_columns, readers.of_texts),
     *(images.of_records, images.of_files, inputs.of_pixels, inputs.of_arrays, inputs.of_table),
@@ -36,15 +36,15 @@ ALONE = {"pictures": (images.of_records, images.of_files), "columns": (inputs.of
 
 @dataclass(frozen=True)
 class Inspection:
-    """The contents of a folder.
+    """The result of inspecting a competition folder.
 
     Attributes:
-        contents: the parts of the folder.
+        contents: the folder's tables, ids and label columns.
         target: what to predict.
-        inputs: the examples.
-        labels: as texts, one per row.
-        duplicates: without those among test examples.
-        findings: all of this in words.
+        inputs: the training and test examples.
+        labels: one text per labelled row.
+        duplicates: pairs of duplicates with at least one training example.
+        findings: the lines to print for the user.
     """
 
     contents: Contents
@@ -56,11 +56,12 @@ class Inspection:
     _groups: dict[Any, np.ndarray] = field(default_factory=dict, repr=False)
 
     def groups(self, data: Data) -> np.ndarray:
-        """Return the duplicate group of each training example, as a training finds it: int32 (n,).
-        An example that was not read, or cannot be decoded, is a group by itself.
+        """Return the duplicate group of each training example, int32 (n,), as training computes it.
+        Examples that were not read or could not be decoded each get a group of their own.
 
         Args:
-            data: of a config. If its size differs from `inputs.data`, images are decoded again.
+            data: a config's `data`. If it reads images differently from `inputs.data`, they are
+                decoded again.
         """
         decoded_by, seen = attrgetter(*PIXELS), self.inputs.train
         form = decoded_by(data)
@@ -76,13 +77,13 @@ class Inspection:
 
 
 def inspect(folder: Path, given: Given | None = None) -> Inspection:
-    """Return the contents of a competition folder.
+    """Inspect a competition folder.
 
     Raises:
-        DataError: if there are no labels or nothing that a model could read, if a part is
-            ambiguous, or if the labels cannot be learned.
-        ConfigError: if a file or column has a name that no config can hold, or if `given.metric`
-            cannot score the labels.
+        DataError: if there are no labels or no inputs that a model could use, if the role of a
+            table or column is ambiguous, or if the labels cannot be learned.
+        ConfigError: if the name of a file or column cannot be used in a config, or if
+            `given.metric` cannot score the labels.
     """
     given, findings = given or Given(), Findings()
     contents = tables.read(folder, given, findings)
@@ -90,7 +91,7 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
     predicted = target.read(contents, given.metric, aim)
     if given.alone not in ("", *ALONE):
         known = " or ".join(ALONE)
-        raise ConfigError(f"--alone {given.alone}: expected {known}.\nCorrect the option.")
+        raise ConfigError(f"Invalid --alone {given.alone}: expected {known}.\nCorrect the option.")
     made = (kind(contents, findings) for kind in ALONE.get(given.alone, KINDS))
     found = next((one for one in made if one), None)
     if found is None:
@@ -99,11 +100,11 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
     found = readers.worth(found, contents, predicted, findings)
     findings += aim
     labels = tuple(map(" ".join, contents.table[list(contents.labels)].to_numpy()))
-    if contents.masks:  # each has thousands of numbers
+    if contents.masks:  # the run lengths are thousands of numbers long
         labels = tuple("a mask" if " " in text.strip() else "no mask" for text in labels)
     duplicates = leaks.duplicates(found, labels, predicted.kind, findings)
     leaks.describe(contents, predicted.kind, found, labels, findings)
-    grouped = found.train.pixels is not None and found.reader is None  # no reader groups duplicates
+    grouped = found.train.pixels is not None and found.reader is None  # custom readers do not group
     related = grouped and duplicates.whole and not all(pair.test for pair in duplicates.pairs)
     data = replace(
         found.data,
@@ -119,27 +120,27 @@ def _nothing_found(contents: Contents) -> str:
     every, example = contents.files.images, ""
     if contents.ids is not None:
         known = contents.table[contents.ids]
-        if every:  # the user sees how the two differ
+        if every:  # an example shows how names and ids differ
             name = min(every[min(every, key=lambda place: (not TRAINS.search(place), place))])
-            example = f" An image file is called {name!r}, an id {known.iloc[0]!r}."
+            example = f" For example, one file is named {name!r}, and one id is {known.iloc[0]!r}."
         folders = [contents.folder / Path(path).parent for path in contents.files.unread]
         if endings := image_files.other_endings(list(known), sorted(set(folders))):
             found = f"{sum(endings.values()):,} ids have a {' or '.join(endings)}"
-            example += f" {found}, which is not read as an image."
+            example += f" {found} file, which is not a supported image format."
     tested = contents.source.tested
     if tested is not None and not every:
         shared = [name for name in tested if name in contents.table and name != contents.ids]
         judged = [columns.judge(contents.table[name], tested[name]) for name in shared[:12]]
         reasons = "; ".join(f"{column.name}: {column.why}" for column in judged)
-        example += f" No column can be read: {reasons}." if reasons else ""
+        example += f" None of the columns can be used: {reasons}." if reasons else ""
     lacking = "" if contents.test else tables.lacking_ids(contents)
     if lacking:
-        return f"{contents.folder} has no whole test table: {lacking}"
+        return f"{contents.folder} has no complete test table: {lacking}"
     return (
-        f"{mounts.listing(contents.folder)}; {contents.train} has "
-        f"{len(contents.table):,} rows, and nothing to learn from was found for them.{example} "
-        "Expected image files named by its ids (with or without ending), columns of pixels, an "
-        "array of images, or columns that the test set has, too.\n"
-        "Complete the download, unpack archives, rename files or ids, or name other tables: "
+        f"{mounts.listing(contents.folder)}. No inputs were found for the "
+        f"{len(contents.table):,} rows of {contents.train}.{example} "
+        "Expected image files named after its ids (with or without extension), pixel columns, an "
+        "image array, or columns that are also in the test set.\n"
+        "Finish the download, unpack archives, rename files or ids, or select other tables: "
         "--train FILE, --test FILE"
     )

@@ -1,8 +1,8 @@
-"""Causes of scores that are too good: duplicates, columns and ids that reveal the label, and rows
-that may belong together.
+"""Utilities for detecting leaks, which make validation scores too good.
 
-No model reads ids, but they show how the data were made. Only a person knows whether rows with an
-equal value belong to one patient or one scene.
+Leaks are duplicates, columns and ids that reveal the label, and related rows. Ids are not used by
+models, but they show how the data was created. Only the user can tell whether rows with the same
+value belong to the same patient or scene.
 """
 
 import re
@@ -19,10 +19,10 @@ from workbench.inspect.folder import Findings, counted
 from workbench.inspect.inputs import Inputs
 from workbench.inspect.tables import Contents
 
-MOST_NEAR = 5_000  # images of each set that are compared
-MOST_PAIRS = 500_000  # similar pairs to compare: ten seconds. Frames of one camera are all similar
+MOST_NEAR = 5_000  # maximum number of images per set to compare
+MOST_PAIRS = 500_000  # similar pairs to compare, in ten seconds; video frames are all similar
 SIGMAS, SHUFFLES = 4.0, 20
-CONTRADICT = ("classes", "multilabel")  # targets where two different labels contradict each other
+CONTRADICT = ("classes", "multilabel")  # targets whose labels can contradict each other
 GROUPS = re.compile(
     "patient|subject|person|user|customer|client|author|group|site|scene|session|series|study|"
     "location|record|video|family|house|camera",
@@ -32,13 +32,13 @@ GROUPS = re.compile(
 
 @dataclass(frozen=True)
 class Duplicate:
-    """Two examples with the same content, or nearly the same.
+    """Two examples with identical or almost identical content.
 
     Attributes:
         one: position in `Inputs.train`.
         other: position in `Inputs.train`, or in `Inputs.test` if `test` is set.
-        near: whether they are only nearly the same.
-        conflicting: whether both have a label, and the labels differ.
+        near: whether they are only almost identical.
+        conflicting: whether they have different labels.
     """
 
     one: int
@@ -49,18 +49,18 @@ class Duplicate:
 
 
 class Duplicates(NamedTuple):
-    """Duplicates, and whether all examples that were read were also compared."""
+    """Pairs of duplicates, and whether all examples were compared."""
 
     pairs: tuple[Duplicate, ...]
     whole: bool
 
 
 def duplicates(inputs: Inputs, labels: Sequence[str], kind: str, findings: Findings) -> Duplicates:
-    """Return the duplicates, without those among test examples, and add findings on them.
+    """Find duplicates with at least one training example, and add findings about them.
 
     Args:
-        labels: of all labelled rows.
-        kind: of the target; different numbers are no conflict.
+        labels: labels of all labelled rows.
+        kind: kind of target. For regression, different labels are not a conflict.
     """
     train, test = inputs.train, inputs.test
     count, whole = len(train.rows), True
@@ -73,8 +73,8 @@ def duplicates(inputs: Inputs, labels: Sequence[str], kind: str, findings: Findi
         among = copies.comparable(every, MOST_PAIRS)
         if len(among) < len(every):
             whole = False
-            text = f"so many pictures are similar that only {len(among):,} of {len(every):,} were "
-            text += "compared, and group_duplicates stays False. Set data.group_column"
+            text = f"only {len(among):,} of {len(every):,} images were compared, because too many "
+            text += "are similar, so group_duplicates stays False. Set data.group_column instead"
             findings.warning("similar", text)
         for pair in copies.near(every, among):
             one, other = (p if p < len(pixels) else p - len(pixels) + count for p in pair)
@@ -93,50 +93,51 @@ def duplicates(inputs: Inputs, labels: Sequence[str], kind: str, findings: Findi
 
 
 def _describe_split(found: Sequence[Duplicate], inputs: Inputs, findings: Findings) -> None:
-    """Add a finding if training examples have copies among themselves far more often than test
-    examples have among them: the two sets were not split at random.
+    """Add a finding if the training and test sets were apparently not split at random.
+
+    In that case, duplicates within the training set are much more common than across both sets.
     """
     train, test = len(inputs.train.rows), max(len(inputs.test.rows), 1)
     ours = {place for pair in found if not pair.test for place in (pair.one, pair.other)}
     within, across = len(ours) / train, len({pair.other for pair in found if pair.test}) / test
     error = (within * (1 - within) * (1 / train + 1 / test)) ** 0.5
     if within - across > SIGMAS * error:
-        text = f"{within:.1%} of the training examples have a copy among them, and {across:.1%} of "
-        text += "the test examples: it seems that each object, person or place lies on one side. "
-        text += "Validation scores may be too good: if a column tells them apart, set "
+        text = f"{within:.1%} of the training examples and {across:.1%} of the test examples have "
+        text += "a duplicate in the training set. The test set seems to show other objects, people "
+        text += "or places, so validation scores may be too good. If a column identifies them, set "
         findings.warning("split", text + "data.group_column")
 
 
 def _describe(found: Sequence[Duplicate], inputs: Inputs, findings: Findings) -> None:
-    """Add findings on duplicates."""
+    """Add findings about duplicates."""
     table = inputs.train.pixels is None
-    what = "values in the columns that are used" if table else "content"
+    what = "values in all columns that are read" if table else "content"
     if not found:
-        text = f"none: no two examples have the same {what}"
-        findings.found("duplicates", text + ("" if table else " or nearly the same picture"))
+        text = f"none; no two examples have the same {what}"
+        findings.found("duplicates", text + ("" if table else " or almost identical images"))
     for test, near in ((True, False), (False, False), (True, True), (False, True)):
         some = [pair for pair in found if (pair.test, pair.near) == (test, near)]
         other, number = inputs.test if test else inputs.train, len({pair.other for pair in some})
         ids = ", ".join(f"{inputs.train.id(p.one)} and {other.id(p.other)}" for p in some[:3])
-        how = "nearly the same picture" if near else f"the same {what}"
+        how = "almost the same image" if near else f"the same {what}"
         if some and test:
-            text = f"{counted(number, 'test example')} with {how} as a training example: {ids}. A "
-            findings.warning("leak", f"{text}score on such shows memory, not skill")
+            text = f"{counted(number, 'test example')} with {how} as a training example: {ids}. "
+            findings.warning("leak", f"{text}A model can score well on these by memorizing labels")
         elif some:
-            text = f"{counted(number, 'training example')} with {how} as another one: {ids}; a "
-            text += "split between them makes validation scores too good"
+            text = f"{counted(number, 'training example')} with {how} as another one: {ids}. If "
+            text += "a split separates them, validation scores are too good"
             if conflicting := sum(pair.conflicting for pair in some):
-                text += f". {counted(conflicting, 'pair')} with different labels"
+                text += f". Labels differ in {counted(conflicting, 'pair')}"
             findings.warning("duplicates", text)
 
 
 def describe(
     contents: Contents, kind: str, inputs: Inputs, labels: Sequence[str], findings: Findings
 ) -> None:
-    """Add findings on ids and columns that reveal the label, and on rows that may be related."""
+    """Add findings about ids and columns that reveal the label, and about related rows."""
     table, codes = contents.table, None
     if kind == "classes":
-        # Sorted, since numbers in order of appearance rise with the ids.
+        # Sort labels first, because codes in order of appearance would increase with the ids.
         codes = pd.factorize(np.array(labels, object), sort=True)[0]
     elif kind == "regression" and len(contents.labels) == 1:
         codes = numbers(table[contents.labels[0]])
@@ -145,39 +146,40 @@ def describe(
             _describe_ids(inputs.train.ids, codes, findings)
         for column in inputs.columns:
             if _reveals(table[column.name], column, codes):
-                text = f"{column.name!r} alone reveals the label of every row. If it is only known "
-                findings.warning("leak", f"{text}after the label, remove it from the config")
+                text = f"{column.name!r} alone determines the label of every row. If its value is "
+                text += "only available after the label, remove it from the config"
+                findings.warning("leak", text)
     for name in map(
         str, table.drop(columns=[*contents.labels, contents.ids or ""], errors="ignore")
     ):
         sign = _sign_of_groups(name, table[name], contents.source.tested)
         if sign:
-            text = f"{name!r}: {sign}. If rows with the same value are related (one patient, one "
+            text = f"{name!r} has {sign}. If rows with the same value are related (same patient or "
             text += f"scene), set data.group_column={name!r}{_removal(name, inputs)}"
             findings.unknown("groups", text)
 
 
 def _removal(name: str, inputs: Inputs) -> str:
-    """Return where the config lists a column that is to become the groups, for a message."""
+    """Return from which fields of the config a future group column must be removed."""
     for field in ("numeric_columns", "categorical_columns", "date_columns"):
         if name in getattr(inputs.data, field):
             return f", and remove it from {field}"
     values = inputs.reader.values if inputs.reader else {}
-    if name in values.get("categories", ()):  # of a template
+    if name in values.get("categories", ()):  # in a template
         width = len(values["categories"][name])
-        return f", remove it from CATEGORIES, and {width} columns from custom_inputs"
+        return f", remove it from CATEGORIES, and subtract {width} columns in custom_inputs"
     if name in values.get("numbers", ()):
-        return ", remove it from NUMBERS, and 2 columns from custom_inputs"
+        return ", remove it from NUMBERS, and subtract 2 columns in custom_inputs"
     return ""
 
 
 def _reveals(texts: pd.Series, column: Column, labels: np.ndarray) -> bool:
-    """Return whether a column alone predicts every label.
+    """Return whether a single column predicts every label.
 
     Args:
-        texts: of the column.
-        column: how it is read.
-        labels: class numbers, int (n,), or numbers, float (n,).
+        texts: the texts in the column.
+        column: how the column is read.
+        labels: class indices, int (n,), or numeric labels, float (n,).
     """
     classes = labels.dtype.kind in "iu"
     category = column.use == CATEGORY and classes and len(texts) >= 5 * column.distinct
@@ -195,7 +197,7 @@ def _reveals(texts: pd.Series, column: Column, labels: np.ndarray) -> bool:
 
 
 def _sign_of_groups(name: str, column: pd.Series, test: pd.DataFrame | None) -> str:
-    """Return the sign that equal values of a column belong together, as of one patient; or ""."""
+    """Explain why rows with the same value may be related, or return "" if they are not."""
     tested = None if test is None else test.get(name)
     if tested is None and not GROUPS.search(name):
         return ""
@@ -203,7 +205,7 @@ def _sign_of_groups(name: str, column: pd.Series, test: pd.DataFrame | None) -> 
     values = texts.drop_duplicates()
     if not 2 < len(values) <= len(texts) / REPEATS:
         return ""
-    if tested is not None and values.isin(known(tested)).all():  # the competition split them, too
+    if tested is not None and values.isin(known(tested)).all():  # groups were split
         return ""
     apart = False
     if tested is not None and len(values) > FEW:
@@ -211,15 +213,15 @@ def _sign_of_groups(name: str, column: pd.Series, test: pd.DataFrame | None) -> 
         apart = not fractions and not values.isin(known(tested)).any()
     if not apart and not GROUPS.search(name):
         return ""
-    sign = "none of them is in the test set" if apart else "its name"
+    sign = "none of them occurs in the test set" if apart else "its name suggests groups"
     return f"{len(values):,} distinct texts in {len(texts):,} rows, and {sign}"
 
 
 def _describe_ids(ids: Sequence[str], labels: np.ndarray, findings: Findings) -> None:
-    """Add findings on ids that reveal the label.
+    """Add findings about ids that reveal the label.
 
     Args:
-        labels: class numbers, int (n,), or numbers, float (n,).
+        labels: class indices, int (n,), or numeric labels, float (n,).
     """
     last = [re.findall(r"\d+", text)[-1:] for text in ids]
     if all(last):
@@ -228,8 +230,8 @@ def _describe_ids(ids: Sequence[str], labels: np.ndarray, findings: Findings) ->
         ranks = ranks - ranks.mean()
         strength = (ranks[1:] * ranks[:-1]).sum() / (ranks**2).sum() * len(ids) ** 0.5
         if strength > SIGMAS:
-            text = "sorted by the numbers in their ids, neighbours have similar labels "
-            text += f"({strength:.0f} standard deviations more than by chance)"
+            text = "rows with consecutive numbers in their ids have similar labels "
+            text += f"({strength:.0f} standard deviations above chance)"
             findings.warning("ids", text)
     stems = pd.Series([re.split(r"\d", text)[0] for text in ids])
     if labels.dtype.kind in "iu" and 1 < stems.nunique() <= len(ids) / 2:
@@ -237,5 +239,5 @@ def _describe_ids(ids: Sequence[str], labels: np.ndarray, findings: Findings) ->
         orders = [labels, *(random.permutation(labels) for _ in range(SHUFFLES))]
         right, *chance = (pd.crosstab(stems, each).max(axis=1).sum() / len(ids) for each in orders)
         if right > np.mean(chance) + SIGMAS * np.std(chance) + 0.05:
-            text = f"the beginning of the id predicts the label of {right:.0%} of the rows "
+            text = f"the id's prefix predicts the label of {right:.0%} of the rows "
             findings.warning("ids", f"{text}(majority-class baseline: {baseline:.0%})")

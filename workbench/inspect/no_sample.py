@@ -1,5 +1,7 @@
-"""What to predict without a sample submission: the ids of the test set, as `pipeline.data.samples`
-reads them, and the columns that the test set lacks.
+"""Utilities for determining what to predict if there is no sample submission.
+
+The ids are those of the test set, read as in `pipeline.data.samples`, and the columns to predict
+are those that are missing from the test set.
 """
 
 import os
@@ -29,19 +31,19 @@ from workbench.inspect.folder import (
     shortened,
 )
 
-# Names of columns of ids: id, image_id, ID_code, PassengerId.
+# Matches names of id columns, such as id, image_id, ID_code and PassengerId.
 IDS = re.compile(r"(?i:^id$|[ _.-]id$|^id[ _.-])|[a-z]I[dD]$")
-Headers = Mapping[str, Sequence[str]]  # column names by table
+Headers = Mapping[str, Sequence[str]]  # table -> column names
 
 
 class Asked(NamedTuple):
-    """What a sample submission would ask for.
+    """A replacement for a missing sample submission.
 
     Attributes:
-        table: a sample submission, with a label of the training table in each column.
-        test: the table of the test set; None if its images lie in a folder.
-        grounds: the reason for the columns, in words.
-        why: the reason for all of it.
+        table: the sample submission, filled with a label from the training table.
+        test: path of the test table, or None if the test set is an image folder.
+        grounds: why the label columns were chosen.
+        why: the complete explanation for the user.
     """
 
     table: pd.DataFrame
@@ -51,27 +53,27 @@ class Asked(NamedTuple):
 
 
 def asked(files: Files, headers: Headers, train: str, test: str, labels: tuple[str, ...]) -> Asked:
-    """Return what to predict in a folder without a sample submission.
+    """Determine what to predict in a folder that has no sample submission.
 
     Args:
-        headers: of its tables.
-        train, test, labels: that the user named, or "" and ().
+        headers: column names of the folder's tables.
+        train, test, labels: tables and label columns that the user specified, or "" and ().
 
     Raises:
-        DataError: if there is no test set, or if it is not clear what to predict.
+        DataError: if there is no test set, or if it is unclear what to predict.
     """
     tables = [name for name in headers if name != train]
     tested = test or _likeliest(called(tables, TESTS), "test")
     others = [name for name in headers if name != tested]
-    # If the user named a folder of class folders, there are no columns.
+    # If the user specified a folder of class folders, there are no columns.
     train = train or _likeliest(called(others, LABEL_TABLES) or others, "train")
     columns, place = headers.get(train, ()), files.folder
     if tested in headers:
         key, ids = _ids(place / tested, headers[tested], columns)
         absent = [name for name in columns if name not in headers[tested]]
-        named, grounds = f"{key!r} of {tested}", f"that {tested} lacks"
+        named, grounds = f"in {key!r} of {tested}", f"missing from {tested}"
         if key not in headers[tested]:
-            named = f"the row numbers of {tested} from 0, since it has no column of ids"
+            named = f"row numbers of {tested} from 0, because it has no id column"
     else:
         where = _test_folder(files)
         key, whole = _naming(files, place / train) if columns else (COUNTED, True)
@@ -80,45 +82,45 @@ def asked(files: Files, headers: Headers, train: str, test: str, labels: tuple[s
         )
         ids = image_files.names(place, as_read)
         absent = [name for name in columns if name != key]
-        named, grounds = f"the names of {counted(len(ids), 'image')} in {where}/", "beside the ids"
+        named, grounds = f"names of {counted(len(ids), 'image')} in {where}/", "besides the ids"
     if not columns:
-        labels, grounds = labels or ("label",), "the folders that images lie in"
+        labels, grounds = labels or ("label",), "the names of the image folders"
     elif labels:
-        grounds = "named by --label"
+        grounds = "set by --label"
     else:
         labels, grounds = _labels(place / train, columns, absent, grounds)
     values = csv_files.read(place / train, DataError, ADVICE, labels) if columns else pd.DataFrame()
     first = str(values.iloc[0, 0]) if values.size else ""  # a placeholder
     table = pd.DataFrame({key: list(ids), **dict.fromkeys(labels, first)}, dtype=object)
     why = (
-        f"none, so sample_submission=None: ids are {named}; columns are {key}, "
-        f"{shortened(labels)} ({grounds}). If the competition's page wants others, edit id_column, "
-        "label_column and metric, or name a file: --sample FILE"
+        f"not found, so sample_submission=None. The ids are {named}, and the columns to submit are "
+        f"{key}, {shortened(labels)} ({grounds}). If the competition page specifies others, edit "
+        "id_column, label_column and metric, or pass --sample FILE"
     )
     return Asked(table, tested if tested in headers else None, grounds, why)
 
 
 def _likeliest(tables: Sequence[str], name: str) -> str:
-    """Return the only table, or the one with this name, or "".
+    """Return the table with this name, the only table, or "" if there are no tables.
 
     Raises:
-        DataError: if there are several.
+        DataError: if several tables are possible.
     """
     exact = [table for table in tables if Path(table).stem.casefold() == name]
     found = exact if len(exact) == 1 else tables
     if len(found) > 1:
         raise DataError(
-            f"There is no sample submission, and {shortened(found)} may be the {name} table; "
-            f"expected one.\nName it: --{name} {found[0]}"
+            f"There is no sample submission, and the {name} table could be any of "
+            f"{shortened(found)}.\nSelect one: --{name} {found[0]}"
         )
     return found[0] if found else ""
 
 
 def _ids(path: Path, header: Sequence[str], train: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Return the column of ids in a test table, and the ids.
+    """Return the id column of a test table, and the ids.
 
-    It is a column with such a name, or the first one if its texts are all different. Otherwise ids
-    are row numbers.
+    A column is chosen by its name, or because it comes first and its texts are unique. If there is
+    none, row numbers are used.
     """
     likely = sorted(
         (name for name in header if IDS.search(name)), key=lambda name: name.casefold() != COUNTED
@@ -135,10 +137,10 @@ def _ids(path: Path, header: Sequence[str], train: Sequence[str]) -> tuple[str, 
 def _labels(
     path: Path, header: Sequence[str], absent: Sequence[str], grounds: str
 ) -> tuple[tuple[str, ...], str]:
-    """Return the label columns of a training table, and the reason.
+    """Return the label columns of a training table, and why they were chosen.
 
     Args:
-        absent: columns that the test set lacks.
+        absent: columns that are missing from the test set.
     """
     found = [name for name in absent if name]
     if len(found) > 1:
@@ -146,42 +148,42 @@ def _labels(
     if len(found) > 1:
         values = csv_files.read(path, DataError, ADVICE, found)
         if values.isin(("0", "1", "0.0", "1.0")).all(axis=None):
-            return tuple(found), f"{grounds}, all of 0 and 1"
+            return tuple(found), f"{grounds}, and all contain only 0 and 1"
     found = found or [name for name in header if name.casefold() in LABELS]
     label, why = only_label(path, found, grounds, "There is no sample submission.")
     return (label,), why
 
 
 def only_label(path: Path, found: Sequence[str], where: str, context: str) -> tuple[str, str]:
-    """Return the label among these columns of a table, and the reason.
+    """Return the only possible label column, and why it was chosen.
 
     Args:
-        path: of the table, for the message.
-        found: the columns, of which one may have the usual name of a label.
-        where: a description of them.
-        context: another sentence for the message.
+        path: path of the table, for the error message.
+        found: the possible label columns. If there are several, one needs a typical label name.
+        where: description of the columns.
+        context: additional sentence for the error message.
 
     Raises:
-        DataError: if it could be several, or none.
+        DataError: if no column or several columns are possible.
     """
     if len(found) == 1:
         return found[0], f"the only column {where}"
     usual = [name for name in found if name.casefold() in LABELS]
     if len(usual) == 1:
-        return usual[0], f"by its name, of {len(found)} columns {where}"
+        return usual[0], f"chosen by name from {len(found)} columns {where}"
     columns = f": {shortened(found, 12)}" if found else ""
     raise DataError(
-        f"{path} has {counted(len(found), 'column')} {where}{columns}; expected one label. "
-        f"{context}\nName it, or several with commas between: "
+        f"{path} has {counted(len(found), 'column')} {where}{columns}; expected one label column. "
+        f"{context}\nSelect one, or several separated by commas: "
         f"--label {found[0] if found else 'COLUMN'}"
     )
 
 
-# -- of images
+# -- images
 
 
 def _test_folder(files: Files) -> str:
-    """Return the folder of a test set of images. Raises `DataError` unless there is exactly one."""
+    """Return the folder of test images. Raise `DataError` unless there is exactly one."""
     tops: dict[str, list[str]] = {}
     for place in files.images:
         parts = PurePosixPath(place).parts
@@ -195,23 +197,24 @@ def _test_folder(files: Files) -> str:
         refusals.refuse_kind(files)
         if files.ending(*RECORDS):
             raise DataError(
-                f"{files.folder} holds TFRecord files and no sample submission; expected one.\n"
-                f"{records.BY_HAND} With sample_submission=None, the test records have the ids."
+                f"{files.folder} has TFRecord files but no sample submission, which is required.\n"
+                f"{records.BY_HAND} With sample_submission=None, ids come from the test records."
             )
         if masks := refusals.mask_folder(files.images):
-            raise refusals.segmentation(f"{files.folder / masks} holds a mask for each image")
+            raise refusals.segmentation(f"{files.folder / masks} contains masks of the images")
         files.refuse_packed("test set", TESTS)
-    several = f"{shortened(tops)} may be the test set" if tops else "nothing is named test"
+    several = f"the test set could be {shortened(tops)}" if tops else "nothing is named test"
     raise DataError(
         f"{mounts.listing(files.folder)}. There is no sample submission, and {several}; expected "
-        "one table (test.csv) or one folder of images (test/).\nComplete the download, name the "
-        "table (--test FILE), or set some labelled rows or images aside as a test set."
+        "one table (test.csv) or one image folder (test/).\nFinish the download, select the "
+        "table (--test FILE), or hold out some labelled rows or images as a test set."
     )
 
 
 def _naming(files: Files, path: Path) -> tuple[str, bool]:
-    """Return the column of a training table that names image files, or one with the name of an id,
-    and whether it has whole file names.
+    """Return the training table's id column, and whether it holds file names with extensions.
+
+    The column is chosen because its texts match image files, or else by its name.
     """
     whole = {name for names in files.images.values() for name in names}
     stems = {name.rpartition(".")[0] for name in whole}

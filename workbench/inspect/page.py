@@ -1,4 +1,4 @@
-"""A single-file HTML page on a competition folder. Texts from the folder are escaped."""
+"""A single-file HTML page about a competition folder, in which all texts are escaped."""
 
 import shlex
 from itertools import islice
@@ -17,23 +17,23 @@ from workbench.inspect.inspection import Inspection
 from workbench.pages import charts
 from workbench.pages.html import picture, quoted, render
 
-SHOWN, EACH = 24, 3  # pictures of examples, and the fewest per class
-PAIRS = 8  # pairs of duplicates that are drawn
-LINES = 100  # of a table
-SIDE = 192  # pixels: larger pictures are reduced
+SHOWN, EACH = 24, 3  # example images in total, and the minimum per class
+PAIRS = 8  # pairs of duplicates that are shown as images
+LINES = 100  # maximum rows per table
+SIDE = 192  # pixels; larger images are scaled down
 
 
 def place(page: str) -> Path | None:
-    """Return the path of the page, or None for "".
+    """Return the page's path, or None if `page` is "".
 
     Raises:
-        ConfigError: if no file can be written there.
+        ConfigError: if no file can be written to this path.
     """
     path = Path(page)
     if page and (path.is_dir() or not path.parent.is_dir()):
         raise ConfigError(
-            f"--page {page}: expected a file in an existing folder.\n"
-            f"Correct it, or make the folder: mkdir -p {shlex.quote(str(path.parent))}"
+            f"Invalid --page {page}: expected a file in an existing folder.\n"
+            f"Correct the path, or create the folder: mkdir -p {shlex.quote(str(path.parent))}"
         )
     return path if page else None
 
@@ -42,13 +42,13 @@ def write(found: Inspection, config: str, path: Path, *, problem: str = "") -> P
     """Write the page and return its path.
 
     Args:
-        found: the inspected folder.
-        config: the text of the proposed file.
-        path: of the page.
-        problem: why the config does not run, or "".
+        found: result of the inspection.
+        config: source code of the proposed config.
+        path: output path.
+        problem: why the config cannot run, or "".
 
     Raises:
-        DiskError: if the page cannot be written; an older page is kept.
+        DiskError: if the page cannot be written. An existing page is then kept.
     """
     inputs, classes, rows = found.inputs, found.target.classes, len(found.labels)
     data, headers = inputs.data, inputs.headers
@@ -88,14 +88,14 @@ def write(found: Inspection, config: str, path: Path, *, problem: str = "") -> P
 
 
 def _histogram(found: Inspection, name: str) -> tuple[Markup, Markup, str]:
-    """Return name, chart and caption for a column of numbers to predict."""
+    """Return the name, chart and caption for a numeric label column."""
     values = columns.numbers(found.contents.table[name])
     caption = f"{values.min():.4g} to {values.max():.4g}, mean {values.mean():.4g}, standard "
     return quoted(name), charts.histogram(values), f"{caption}deviation {values.std():.4g}"
 
 
 def _examples(found: Inspection) -> list[tuple[Markup, str, str]]:
-    """Return pictures of some examples (of each class, or evenly spaced), with label and id."""
+    """Return example images with labels and ids, either per class or evenly spaced."""
     seen, classes = found.inputs.train, list(found.target.classes)
     labels = np.array([found.labels[row] for row in seen.rows], dtype=object)
     chosen = np.unique(np.linspace(0, len(labels) - 1, min(SHOWN, len(labels))).astype(int))
@@ -106,13 +106,13 @@ def _examples(found: Inspection) -> list[tuple[Markup, str, str]]:
     return [
         (_picture(seen, place, f"training row {seen.rows[place] + 1}"), labels[place], id_)
         for place in chosen[: 2 * SHOWN]
-        # An image that cannot be decoded is zeros, which no model gets.
+        # Images that cannot be decoded are zeros here, and are not used in training.
         if seen.pixels is not None and (id_ := seen.id(place)) not in seen.broken
     ]
 
 
 def _picture(seen: Seen, place: int, alt: str) -> Markup:
-    """Return the picture of an example, reduced if it is large."""
+    """Return an example as an image, which is scaled down if it is large."""
     if seen.pixels is None:
         return Markup()
     channels = seen.pixels.shape[3]
@@ -122,7 +122,7 @@ def _picture(seen: Seen, place: int, alt: str) -> Markup:
 
 
 def _column(column: Column) -> tuple[str, ...]:
-    """Return the cells of a column's line."""
+    """Return the table cells for a column."""
     tested = column.missing_test
     return (
         quoted(column.name, 40),
@@ -136,12 +136,12 @@ def _column(column: Column) -> tuple[str, ...]:
 
 
 def _pairs(found: Inspection) -> list[tuple[tuple[Markup, str, str], tuple[Markup, str, str], str]]:
-    """Return pictures, labels and ids of the first pairs of duplicates, and how alike they are."""
+    """Return images, labels and ids for the first pairs of duplicates, and their similarity."""
     train, made = found.inputs.train, []
     pairs = sorted(found.duplicates, key=lambda p: (not p.test, not p.conflicting, p.near))
     for number, pair in enumerate(pairs[:LINES]):
-        other, how = found.inputs.test if pair.test else train, "the same"
-        how = "nearly" if pair.near else how
+        other, how = found.inputs.test if pair.test else train, "identical"
+        how = "almost identical" if pair.near else how
         label = "test" if pair.test else found.labels[train.rows[pair.other]]
         both = (train, pair.one, found.labels[train.rows[pair.one]]), (other, pair.other, label)
         one, two = (

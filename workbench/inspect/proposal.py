@@ -1,7 +1,7 @@
-"""A config that runs unedited, made from what `workbench.inspect.inspection` found.
+"""Utilities for turning the result of an inspection into a config that runs unedited.
 
-`workbench.inspect.recipes` decides how it trains within the budget of a machine, and
-`workbench.inspect.baseline` what it has to beat. It is a start, not an optimum.
+`workbench.inspect.recipes` selects hyperparameters for a machine and a time budget, and
+`workbench.inspect.baseline` fits the baseline to beat. The config is meant as a starting point.
 """
 
 import math
@@ -28,10 +28,9 @@ from workbench.inspect.folder import Findings, counted
 from workbench.inspect.inspection import Inspection
 from workbench.inspect.recipes import Plan, Recipe, Speed, Task
 
-# Rows of a table on which the network is trained for a comparison, folds, and seconds, at most.
+# Maximum rows, folds and seconds for training a table's network to compare it with boosting.
 COMPARED, COMPARED_FOLDS, COMPARED_SECONDS = 3_000, 3, 60.0
-BOOSTED = 30.0  # seconds that boosting takes, with a start: 40,000 rows in 15 s (measured)
-DIFFERENCED = range(2, 17)  # numbers of a table of which the differences may help boosting
+BOOSTED = 30.0  # seconds for boosting including startup; 40,000 rows took 15 s
 BOOSTING = 'model="columns", model_options={}, fit="boosting", keep="last", patience=None'
 
 
@@ -43,20 +42,20 @@ def propose(
     findings: Findings | None = None,
     measure: Callable[[Config], Speed] = recipes.on_this_cpu,
 ) -> Recipe:
-    """Return a config for what was found.
+    """Propose a config for a competition folder.
 
-    For a CPU the candidate networks are built, compiled and timed on this machine.
+    If the config is for a CPU, candidate networks are built, compiled and timed on this machine.
 
     Args:
-        found: the inspected folder.
-        name: of the config.
-        competition: its slug on Kaggle.
-        plan: the machine and the time to train; None: a TPU v5e-8, for two hours.
-        findings: gets a line for each choice.
-        measure: returns the speed of a config's network on this machine's CPU.
+        found: result of the inspection.
+        name: name of the config.
+        competition: the competition's slug on Kaggle.
+        plan: the machine and the time budget; defaults to two hours on a TPU v5e-8.
+        findings: list to which a line is added for each choice.
+        measure: function that returns the speed of a config's network on this machine's CPU.
 
     Raises:
-        ConfigError: if the name or the slug is not valid.
+        ConfigError: if the name or the slug is invalid.
     """
     findings, plan = Findings() if findings is None else findings, plan or Plan()
     target, data, headers = found.target, found.inputs.data, found.inputs.headers
@@ -76,20 +75,20 @@ def propose(
     else:
         made = recipes.recipe(task, plan, measure)
     if data.group_duplicates and (why := _ungrouped(found, made.config)):
-        text = f"False, since with True {why}. A split may divide copies, so validation scores may "
-        text += "be too good: delete copies, or set data.group_column"
+        text = f"False, because with True {why}. As duplicates may be in both training and "
+        text += "validation, scores may be too good. Delete duplicates, or set data.group_column"
         findings.warning("group_duplicates", text)
         data = replace(data, group_duplicates=False)
         made = recipes.recipe(replace(task, data=data, rarest=_rarest(found, data)), plan, measure)
     elif data.group_duplicates:
-        findings.chosen("group_duplicates", "True: copies stay on one side of each split")
+        findings.chosen("group_duplicates", "True, so that duplicates are never split across folds")
     for about, text in made.reasons.items():
         findings.chosen(about, text)
     return made
 
 
 def _rarest(found: Inspection, data: Data) -> int:
-    """Return the rows of the rarest label, counting duplicates once; all rows if no classes."""
+    """Return the rarest class's number of rows without duplicates (all rows if no classes)."""
     if found.target.kind != "classes":
         return len(found.labels)
     rows = np.arange(len(found.labels))
@@ -100,7 +99,7 @@ def _rarest(found: Inspection, data: Data) -> int:
 
 
 def _ungrouped(found: Inspection, config: Config) -> str:
-    """Return why a split cannot keep duplicates together, or ""."""
+    """Return the reason if duplicates cannot be kept in the same fold, or else ""."""
     examples = read_examples(config, found)
     try:
         few = folds.few_held_out(examples, config, folds.splits(examples, config))
@@ -110,7 +109,7 @@ def _ungrouped(found: Inspection, config: Config) -> str:
 
 
 def read_examples(config: Config, found: Inspection) -> Examples:
-    """Return the labelled examples; for image files without pixels, which are decoded already."""
+    """Read the labelled examples, but no pixels of images that were already decoded."""
     contents, data, broken = found.contents, config.data, found.inputs.train.broken
     if data.kind not in ("images", "tfrecords"):
         return read_training(contents.folder, config)
@@ -126,15 +125,16 @@ def read_examples(config: Config, found: Inspection) -> Examples:
 
 
 def check(config: Config, found: Inspection, examples: Examples, findings: Findings) -> None:
-    """Read the folder with the proposed config as training and inference do, write a submission,
-    and add findings on it, and on the split.
+    """Check that training and inference can read the folder with this config.
+
+    This includes writing a submission. Findings are added about the result and about the split.
 
     Args:
-        examples: from `read_examples`.
+        examples: output of `read_examples`.
 
     Raises:
-        DataError: as training and inference would.
-        SubmissionError: as inference would.
+        DataError: if training or inference would raise it.
+        SubmissionError: if inference would raise it.
     """
     contents, train, test = found.contents, found.inputs.train, found.inputs.test
     limits = (
@@ -147,7 +147,7 @@ def check(config: Config, found: Inspection, examples: Examples, findings: Findi
     lines: list[str] = []
     pairs = folds.splits(examples, config, lines.append)
     tests = read_test(contents.folder, config, examples.encoding)
-    if len(tests.broken) > image_files.MOST_BROKEN * len(tests):  # of pixels in a table
+    if len(tests.broken) > image_files.MOST_BROKEN * len(tests):  # pixels in a table
         named = {tests.ids[row]: why for row, why in tests.broken.items()}
         raise DataError(image_files.describe_broken(named, len(tests), config.data))
     truth = examples.target.truth(examples.labels)
@@ -163,9 +163,9 @@ def check(config: Config, found: Inspection, examples: Examples, findings: Findi
     for line in lines:
         findings.warning("split", line.removeprefix("Warning: "))
     text = (
-        f"read with this config: {len(examples):,} examples, {len(pairs[0][1]):,} of them held "
-        f"out, {len(tests):,} to predict; a submission of {counted(written, 'row')} would be "
-        "accepted"
+        f"with this config, {len(examples):,} examples can be read, of which "
+        f"{len(pairs[0][1]):,} are held out. A submission with {counted(written, 'row')} for the "
+        f"{len(tests):,} test examples is valid"
     )
     findings.found("checked", text)
 
@@ -173,10 +173,10 @@ def check(config: Config, found: Inspection, examples: Examples, findings: Findi
 def with_baseline(
     config: Config, found: Inspection, examples: Examples, findings: Findings
 ) -> Config:
-    """Return the config with the score of a simple model, and add a finding on it.
+    """Fit a baseline, store it in the config, and add a finding about it.
 
     Args:
-        examples: from `read_examples`.
+        examples: output of `read_examples`.
     """
     seen = found.inputs.train
     beside = None if found.inputs.reader is None else found.inputs.reader.features
@@ -193,42 +193,46 @@ def with_baseline(
     try:
         known = baseline.fit(config, examples, beside)
     except DataError as error:
-        findings.unknown("baseline", f"none: {str(error).splitlines()[0]}")
+        findings.unknown("baseline", f"not available. {str(error).splitlines()[0]}")
         return config
     config = replace(config, baseline=known)
-    drawn = f", of {len(examples):,} at random" if known.rows < len(examples) else ""
-    findings.found("baseline", f"{known}{drawn}; a model has to beat it")
+    drawn = f", sampled from {len(examples):,}" if known.rows < len(examples) else ""
+    findings.found("baseline", f"{known}{drawn}. A useful model must score better")
     return config
 
 
 def compared(made: Recipe, folder: Path, examples: Examples, findings: Findings) -> Recipe:
-    """Train the network of a table on some rows, and compare it with boosting, its baseline, with
-    and without the differences of numbers. Propose boosting where it is better.
-    """
+    """Compare a table's network with boosting on some rows, and propose the better one."""
+    from pipeline.train import session, training
+
     config = made.config
     if config.data.kind != "table" or config.baseline is None:
         return made
     part = baseline.sampled(examples, COMPARED, config.seed)
-    usually = "gradient boosting usually wins on tables (arXiv:2207.08815)"
-    numbers, differences = len(config.data.number_names), dict[str, Any]()
+    usually = "gradient boosting is usually better on tables (arXiv:2207.08815)"
     try:
         known = baseline.fit(config, part)
         tried = replace(
             config, folds=min(config.folds or COMPARED_FOLDS, COMPARED_FOLDS), baseline=known
         )
-        both = _out_of_fold(tried, folder, part)
-        if numbers in DIFFERENCED:
-            differences = _out_of_fold(_boosted(tried, differences=numbers), folder, part)
+        with tempfile.TemporaryDirectory(prefix="inspect-") as scratch:
+            done = training.train(
+                tried, folder, Path(scratch), examples=part, show=lambda line: None
+            )
+        if done.status == "partial":
+            raise DataError(f"training on {len(part):,} rows took over {COMPARED_SECONDS:.0f} s")
+        if not (both := done.manifest and done.manifest["baseline"]):
+            raise DataError("the network has no score on these rows")
     except PipelineError as error:
-        text = f"{usually}; not compared: {str(error).splitlines()[0]}"
+        text = f"{usually}. It could not be compared with the network: {str(error).splitlines()[0]}"
         findings.unknown("boosting", text)
         return made
     network, spread, better = both["network"], both["network_error"], False
     errors = abs(network - known.score) / (math.hypot(spread, known.error) or math.inf)
     text = (
-        f"{usually}. Out of fold on {len(part):,} rows: {known.model} {known.metric} "
-        f"{known.score:.4g} ± {known.error:.2g}, this network {network:.4g} ± {spread:.2g}, "
-        f"{errors:.1f} standard errors apart"
+        f"{usually}. Out-of-fold {known.metric} on {len(part):,} rows: {known.model} "
+        f"{known.score:.4g} ± {known.error:.2g}, network {network:.4g} ± {spread:.2g} (a "
+        f"difference of {errors:.1f} standard errors)"
     )
     if differences:
         text += f"; boosting that gets the differences of each two of {numbers} numbers, too, "
@@ -239,40 +243,21 @@ def compared(made: Recipe, folder: Path, examples: Examples, findings: Findings)
         findings.found("boosting", f"{text}. Boosting is proposed, with differences")
         return _boosting(made, findings, differences=numbers)
     if both["below"]:
-        findings.found("boosting", f"{text}. Boosting is proposed")
+        findings.found("boosting", f"{text}. The config therefore uses boosting")
         return _boosting(made, findings)
-    findings.found("boosting", f"{text}. To try boosting, set {BOOSTING}")
+    findings.found("boosting", f"{text}. To try boosting anyway, set {BOOSTING}")
     return made
 
 
-def _out_of_fold(config: Config, folder: Path, examples: Examples) -> dict[str, Any]:
-    """Return the score of a model out of fold, beside its baseline, as a manifest has both.
-
-    Raises:
-        DataError: if it takes over `COMPARED_SECONDS`, or has no score.
-    """
-    from pipeline.train import session, training
-
-    config = replace(config, session_hours=(session.age() + COMPARED_SECONDS) / 3600)
-    with tempfile.TemporaryDirectory(prefix="inspect-") as scratch:
-        done = training.train(
-            config, folder, Path(scratch), examples=examples, show=lambda line: None
-        )
-    if done.status == "partial":
-        raise DataError(f"its {len(examples):,} rows took over {COMPARED_SECONDS:.0f} s here")
-    if not (both := done.manifest and done.manifest["baseline"]):
-        raise DataError("it has no score here")
-    return dict(both)
-
-
-def _boosted(config: Config, **options: int) -> Config:
-    """Return the config with boosting in place of its network.
-
-    Args:
-        options: of the model "columns".
-    """
-    return replace(
-        config,
+def _boosting(made: Recipe, findings: Findings) -> Recipe:
+    """Replace the proposed network with boosting."""
+    replaced = ("model", "batch", "epochs", "keep")
+    findings[:] = [line for line in findings if line.about not in replaced]
+    text = "columns with fit='boosting': up to 100 trees per output instead of a network. "
+    text += "Categories are encoded by their frequency rank"
+    findings.chosen("model", text)
+    config = replace(
+        made.config,
         model="columns",
         model_options=options,
         fit="boosting",
@@ -281,17 +266,5 @@ def _boosted(config: Config, **options: int) -> Config:
         epochs=1,
         warmup_epochs=1,
     )
-
-
-def _boosting(made: Recipe, findings: Findings, **options: int) -> Recipe:
-    """Return the proposal with boosting in place of the network."""
-    replaced = ("model", "batch", "epochs", "keep")
-    findings[:] = [line for line in findings if line.about not in replaced]
-    text = "columns, fit='boosting': up to 100 trees for each output, in place of a network; a "
-    text += "category counts as its place among the most frequent ones"
-    if options:
-        text += "; it also gets the difference of each two numbers, which no single split compares"
-    findings.chosen("model", text)
-    config, seconds = _boosted(made.config, **options), BOOSTED * (1 + len(options))
-    reasons = made.reasons | {"epochs": "1: trees take none"}
-    return replace(made, config=config, reasons=reasons, seconds=seconds)
+    reasons = made.reasons | {"epochs": "1: boosting does not use epochs"}
+    return replace(made, config=config, reasons=reasons, seconds=BOOSTED)

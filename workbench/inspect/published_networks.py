@@ -1,4 +1,4 @@
-"""Published networks to propose for pictures, and those whose weights are on this machine."""
+"""Published networks that can be proposed for images, and the weights found on this machine."""
 
 import os
 from importlib.util import find_spec
@@ -10,14 +10,14 @@ class Published(NamedTuple):
     """A published network.
 
     Attributes:
-        model, pretrained: of the config.
+        model, pretrained: values for the fields of the config.
         adds: multiply-adds of a forward pass at 224 pixels.
         known: its published accuracy.
-        patch: pixels; an image's sides are multiples.
-        decay: `Optimizer.layer_decay`.
-        fills: GB per core of a TPU v5e-8 that a step of `FILLING` rows takes at 224 and at 384
-            pixels; () if it was not compiled.
-        file: of its weights in Keras' cache.
+        patch: patch size in pixels. Image sides must be multiples of it.
+        decay: value for `Optimizer.layer_decay`.
+        fills: GB per TPU v5e-8 core for a step with `FILLING` rows at 224 and at 384 pixels, or ()
+            if it was not compiled.
+        file: name of the weights file in Keras' cache.
     """
 
     model: str
@@ -31,7 +31,7 @@ class Published(NamedTuple):
 
     @property
     def is_transformer(self) -> bool:
-        """Whether KerasHub builds it."""
+        """Whether the network is built by KerasHub."""
         return self.model == "published"
 
 
@@ -40,7 +40,7 @@ DINOV3 = "keras/dinov3/keras/dinov3_vit_{}_lvd1689m/1"
 
 
 def _dinov3(size: str, adds: float, top: float, **more: Any) -> Published:
-    known = f"its features alone have {top} % on ImageNet"
+    known = f"a linear model on its features has {top} % on ImageNet"
     return Published("published", DINOV3.format(size), adds, known, patch=16, decay=0.75, **more)
 
 
@@ -49,10 +49,11 @@ def _of_keras(model: str, adds: float, top: str, **more: Any) -> Published:
     return Published(model, "imagenet", adds, f"ImageNet top-1 {top}", file=file, **more)
 
 
-# The best first. Multiply-adds and ImageNet top-1: read 2026-11-22 in arXiv:2201.03545 (table 1),
-# google/automl's README and Keras' table of applications; for DINOv3 counted by `plan`, and read
-# 2026-11-29 in the README of yberreby/dinov3-in1k-probes (linear models at 512 pixels). Memory:
-# compiled for the TPU (docs/benchmarks.md, "Published networks").
+# Networks from best to worst. Multiply-adds and ImageNet top-1 accuracies are from arXiv:2201.03545
+# (table 1), google/automl's README and the table in the Keras documentation (all read 2026-11-22).
+# For DINOv3, multiply-adds were counted by `plan`, and accuracies are from the README of
+# yberreby/dinov3-in1k-probes (linear models at 512 pixels, read 2026-11-29). Memory was determined
+# by compiling for the TPU (docs/benchmarks.md, "Published networks").
 NETWORKS = (
     _dinov3("large", 63e9, 87.4, fills=(11.1, 15.4)),
     _dinov3("base", 18e9, 85.0, fills=(3.8, 12.7)),
@@ -66,15 +67,13 @@ NETWORKS = (
 
 
 def buildable() -> tuple[Published, ...]:
-    """Return the networks that this machine can rehearse; transformers need KerasHub."""
+    """Return the networks that can be built on this machine. Transformers require KerasHub."""
     hub = find_spec("keras_hub") is not None
     return tuple(one for one in NETWORKS if hub or not one.is_transformer)
 
 
 def at_hand() -> list[Published]:
-    """Return the networks whose weights are in the cache of kagglehub or Keras, the one with the
-    fewest operations first.
-    """
+    """Return the networks whose weights are cached by kagglehub or Keras, fastest first."""
     from pipeline.models import presets
 
     home = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()

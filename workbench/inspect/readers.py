@@ -1,5 +1,6 @@
-"""Folders that get a config with a custom reader: masks in run lengths, texts, and pictures with
-columns of a table beside them.
+"""Inputs that require a custom reader in the config.
+
+These are run-length encoded masks, texts, and images combined with table columns.
 """
 
 from collections.abc import Sequence
@@ -19,32 +20,31 @@ from workbench.inspect.inputs import NAMELESS, Inputs, Reader, Seen
 from workbench.inspect.tables import Contents
 from workbench.inspect.target import TargetGuess
 
-READ = (NUMBER, CATEGORY)  # uses of columns that a template reads
-MOST_VALUES = 20  # of a category that are kept apart
-FEW_WORDS = 2  # of a median text, where there is nothing else to read
-LEAST_TERMS, MOST_TERMS = 32, 384  # of a text that a model gets
-KNOWN_TERMS, KNOWN_PIECES = 30_000, 60_000  # without pieces of words, and with them
-PIECES: tuple[int, ...] = (3, 4, 5)  # letters
-MOST_WORDS = 128  # of a text that a model gets in their order
-DRAWN = 100  # masks to compare with their pictures
-CLEARER = 1.2  # by this factor, a picture's edges must be clearer under masks read along rows
+READ = (NUMBER, CATEGORY)  # values of `Column.use` that the templates support
+MOST_VALUES = 20  # per category that are encoded individually
+FEW_WORDS = 2  # median number of words, if there are no other inputs
+LEAST_TERMS, MOST_TERMS = 32, 384  # number of terms per text that are passed to the model
+KNOWN_TERMS = 30_000
+MOST_WORDS = 128  # number of words per text that are passed to the model in order
+DRAWN = 100  # number of masks to compare with their images
+CLEARER = 1.2  # factor by which contrast must be higher to read masks along rows
 LOOK = ("height", "width", "channels", "resize", "alpha", "white", "suffix")
 PLACES = ("train_images", "test_images")
 
 
 def _data(contents: Contents, pictures: Data | None, **forms: Any) -> Data:
-    """Return the data of a custom reader.
+    """Return the config's `data` for a custom reader.
 
     Args:
-        pictures: that it reads, if any.
-        forms: custom_inputs, and custom_labels.
+        pictures: how images are read, if there are any.
+        forms: values of custom_inputs and custom_labels.
     """
     places = {name: getattr(pictures, name) for name in PLACES} if pictures else {}
     return Data(kind="custom", **inputs.base(contents, tested=True), **places, **forms)
 
 
 def _pictures(data: Data) -> Data:
-    """Return only the fields that describe how pictures are read."""
+    """Copy only the fields that describe how images are read."""
     return Data(**{name: getattr(data, name) for name in (*PLACES, *LOOK)})
 
 
@@ -52,10 +52,10 @@ def _pictures(data: Data) -> Data:
 
 
 def of_masks(contents: Contents, findings: Findings) -> Inputs | None:
-    """Return pictures with a mask each, and add findings on them; None without masks.
+    """Read images and their masks, and add findings about them. Return None if there are no masks.
 
     Raises:
-        DataError: if the ids do not name image files.
+        DataError: if the ids are not names of image files.
     """
     if not contents.masks:
         return None
@@ -63,17 +63,17 @@ def of_masks(contents: Contents, findings: Findings) -> Inputs | None:
     found = images.of_files(contents, findings)
     if found is None or found.headers is None:
         raise DataError(
-            f"{contents.folder / contents.train} has masks as run lengths in {column!r}, and its "
-            f"ids, such as {table[contents.ids].iloc[0]!r}, do not name image files.\n"
-            "Complete the download. If an id names a picture and a class, split it in a copy, and "
-            "keep the rows of one class (docs/segmentation.md)."
+            f"{contents.folder / contents.train} has run-length masks in {column!r}, but its ids, "
+            f"such as {table[contents.ids].iloc[0]!r}, are not names of image files.\n"
+            "Finish the download. If ids consist of an image name and a class, split them in a "
+            "copy of the table, and keep only the rows of one class (docs/segmentation.md)."
         )
-    findings[:] = [line for line in findings if line.about != "size"]  # the budget decides it
+    findings[:] = [line for line in findings if line.about != "size"]  # set by the budget
     by_rows = _by_rows(table[column], found.train, found.headers, findings)
     values = {
         "column": column,
         "by_rows": by_rows,
-        "order": "along the rows" if by_rows else "down the columns",
+        "order": "along rows" if by_rows else "down columns",
         "empty": "-1" if (table[column].str.strip() == "-1").any() else "",
     }
     pictures = replace(_pictures(found.data), resize="stretch")
@@ -83,15 +83,16 @@ def of_masks(contents: Contents, findings: Findings) -> Inputs | None:
 
 
 def mask_forms(pictures: Data) -> dict[str, Any]:
-    """Return the fields of `Data` for masks in the size of these pictures."""
+    """Return the fields of `Data` for masks of the same size as the images."""
     size = pictures.height, pictures.width
     inputs_of = {"image": ("uint8", *size, pictures.channels)}
     return {"custom_inputs": inputs_of, "custom_labels": ("uint8", *size)}
 
 
 def _by_rows(texts: pd.Series, seen: Seen, headers: pd.DataFrame, findings: Findings) -> bool:
-    """Return whether runs go along the rows, so that edges of masks lie on edges of pictures. Add
-    findings on this, and on runs that end beyond their picture.
+    """Return whether runs go along rows, and add findings about this and about invalid runs.
+
+    The direction is chosen so that the edges of masks match edges in the images.
     """
     sizes = dict(zip(headers.source, zip(headers.width, headers.height, strict=True), strict=True))
     clear, beyond, pixels = np.zeros(2), list[str](), seen.pixels
@@ -106,7 +107,7 @@ def _by_rows(texts: pd.Series, seen: Seen, headers: pd.DataFrame, findings: Find
         flat = np.zeros(width * height, np.uint8)
         for start, length in runs:
             flat[max(start - 1, 0) : start - 1 + length] = 255
-        assert pixels is not None  # noqa: S101 - of image files
+        assert pixels is not None  # noqa: S101 - image files were read
         steep = _slopes(pixels[place].mean(axis=2))
         ways = flat.reshape(width, height).T, flat.reshape(height, width)
         for by_rows, mask in enumerate(ways):
@@ -114,26 +115,27 @@ def _by_rows(texts: pd.Series, seen: Seen, headers: pd.DataFrame, findings: Find
             edges = _slopes(np.asarray(small, float)) > 0
             clear[by_rows] += steep[edges].mean() / (steep.mean() or 1) if edges.any() else 0
     if beyond:
-        text = f"runs end beyond their picture in {len(beyond)} of {len(drawn[:DRAWN])} masks, for "
-        findings.warning("masks", f"{text}example that of {beyond[0]}: sizes do not match")
+        text = f"{len(beyond)} of {len(drawn[:DRAWN])} masks do not match the size of their image, "
+        findings.warning("masks", f"{text}because runs end outside it, for example {beyond[0]}")
     along = bool(clear[1] > CLEARER * clear[0])
-    way = "along the rows, where pictures have edges" if along else "down the columns, as usual"
-    findings.chosen("masks", f"run lengths from 1 {way}; check a few by eye")
+    way = "along rows, because edges match the images better" if along else "down columns, as usual"
+    findings.chosen("masks", f"run lengths counted from 1 {way}. Please check a few masks by eye")
     return along
 
 
 def _slopes(picture: np.ndarray) -> np.ndarray:
-    """Return the contrast of each pixel of a picture (height, width) with its neighbours."""
+    """Return the contrast of each pixel to its neighbours, for an image (height, width)."""
     down, across = np.gradient(picture)
     return np.asarray(np.abs(down) + np.abs(across))
 
 
-# -- columns beside pictures or texts
+# -- columns in addition to images or texts
 
 
 def _beside(contents: Contents) -> tuple[list[Column], str]:
-    """Return the columns beside ids and labels, and the test table's column with the ids of the
-    sample submission, or "" if one of the tables has no ids.
+    """Return the columns other than ids and labels, and the name of the test table's id column.
+
+    The name is "" if one of the tables has no id column.
     """
     tested, ids = contents.source.tested, set(contents.sample_ids)
     if tested is None or contents.source.pixels or contents.source.records:
@@ -147,7 +149,7 @@ def _beside(contents: Contents) -> tuple[list[Column], str]:
 
 
 def _encoding(contents: Contents, every: Sequence[Column]) -> dict[str, Any]:
-    """Return the columns for a template: numbers, and categories with their values."""
+    """Return the values of a template for columns: numbers, and categories with their values."""
     values = {}
     for column in every:
         if column.use == CATEGORY:
@@ -161,7 +163,7 @@ def _width(encoding: dict[str, Any]) -> int:
 
 
 def _encoded(table: pd.DataFrame, encoding: dict[str, Any]) -> np.ndarray:
-    """Return the columns for a baseline, encoded like in the template: float32 (n, k)."""
+    """Encode the columns for the baseline in the same way as the template: float32 (n, k)."""
     numbers = table[list(encoding["numbers"])].apply(pd.to_numeric, errors="coerce")
     scaled = (numbers - numbers.mean()) / numbers.std().replace(0, 1)
     values = [(name, value) for name, every in encoding["categories"].items() for value in every]
@@ -171,8 +173,9 @@ def _encoded(table: pd.DataFrame, encoding: dict[str, Any]) -> np.ndarray:
 
 
 def of_pictures_and_columns(contents: Contents, findings: Findings) -> Inputs | None:
-    """Return pictures with columns of a table beside them, and add findings on both; None without
-    such columns.
+    """Read images combined with table columns, and add findings about both.
+
+    Return None if there are no such columns.
     """
     if not contents.files.images or contents.source.class_folders:
         return None
@@ -194,9 +197,7 @@ def of_pictures_and_columns(contents: Contents, findings: Findings) -> Inputs | 
 
 
 def worth(found: Inputs, contents: Contents, target: TargetGuess, findings: Findings) -> Inputs:
-    """Return the pictures with the columns, or alone if a simple model learns as much from them.
-    Add a finding on it.
-    """
+    """Drop the columns unless a simple model is better with them, and add a finding about it."""
     reader, seen = found.reader, found.train
     if reader is None or reader.otherwise is None or seen.pixels is None:
         return found
@@ -207,15 +208,15 @@ def worth(found: Inputs, contents: Contents, target: TargetGuess, findings: Find
         labels = labels.iloc[:, 0].str.get_dummies(target.separator)
     beside = reader.features[seen.rows]
     alone, both, error = baseline.gain(seen.pixels, beside, labels, kind)
-    said = f"a simple model on thumbnails and {read} has a score of {both:.3g}, on thumbnails"
+    said = f"a simple model scores {both:.3g} on thumbnails and {read}, and {alone:.3g} on"
     rows = min(len(labels), baseline.MOST_TRIED)
-    said += f" alone {alone:.3g} (three folds of {rows:,} rows)"
+    said += f" thumbnails alone (three folds of {rows:,} rows)"
     if both - alone > error:
-        text = f"{said}: the network reads both. To read the pictures alone (published weights come"
-        findings.chosen("columns", f"{text} only then): --alone pictures")
+        text = f"{said}, so the network uses both. To use only the images, which allows published"
+        findings.chosen("columns", f"{text} weights, pass --alone pictures")
         columns.describe_left_out(found.columns, findings, READ)
         return found
-    findings.chosen("columns", f"{said}: the columns are not read, since pictures are")
+    findings.chosen("columns", f"{said}, so only the images are used")
     return reader.otherwise
 
 
@@ -223,11 +224,12 @@ def worth(found: Inputs, contents: Contents, target: TargetGuess, findings: Find
 
 
 def of_texts(contents: Contents, findings: Findings) -> Inputs | None:
-    """Return texts, with the other columns of their table, and add findings on them; None where no
-    column has texts.
+    """Read texts combined with other columns of their table, and add findings about them.
+
+    Return None if no column contains texts.
 
     Raises:
-        DataError: if the tables have no ids.
+        DataError: if the tables have no id column.
     """
     if contents.files.images and contents.test is None:
         return None
@@ -247,9 +249,9 @@ def of_texts(contents: Contents, findings: Findings) -> Inputs | None:
         return None
     if not key:
         raise DataError(
-            f"{contents.folder / contents.train} has texts, and it or {contents.test} has no "
-            f"column {contents.sample_id!r} with the ids of the sample submission; expected one "
-            f"in both tables.\nWrite the column {contents.sample_id!r} into copies of them."
+            f"{contents.folder / contents.train} has texts, but it or {contents.test} has no "
+            f"column {contents.sample_id!r} with the ids of the sample submission; expected it in "
+            f"both tables.\nAdd the column {contents.sample_id!r} to a copy of each table."
         )
     named = tuple(column.name for column in texts)
     rest = [column for column in every if column.name not in named]
@@ -272,9 +274,10 @@ def of_texts(contents: Contents, findings: Findings) -> Inputs | None:
     if width := _width(encoding):
         forms["columns"] = ("float32", width)
     features = baseline.of_texts(joined, _encoded(table, encoding) if width else None)
-    text = f"texts: {shortened(named)}, about {counts.median():.0f} words"
+    text = f"texts in {shortened(named)} of about {counts.median():.0f} words"
     beside = [*encoding["numbers"], *encoding["categories"]]
-    text += f"; and {shortened(beside, 8)} (to read columns alone: --alone columns)" * bool(beside)
+    more = f", and {shortened(beside, 8)} (to use only columns, pass --alone columns)"
+    text += more * bool(beside)
     findings.chosen("inputs", text)
     columns.describe_left_out(rest, findings, READ)
     keys = joined.tolist()
@@ -286,8 +289,8 @@ def of_texts(contents: Contents, findings: Findings) -> Inputs | None:
 
 
 def _tested(contents: Contents, key: str, named: Sequence[str]) -> Seen:
-    """Return the texts to predict."""
-    assert contents.source.tested is not None  # noqa: S101 - there is a key
+    """Read the texts of the test set."""
+    assert contents.source.tested is not None  # noqa: S101 - `key` is a column of it
     tested = contents.source.tested.drop_duplicates(key).set_index(key)
     texts = tested.loc[contents.sample_ids, list(named)].agg(" ".join, axis=1)
     return Seen(contents.sample_ids, np.arange(len(texts)), texts.tolist())

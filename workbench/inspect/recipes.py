@@ -1,10 +1,10 @@
-"""How a config trains, and for how long: its fields, each with a reason.
+"""Hyperparameters for a task, a machine and a time budget, and the reasons for them.
 
-A TPU gets the recipe that winning notebooks share: a published network at a high resolution, five
-folds, warm-up and cosine, averaged weights, mixed images, mirrored views. A CPU gets a linear model
-on a published network's features if the weights are on this machine, otherwise the largest network
-that learns enough within the budget, by measured steps. Nothing here has run on a TPU: its speed is
-assumed (docs/facts.md).
+The recipe for a TPU follows winning notebooks: a published network at high resolution, five folds,
+a cosine schedule with warm-up, averaged weights, mixup and CutMix, and flipped views at test time.
+The recipe for a CPU is a linear model on a published network's features if its weights are on this
+machine, and otherwise the largest network that can learn enough within the budget according to
+measured steps. Recipes have not been run on a TPU, so its speed is assumed (docs/facts.md).
 """
 
 import math
@@ -24,39 +24,39 @@ from workbench.plan.accelerators import V5E
 from workbench.plan.laws import CALL, DECODES, EFFICIENCY, GATHERS, VALIDATES, roofline
 
 TPU, CPU = "tpu-v5e-8", "cpu"
-BUDGETS = {TPU: "2h", CPU: "8m"}  # by default
+BUDGETS = {TPU: "2h", CPU: "8m"}  # defaults
 
-BASE = 32  # images per step that the learning rates are for
-TINY = 64  # pixels a side: larger images get a published network, others one from scratch
-PICTURES = 96  # pixels a side: the least for a transformer, and for features on a CPU
-POSITIONS = 256  # pixels: in smaller images it matters where something is
-SIDES = (224, 288, 384)  # pixels, for pretrained networks
+BASE = 32  # batch size for which the learning rates are given
+TINY = 64  # pixels; larger images use a published network, others train from scratch
+PICTURES = 96  # pixels; minimum side for transformers, and for features on a CPU
+POSITIONS = 256  # pixels; in images with a smaller area, positions matter
+SIDES = (224, 288, 384)  # pixels; image sides for pretrained networks
 ROUND = 32
-LEAST_SIDE = 32  # pixels; keras.applications refuses smaller images
+LEAST_SIDE = 32  # pixels; keras.applications does not support smaller images
 FEW_ROWS = 1000
-MANY_ROWS = 5_000  # of a table; with fewer "tabular" overfits (docs/dev/findings.md)
-MOST_FOLDED = 100_000  # rows: with more, one held-out part is large enough
+MANY_ROWS = 5_000  # table rows; with fewer, "tabular" overfits (docs/dev/findings.md)
+MOST_FOLDED = 100_000  # rows; with more, a single validation set is large enough
 FOLDS = 5
-MOST_TABLE = 256  # rows per step
-PATIENCE = 8  # epochs without improvement, of 40: some tables are overfitted after ten
-MOST_BYTES = 100e9  # of decoded images in the memory of a TPU's host
-ENOUGH_IMAGES = 240_000  # images that a network from scratch should see on a CPU, if time allows
+MOST_TABLE = 256  # maximum batch size for tables
+PATIENCE = 8  # epochs without improvement; some tables are overfitted after ten of 40
+MOST_BYTES = 100e9  # decoded images that fit in a TPU host's memory
+ENOUGH_IMAGES = 240_000  # training examples to process from scratch on a CPU, if time allows
 
-CPUS, CORES, REACHED = 96, 8, EFFICIENCY[0]  # of a TPU v5e-8 and its host, as in `plan`
-AGAIN = 0.3  # of the setup, for each later fold, since XLA's cache is warm (19 % measured)
-FILLED = 0.85  # of a budget to plan for: no machine is always equally fast
-LINEAR = 0.7  # of that, for the features of all rows; the rest is for the linear models
-TUNED = 10  # epochs, for when a person removes fit="linear" from the config
-FASTEST = 1e12  # operations per second that no CPU exceeds: saves measuring hopeless networks
+CPUS, CORES, REACHED = 96, 8, EFFICIENCY[0]  # TPU v5e-8 and its host, as in `plan`
+AGAIN = 0.3  # fraction of setup time for later folds, whose compilation is cached (19 % measured)
+FILLED = 0.85  # fraction of the budget to use, because the speed of a machine varies
+LINEAR = 0.7  # fraction of that for computing features; linear models get the rest
+TUNED = 10  # epochs if the user removes fit="linear" from the config
+FASTEST = 1e12  # upper limit of operations per second, to skip networks that are too slow
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Where a config will train, and for how long.
+    """The machine and time budget for a training run.
 
     Attributes:
         machine: "tpu-v5e-8" or "cpu".
-        seconds: from the start of the training to its artifact.
+        seconds: time from the start of the training run until its artifact is written.
     """
 
     machine: str = TPU
@@ -64,10 +64,10 @@ class Plan:
 
 
 def plan(machine: str = "", budget: str = "") -> Plan:
-    """Return the plan that `--for` and `--budget` ask for.
+    """Return the plan for the values of `--for` and `--budget`.
 
     Raises:
-        ConfigError: if there is no such machine, or if the budget is not a time.
+        ConfigError: if the machine is unknown, or if the budget is not a duration.
 
     >>> plan("cpu", "8m"), plan("", "1.5h").seconds
     (Plan(machine='cpu', seconds=480.0), 5400.0)
@@ -75,7 +75,8 @@ def plan(machine: str = "", budget: str = "") -> Plan:
     machine = machine or TPU
     if machine not in BUDGETS:
         raise ConfigError(
-            f"--for {machine[:40]}: expected one of {', '.join(BUDGETS)}.\nCorrect it: --for {CPU}"
+            f"Invalid --for {machine[:40]}: expected one of {', '.join(BUDGETS)}.\n"
+            f"Correct it, for example: --for {CPU}"
         )
     return Plan(machine, budgets.seconds(budget or BUDGETS[machine]))
 
@@ -85,11 +86,11 @@ class Task:
     """What to learn.
 
     Attributes:
-        given: the fields of a config that follow from the folder: name, target, metric and so on.
-        data: without augmentation.
+        given: config fields that are already known, such as name, target and metric.
+        data: the config's `data`, without augmentation.
         rows: number of labelled rows.
-        rarest: rows of the rarest label; `rows` if there are no classes.
-        size: median width and height of image files; None if there are none.
+        rarest: number of rows in the rarest class, or `rows` if there are no classes.
+        size: median width and height of image files, or None if there are none.
     """
 
     given: dict[str, Any]
@@ -100,11 +101,11 @@ class Task:
 
     @property
     def folds(self) -> tuple[int, ...]:
-        """The numbers of folds to try, best first; 1 means one held-out part."""
+        """Numbers of folds to try, from best to worst. 1 means a single validation set."""
         return (FOLDS, 1) if self.rarest >= 2 * FOLDS and self.rows <= MOST_FOLDED else (1,)
 
     def split(self, folds: int) -> tuple[int, int]:
-        """Return the numbers of rows to train on and to validate on."""
+        """Return the number of training rows and the number of validation rows."""
         share = 1 / folds if folds > 1 else self.data.validation_fraction
         held = max(round(self.rows * share), 1)
         return max(self.rows - held, 1), held
@@ -115,11 +116,11 @@ class Speed:
     """How fast a network trains.
 
     Attributes:
-        image: seconds per image, with feeding and augmentation.
-        setup: seconds to build and compile, in the first fold.
-        decodes: images per second read from files (measured on two cores, 2026-11-21: 959 JPEGs of
-            500x375).
-        start: seconds of imports, the last evaluation and the pictures.
+        image: seconds per image, including input pipeline and augmentation.
+        setup: seconds for building and compiling in the first fold.
+        decodes: images per second that are read from files (959 JPEGs of 500x375 on two cores,
+            measured 2026-11-21).
+        start: seconds for imports, the final evaluation and plots.
     """
 
     image: float
@@ -128,25 +129,25 @@ class Speed:
     start: float = 12.0
 
     def fixed(self, task: Task, folds: int) -> float:
-        """Return the seconds outside epochs: to start, read the images and compile."""
+        """Return the seconds for starting, reading images and compiling."""
         setups = self.setup * (1 + AGAIN * (folds - 1))
         return self.start + setups + task.rows / self.decodes
 
     def seconds(self, task: Task, folds: int, epochs: int) -> float:
-        """Return the seconds of a training with these folds (1: none) and epochs in each."""
+        """Return the duration of a training run in seconds. `folds` is 1 if there are no folds."""
         rows, held = task.split(folds)
         epoch = self.image * (rows + VALIDATES * held)
         return self.fixed(task, folds) + folds * epochs * epoch
 
     def lacking(self, task: Task, folds: int, epochs: int, network: "Network") -> str:
-        """Return the budget with which a network would learn enough, for a reason, or ""."""
+        """Recommend a larger budget if there are too few epochs, or else return ""."""
         if epochs >= network.enough:
             return ""
         minutes = math.ceil(self.seconds(task, folds, network.enough) / FILLED / 60)
-        return f"; {network.enough} would be right: --budget {minutes}m"
+        return f". For the recommended {network.enough} epochs, pass --budget {minutes}m"
 
     def epochs(self, task: Task, folds: int, seconds: float) -> int:
-        """Return the number of epochs that fit; 0 if not even one does."""
+        """Return the number of epochs that fit into a time, which may be 0."""
         fixed = self.fixed(task, folds)
         return max(int((FILLED * seconds - fixed) / (self.seconds(task, folds, 1) - fixed)), 0)
 
@@ -156,13 +157,13 @@ class Network:
     """A candidate network.
 
     Attributes:
-        model, options: of the config.
-        data: with size and augmentation.
-        operations: of one image's forward pass.
-        why: the reason, in words.
-        enough, most: epochs that it needs, and beyond which more are of little use.
-        batch: the most images per step.
-        published: its weights; None starts from random ones.
+        model, options: values of `model` and `model_options` in the config.
+        data: the config's `data`, including image size and augmentation.
+        operations: number of operations for one image's forward pass.
+        why: why it was chosen, to be shown to the user.
+        enough, most: minimum number of useful epochs, and the number after which more do not help.
+        batch: maximum batch size.
+        published: the published weights, or None for random initialization.
     """
 
     model: str
@@ -181,14 +182,14 @@ class Network:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A proposed config.
+    """A proposed config and the reasons for it.
 
     Attributes:
-        config: the proposal.
-        plan: the machine and the time that it is for.
-        seconds: that its training takes.
-        reasons: for each choice, in words.
-        reader: custom reader for its file, if any.
+        config: the proposed config.
+        plan: the machine and time budget for which it was made.
+        seconds: expected duration of the training run.
+        reasons: explanation of each choice, keyed by topic.
+        reader: custom reader to write into the config file, if any.
     """
 
     config: Config
@@ -199,11 +200,11 @@ class Recipe:
 
 
 def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
-    """Return how fast a config's network trains on this machine, timed with random pixels.
+    """Measure how fast a config's network trains on this machine, using random pixels.
 
     Args:
-        config: of images; its epochs do not matter.
-        least_seconds: of timing; three steps at least.
+        config: config for images. Its number of epochs is ignored.
+        least_seconds: minimum duration of the measurement, which takes at least three steps.
     """
     from workbench.plan import probe
 
@@ -211,29 +212,29 @@ def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
         found = probe.of_features(config, least_seconds)
         return Speed(found.step / config.batch, setup=found.setup)
     found = probe.of_step(config, least_seconds)
-    # The evaluation is another program, about half as large.
+    # Evaluation is a separate program of about half the size.
     return Speed(found.step / config.batch, setup=1.5 * found.setup)
 
 
 def on_tpu(config: Config, network: Network) -> Speed:
-    """Return the assumed speed on a TPU v5e-8: a training step computes three predictions."""
+    """Estimate the speed on a TPU v5e-8. A training step costs as much as three predictions."""
     step = max(roofline(V5E, 3 * network.operations * config.batch / CORES) / REACHED, CALL)
     image = max(step / config.batch, math.prod(config.data.shape) / (CPUS * GATHERS))
     return Speed(image, setup=180.0, decodes=CPUS * DECODES, start=60.0)
 
 
 def in_budget(epochs: int, seconds: float, plan: Plan) -> str:
-    """Describe epochs and their time beside the budget.
+    """Describe the duration of epochs in relation to the budget.
 
     >>> in_budget(9, 90, Plan(CPU, 120)), in_budget(1, 180, Plan(CPU, 120))
-    ('9: about 90 s of the 2 min of --budget', '1: about 3 min, more than the 2 min of --budget')
+    ('9: about 90 s, within the --budget of 2 min', '1: about 3 min, over the --budget of 2 min')
     """
-    between = " of" if seconds <= plan.seconds else ", more than"
-    return f"{epochs}: about {shown(seconds)}{between} the {shown(plan.seconds)} of --budget"
+    between = "within" if seconds <= plan.seconds else "over"
+    return f"{epochs}: about {shown(seconds)}, {between} the --budget of {shown(plan.seconds)}"
 
 
 def batch_of(rows: int, most: int, steps: int = LEAST_STEPS_PER_EPOCH) -> int:
-    """Return the rows per step: fewer if an epoch over `rows` would have too few steps.
+    """Return the largest batch size, at most `most`, for which epochs have enough steps.
 
     >>> [batch_of(rows, 128) for rows in (50, 1200, 1800, 50_000)]
     [32, 32, 64, 128]
@@ -245,17 +246,19 @@ def batch_of(rows: int, most: int, steps: int = LEAST_STEPS_PER_EPOCH) -> int:
 
 
 def recipe(task: Task, plan: Plan, measure: Callable[[Config], Speed] = on_this_cpu) -> Recipe:
-    """Return how to train for a task within a plan.
+    """Return the best recipe for a task on a machine within a time budget.
 
     Args:
-        measure: returns the speed of a config's network on this machine's CPU.
+        task: what to learn.
+        plan: the machine and the time budget.
+        measure: function that returns the speed of a config's network on this machine's CPU.
     """
     if plan.machine == CPU and (found := _on_features(task, plan, measure)):
         return found
-    tried: list[tuple[Network, Speed]] = []  # the best first
+    tried: list[tuple[Network, Speed]] = []  # from best to worst
     if task.data.kind == "table":
         network = for_table(task)
-        # A step takes about 1 ms on two cores, of "tabular" 6 (measured 2026-11-28).
+        # On two cores, a step takes about 1 ms, or 6 ms for "tabular" (measured 2026-11-28).
         step = (8e-3 if network.model == "tabular" else 2e-3) / _config(task, network, 1, 1).batch
         tried = [(network, Speed(step, setup=6.0, decodes=math.inf))]
     elif plan.machine == TPU:
@@ -268,8 +271,8 @@ def recipe(task: Task, plan: Plan, measure: Callable[[Config], Speed] = on_this_
                 if hoped.epochs(task, 1, plan.seconds) < network.enough:
                     break
             tried.insert(0, (network, measure(_config(task, network, 1, 1))))
-    # Folds come first: their average is better than one larger network. If nothing learns enough
-    # within the budget, the fastest network is taken.
+    # Prefer folds to a larger network, because averaging the folds is better. If no network can
+    # learn enough within the budget, use the fastest one.
     fitting = (
         (network, speed, folds)
         for folds in task.folds
@@ -281,44 +284,44 @@ def recipe(task: Task, plan: Plan, measure: Callable[[Config], Speed] = on_this_
     epochs = max(min(speed.epochs(task, folds, plan.seconds), network.most), 1)
     config = _config(task, network, folds, epochs)
     seconds = speed.seconds(task, folds, epochs)
-    machine = f"a TPU v5e-8 at {REACHED:.0%} of its peak (assumed; not yet run there)"
+    machine = f"on a TPU v5e-8 at {REACHED:.0%} of peak speed (estimated; not yet run there)"
     if task.data.kind == "table":
-        machine = "a TPU or a CPU; more of them overfit"
+        machine = "on a TPU or a CPU. More epochs overfit"
     elif plan.machine == CPU:
         speeds = "; ".join(f"{each}: {1 / found.image:,.0f}" for each, found in reversed(tried))
-        machine = f"this machine (images/s measured here: {speeds})"
+        machine = f"on this machine (images/s measured here: {speeds})"
     reasons = _reasons(task, network, config)
     reasons["epochs"] = (
-        f"{in_budget(epochs, seconds, plan)}, {shown(speed.fixed(task, folds))} of them to start "
-        f"and compile, on {machine}{speed.lacking(task, folds, epochs, network)}"
+        f"{in_budget(epochs, seconds, plan)}, including {shown(speed.fixed(task, folds))} to start "
+        f"and compile, {machine}{speed.lacking(task, folds, epochs, network)}"
     )
     return Recipe(config, plan, seconds, reasons)
 
 
 def for_table(task: Task) -> Network:
-    """Return the network for a table."""
+    """Select a network for a table by its number of rows."""
     if task.rows >= MANY_ROWS:
-        why = f"for {task.rows:,} rows of a table: it follows thresholds as boosting does"
+        why = f"suits {task.rows:,} table rows, because it learns thresholds as boosting does"
         return Network("tabular", {}, task.data, 0.0, why, enough=20, most=40, batch=MOST_TABLE)
     few = task.rows < FEW_ROWS
     width, depth, dropout, most = (32, 1, 0.3, 40) if few else (128, 2, 0.5, 15)
     options = {"width": width, "depth": depth, "dropout": dropout}
-    why = f"for {task.rows:,} rows of a table"
+    why = f"suits {task.rows:,} table rows"
     return Network("mlp", options, task.data, 0.0, why, enough=1, most=most, batch=MOST_TABLE)
 
 
 def for_cpu(task: Task) -> Iterator[Network]:
-    """Yield networks that learn fast without an accelerator, the smallest first."""
-    # No mixup: on a CPU it compiles for twice as long, and steps take a fifth longer.
+    """Yield networks that learn fast without an accelerator, from smallest to largest."""
+    # On a CPU, mixup would double the compilation time and make steps 20 % slower.
     data = _shifted(task.data, 8)
     area, channels = data.height * data.width, data.channels
-    enough = min(max(round(ENOUGH_IMAGES / task.rows), 30), 80)  # few rows overfit soon
+    enough = min(max(round(ENOUGH_IMAGES / task.rows), 30), 80)  # few rows overfit early
     limits: Any = {"enough": enough, "most": 400, "batch": 2 * BASE}
     if area <= POSITIONS:
         for width in (32, 64):
             adds = area * 9 * (channels * width + width**2 + 6 * width**2 / 4)
             options = {"width": width, "dropout": 0.3}
-            why = "for tiny images, where positions matter"
+            why = "suits tiny images, where positions matter"
             yield Network("small_cnn", options, data, 2 * adds, why, **limits)
         return
     coarse = 2 ** max(math.ceil(math.log2(max(data.height, data.width) / 16)), 0)
@@ -327,30 +330,30 @@ def for_cpu(task: Task) -> Iterator[Network]:
         options = {"width": width, "stride": stride, "dropout": 0.2}
         stem = 9 * channels * stride**2 * width
         adds = area / stride**2 * (stem + 3 * 2 * 9 * width**2 + 4 * width**2)
-        why = "few channels at full size, so that a CPU learns much per second"
+        why = "uses few channels at full resolution, which is efficient on a CPU"
         yield Network("strided_resnet", options, data, 2 * adds, why, **limits)
 
 
 def for_tpu(task: Task) -> Iterator[Network]:
-    """Yield networks for a TPU, the best first."""
+    """Yield networks for a TPU, from best to worst."""
     data, size = task.data, task.size or (task.data.width, task.data.height)
     area = data.height * data.width
     mixing: dict[str, Any] = {
         "mixup": 0.2,
         "cutmix": float(task.given["target"] in ("classes", "multilabel")),
     }
-    if min(data.height, data.width) < 16:  # other networks would pool this to nothing
+    if min(data.height, data.width) < 16:  # too small for the pooling in other networks
         options: dict[str, Any] = {"width": 32, "dropout": 0.3}
-        why = "for tiny images, where positions matter"
+        why = "suits tiny images, where positions matter"
         yield Network("small_cnn", options, _shifted(data, 8), 2 * area * 9 * 6 * 32**2, why)
     elif max(size) <= TINY or (task.size is None and min(size) < LEAST_SIDE):
-        why = f"from scratch, since images of up to {TINY} pixels lack what 224 pixels show"
+        why = f"trained from scratch, because published networks expect more than {TINY} pixels"
         options, adds = {"k": 4, "n": 2, "kernel_size": 3}, area * 3 * 4 * 9 * 64**2
         mixed = replace(_shifted(data, 8), **mixing)
         yield Network("wide_resnet", options, mixed, 2 * adds, why)
     else:
         sizes, most = [data], 40 if task.rows < FEW_ROWS else 20
-        if task.size:  # the largest side that the pictures have, then 224
+        if task.size:  # the largest side that is not above the image size, then 224
             fits = [s for s in SIDES if 3 * task.rows * s**2 <= MOST_BYTES and s <= max(size)]
             sides = sorted({*fits[-1:], SIDES[0]}, reverse=True)
             sizes = [_sized(data, size, side) for side in sides]
@@ -362,11 +365,11 @@ def for_tpu(task: Task) -> Iterator[Network]:
 
 
 def _published(one: Published, data: Data, **limits: int) -> Network:
-    """Return a published network to fine-tune on images of a size."""
-    why = f"{one.pretrained} ({one.known}), as winning notebooks do; all but the head learns at a "
-    why += "tenth of the rate"
+    """Return a published network to fine-tune on images of the size given by `data`."""
+    why = f"{one.pretrained} ({one.known}), as in winning notebooks. Layers below the head use a "
+    why += "tenth of the learning rate"
     if one.decay < 1:
-        why += f", and each block at {one.decay:g} of the rate of the one above it"
+        why += f", and each block uses {one.decay:g} times the learning rate of the next one"
     options = {"backbone_rate": 0.1, "dropout": 0.2}
     operations = 2 * one.adds * data.height * data.width / SIDES[0] ** 2
     batch = FILLING if one.fills else 4 * BASE
@@ -374,9 +377,10 @@ def _published(one: Published, data: Data, **limits: int) -> Network:
 
 
 def _on_features(task: Task, plan: Plan, measure: Callable[[Config], Speed]) -> Recipe | None:
-    """Return a linear model on the features of the largest published network whose weights are on
-    this machine and that sees all images within the budget; None if there is none, or if images
-    are small.
+    """Return the recipe for a linear model on a published network's features, or None.
+
+    The largest network is used whose weights are on this machine and that can process all images
+    within the budget. Small images are not supported.
     """
     size = task.size or (task.data.width, task.data.height)
     if task.data.kind not in ("images", "tfrecords") or min(size) < PICTURES:
@@ -400,14 +404,14 @@ def _on_features(task: Task, plan: Plan, measure: Callable[[Config], Speed]) -> 
     reasons = _reasons(task, network, config)
     text = in_budget(config.epochs, seconds, plan)
     reasons["epochs"] = (
-        f"{text}: fit='linear' takes one pass ({1 / speed.image:,.0f} images/s measured here). "
-        "Epochs count once you remove that line, to fine-tune"
+        f"{text}. fit='linear' requires one pass ({1 / speed.image:,.0f} images/s measured here). "
+        "Remove that line to fine-tune for this number of epochs"
     )
     return Recipe(config, plan, seconds, reasons)
 
 
 def _sized(data: Data, size: tuple[int, int], side: int) -> Data:
-    """Return the data with this longest side, in the proportions of `size` (width, height)."""
+    """Set the longest side, and keep the aspect ratio of `size` (width, height)."""
     if data.resize == "pad":
         return replace(data, height=side, width=side)
     width, height = (max(round(each * side / max(size) / ROUND), 2) * ROUND for each in size)
@@ -415,7 +419,7 @@ def _sized(data: Data, size: tuple[int, int], side: int) -> Data:
 
 
 def _shifted(data: Data, part: int) -> Data:
-    """Return the data with shifts, and with flips unless images are grey (often writing)."""
+    """Add random shifts, and flips unless images are grey (often handwriting or print)."""
     padding = max(min(data.height, data.width) // part, 1)
     return replace(data, crop_padding=padding, flip=data.channels == 3)
 
@@ -423,7 +427,7 @@ def _shifted(data: Data, part: int) -> Data:
 def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
     data, published = network.data, network.published
     rows, moved, fields = task.split(folds)[0], 1, dict[str, Any]()
-    if data.kind == "table":  # a rehearsal hides a fifth of the rows
+    if data.kind == "table":  # a rehearsal holds out a fifth of the rows
         batch, times = batch_of(4 * rows // 5, network.batch, ADAM_STEPS_PER_EPOCH), 1.0
         rate = 7e-4 if network.model == "tabular" else 3e-3
         numbers: dict[str, Any] = {"base_rate": rate, "base_batch": BASE}
@@ -431,17 +435,17 @@ def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
         fields = {"keep": "best", "patience": PATIENCE} if network.model == "tabular" else {}
     else:
         batch = batch_of(task.split(1)[0], network.batch)
-        # No scaling rule was seen to hold for Adam and images: these numbers are for this batch.
+        # No scaling rule proved reliable for Adam and images, so base_batch is the batch itself.
         times = batch / BASE
         moved = 5 if max(data.height, data.width) <= TINY else 1
         rate, decay = (1e-3 if published else 2e-3) * times**0.5, 0.05 * times**0.5
-        if published and published.decay < 1:  # its usual rate at 256 rows; fewer are assumed
+        if published and published.decay < 1:  # usual at 256 rows, assumed for others
             rate, decay = 1e-3 * (batch / FILLING) ** 0.5, 0.05
         numbers = {
             "base_rate": round(rate, 5),
             "base_batch": batch,
             "weight_decay": round(decay, 3),
-            # Averages about the last thirtieth of the steps.
+            # Average over about the last thirtieth of the steps.
             "ema_momentum": round(
                 1 - 1 / min(max(epochs * rows / batch / 30, 10 / times), 5000 / times), 5
             ),
@@ -449,7 +453,7 @@ def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
         fields = {"batchnorm_batch": BASE} if batch > BASE else {}
         if published:
             numbers["layer_decay"] = published.decay
-            # The random head would spoil the published weights.
+            # Otherwise, the random head would damage the published weights.
             fields |= {"pretrained": published.pretrained, "frozen_epochs": int(epochs > 2)}
     return Config(
         **task.given,
@@ -479,76 +483,82 @@ def why_folds(task: Task, config: Config) -> str:
 
 
 def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:
-    """Return the reasons for the fields of a training."""
+    """Explain the fields that control training."""
     data, optimizer, published = config.data, config.optimizer, network.published
-    steps, why = LEAST_STEPS_PER_EPOCH, "BatchNorm statistics are unreliable"
+    steps, why = LEAST_STEPS_PER_EPOCH, "BatchNorm statistics would be unreliable"
     if data.kind == "table":
-        steps, why = ADAM_STEPS_PER_EPOCH, "Adam's scaled rate was not seen to hold"
+        steps, why = ADAM_STEPS_PER_EPOCH, "scaling Adam's learning rate is unreliable"
     elif published:
-        why = "the weights change too seldom"
+        why = "weights would be updated too rarely"
     reasons = {
         "model": f"{f'{network.model} {network}'.strip()}: {network.why}",
-        "batch": f"{config.batch} rows per step: with under {steps} steps per epoch, {why}",
+        "batch": f"{config.batch} rows per step, because with under {steps} steps per epoch, {why}",
     }
-    reasons["folds"] = why_folds(task, config)
+    if config.folds:
+        folds = f"{config.folds}, so that each row is predicted by a model not trained on it"
+    else:
+        why = "the budget" if len(task.folds) > 1 else "the many rows"
+        why = why if task.rarest >= 2 * FOLDS else "a label with too few rows"
+        folds = f"none, because of {why}; {data.validation_fraction:.0%} of the rows are held out"
+    reasons["folds"] = folds
     if config.patience:
-        reasons["keep"] = "the epoch with the best validation score; training stops after "
-        reasons["keep"] += f"{config.patience} epochs without a better one, against overfitting"
+        reasons["keep"] = "the epoch with the best validation score. Training stops after "
+        reasons["keep"] += f"{config.patience} epochs without improvement, to avoid overfitting"
     if data.kind == "table":
         return reasons
     if published:
         size = f"{data.height}x{data.width} by resize={data.resize!r}"
-        reasons["resolution"] = f"{size}, by the pictures' size, memory and budget"
+        reasons["resolution"] = f"{size}, limited by image size, memory and budget"
     if config.fit:
         del reasons["batch"]
         reasons["model"] = (
-            f"{config.model} {config.pretrained} ({published.known if published else ''}), whose "
-            "weights are on this machine: a linear model on its features, which are computed once"
+            f"a linear model on features of {config.model} {config.pretrained} "
+            f"({published.known if published else ''}), because its weights are on this machine"
         )
         return reasons
-    flips = "no flips, since grey images are often writing"
-    if data.flip:  # without flips in training, flipped views are refused
-        flips = f"flips (if the pictures show writing: flip=False, views={config.views // 2})"
+    flips = "no flips, because grey images often show handwriting or print"
+    if data.flip:  # flipped views require flips in training
+        flips = f"flips (if images show text, set flip=False and views={config.views // 2})"
     mixing = f"mixup={data.mixup:g} and cutmix={data.cutmix:g} (arXiv:1710.09412, 1905.04899)"
     reasons |= {
-        "rate": f"{optimizer.name} at {optimizer.base_rate:g}, falling to 0 by a cosine after a "
-        f"warm-up (epochs: {config.warmup_epochs:g}); weight decay {optimizer.weight_decay:g}",
-        "average": f"ema_momentum={optimizer.ema_momentum:g}: the mean of the last weights is used",
+        "rate": f"{optimizer.name} with base_rate={optimizer.base_rate:g}, cosine decay to 0 after "
+        f"{config.warmup_epochs:g} warm-up epochs, and weight decay {optimizer.weight_decay:g}",
+        "average": f"ema_momentum={optimizer.ema_momentum:g}, which averages the last weights",
         "augmentation": f"shifts by up to {data.crop_padding} pixels; {flips}; "
         + (mixing if data.mixup else "no mixing"),
-        "views": f"{config.views} of each test image, changed as in training",
+        "views": f"{config.views} per test image, which are averaged (test-time augmentation)",
     }
     if published:
         reasons["frozen_epochs"] = (
-            f"{config.frozen_epochs}: the new head trains alone first, so that its first steps do "
-            "not spoil the published weights (arXiv:2202.10054)"
+            f"{config.frozen_epochs}: at first, only the new head is trained, so that its first "
+            "steps do not damage the published weights (arXiv:2202.10054)"
         )
         reasons["weights"] = _weights(published, config)
     if published and published.fills and config.batch == FILLING:
         small, large = published.fills
         reasons["batch"] = (
-            f"{FILLING} rows per step: they take {small:g} GB of a TPU core's 16.9 at {SIDES[0]} "
-            f"pixels, {large:g} at {SIDES[-1]} (compiled for it; not yet run there)"
+            f"{FILLING} rows per step, which use {small:g} GB of a TPU core's 16.9 GB at "
+            f"{SIDES[0]} pixels, and {large:g} GB at {SIDES[-1]} (compiled, but not yet run there)"
         )
     return reasons
 
 
 def _weights(published: Published, config: Config) -> str:
-    """Describe where published weights come from."""
+    """Explain how the published weights are obtained."""
     text = f'pretrained="{published.pretrained}": '
     if published.is_transformer:
         owner, model, *_ = published.pretrained.split("/")
         return text + (
-            f"accept its licence on kaggle.com/models/{owner}/{model}; push-train mounts it. A "
-            "rehearsal takes what kagglehub has downloaded, otherwise random weights of the same "
-            "shapes. infer-gpu downloads nothing"
+            f"accept the licence on kaggle.com/models/{owner}/{model}, so that push-train can "
+            "mount the model. Rehearsals use weights downloaded by kagglehub, or else random "
+            "weights of the same shapes. infer-gpu does not download anything"
         )
     text += (
-        "train-tpu downloads them if its internet is on (assumed, not yet tried on Kaggle). "
-        'Otherwise mount the file as a dataset, or set "none", which is far weaker '
-        "(docs/published-networks.md). infer-gpu downloads nothing"
+        "train-tpu downloads the weights if its internet is on (assumed; not yet tried on Kaggle). "
+        'Otherwise, mount the file as a dataset, or set "none", which is much less accurate '
+        "(docs/published-networks.md). infer-gpu does not download anything"
     )
     hub = any(one.is_transformer for one in published_networks.buildable())
     if not hub and min(config.data.shape[:2]) >= PICTURES:
-        text += ". With KerasHub here a DINOv3 is proposed (docs/published-networks.md)"
+        text += ". If you install KerasHub, inspect proposes DINOv3 (docs/published-networks.md)"
     return text

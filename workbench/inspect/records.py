@@ -1,8 +1,8 @@
-"""TFRecord files of a competition folder: the training set, the test set, and their features.
+"""Utilities for finding the training and test sets in a competition's TFRecord files.
 
-Files whose names match one pattern, such as train*-*.tfrec, are a set; its first record shows the
-features. Texts and numbers become the columns of two tables, in which `workbench.inspect.tables`
-finds ids and labels.
+Files whose names match the same pattern, such as train*-*.tfrec, form a set, and the features are
+taken from its first record. Text and number features are converted to a training and a test table,
+in which `workbench.inspect.tables` finds the ids and labels.
 """
 
 import io
@@ -23,20 +23,20 @@ from workbench.inspect.folder import TESTS, TRAINS, Findings, holds_extras, shor
 
 PARTS = re.compile("train|test|valid|^val$", re.IGNORECASE)
 BY_HAND = (
-    'Write the config by hand: Data(kind="tfrecords", train_records=…, test_records=…, '
+    'Write the config yourself: Data(kind="tfrecords", train_records=…, test_records=…, '
     "image_feature=…, id_column=…, label_column=…)."
 )
 
 
 @dataclass(frozen=True)
 class Records:
-    """TFRecord files that can be trained on.
+    """A training and a test set in TFRecord files.
 
     Attributes:
-        train, test: patterns of files in the folder.
-        image: the feature with an image file.
-        table, test_table: the other features of the records, as texts.
-        parts, test_parts: the place of each record's image.
+        train, test: file name patterns, relative to the competition folder.
+        image: name of the feature that holds an image file.
+        table, test_table: the other features, as tables of texts.
+        parts, test_parts: location of each record's image.
     """
 
     train: tuple[str, ...]
@@ -49,14 +49,17 @@ class Records:
 
 
 def find(folder: Path, paths: Sequence[str], findings: Findings) -> Records:
-    """Return the TFRecord files of a folder without a table of labels, and add findings on them.
+    """Find the training and test sets in TFRecord files, and add findings about them.
+
+    This is used if the folder has no table with labels.
 
     Args:
-        folder: of the competition.
-        paths: of TFRecord files in it.
+        folder: the competition folder.
+        paths: paths of its TFRecord files.
 
     Raises:
-        DataError: if a file cannot be read, or if training set, test set or image are not clear.
+        DataError: if a file cannot be read, or if it is unclear which files are the training and
+            test sets or which feature is the image.
     """
     firsts: dict[str, Mapping[str, list[Any]]] = {}
     families: dict[str, tuple[list[str], list[str]]] = {}
@@ -78,12 +81,12 @@ def find(folder: Path, paths: Sequence[str], findings: Findings) -> Records:
     images = [name for name in shared if image_of(firsts[train[0]][name])]
     images = [name for name in images if not holds_extras(name)] or images
     if len(images) != 1:
-        expected = f"one feature with an image file, not {len(images)}"
+        expected = f"one feature with image files, got {len(images)}"
         if not train:
-            expected = "files with test in their names, and others to train on"
+            expected = "test files with test in their names, and training files"
         raise DataError(
-            f"{folder} holds TFRecord files and no table of labels; expected {expected}. First "
-            f"records: {'. '.join(described)}.\n{BY_HAND}"
+            f"{folder} has TFRecord files and no table with labels; expected {expected}. The first "
+            f"records are: {'. '.join(described)}.\n{BY_HAND}"
         )
 
     def read(names: Sequence[str]) -> tuple[list[Part], pd.DataFrame]:
@@ -93,14 +96,14 @@ def find(folder: Path, paths: Sequence[str], findings: Findings) -> Records:
     for text in described:
         findings.found("records", text)
     if unused := [name for name in firsts if name not in (*train, *test)]:
-        text = f"{shortened(unused)} are not read; to read them, set train_records and test_records"
+        text = f"{shortened(unused)} are not used. To use them, set train_records and test_records"
         findings.unknown("records", text)
     (parts, table), (test_parts, test_table) = read(train), read(test)
     return Records(tuple(train), tuple(test), images[0], table, test_table, parts, test_parts)
 
 
 def pattern(path: str) -> str:
-    """Return a pattern for a file and all files that only differ in numbers.
+    """Replace the numbers in a file name by wildcards.
 
     >>> pattern("tfrecords/train00-798.tfrec")
     'tfrecords/train*-*.tfrec'
@@ -110,7 +113,7 @@ def pattern(path: str) -> str:
 
 
 def _family(name: str) -> str:
-    """Return the folder that holds a set's training and test files.
+    """Return the common folder of training and test files, given the pattern of either.
 
     >>> _family("512/train/*.tfrec"), _family("512/train*.tfrec")
     ('512', '512')
@@ -120,21 +123,21 @@ def _family(name: str) -> str:
 
 
 def describe(record: Mapping[str, list[Any]]) -> str:
-    """Describe the values of a record; for an image, its format and size.
+    """Summarize a record's values, including the format and size of images.
 
     >>> describe({"class": [3], "name": [b"rose"], "raw": [bytes([255] * 9)]})
-    "class is '3', name is 'rose', raw is 9 bytes, neither a text nor an image file"
+    "class is '3', name is 'rose', raw is 9 bytes that are neither text nor an image file"
     """
     shown = {}
     for name, values in sorted(record.items()):
         shown[name] = image_of(values) or f"{tfrecords.text(values)!r:.40}"
         if not is_text(values) and not image_of(values):
-            shown[name] = f"{len(values[0]):,} bytes, neither a text nor an image file"
+            shown[name] = f"{len(values[0]):,} bytes that are neither text nor an image file"
     return ", ".join(f"{name} is {text}" for name, text in shown.items())
 
 
 def is_text(values: Sequence[Any]) -> bool:
-    """Return whether a feature has numbers or texts, not other bytes.
+    """Return whether a feature holds numbers or texts rather than binary data.
 
     >>> is_text([1, 2]), is_text([b"rose"]), is_text([bytes([255])])
     (True, True, False)
@@ -146,9 +149,9 @@ def is_text(values: Sequence[Any]) -> bool:
 
 
 def image_of(values: Sequence[Any]) -> str:
-    """Return format and size of the image file in a feature, or "" if it holds something else."""
+    """Describe the image file that a feature holds. Return "" if it holds something else."""
     try:
         with Image.open(io.BytesIO(*values), formats=FORMATS) as image:
             return f"an image, {image.format} {image.width}x{image.height} {image.mode}"
-    except Exception:  # Pillow raises a dozen kinds of errors
+    except Exception:  # Pillow raises many types of errors
         return ""

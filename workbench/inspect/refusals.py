@@ -1,5 +1,6 @@
-"""Columns of masks and texts, and a message for each kind of competition that no config describes:
-masks in files or of several classes, audio, video, and detection (boxes).
+"""Utilities for recognizing masks and texts, and errors for unsupported competitions.
+
+Masks in files, masks of several classes, audio, video and object detection are not supported.
 """
 
 import re
@@ -14,68 +15,68 @@ from pipeline.errors import DataError, reading
 from workbench.inspect.folder import ADVICE, Files, Images, shortened
 
 SUPPORTED = (
-    "Expected labels, numbers or masks to predict, of images, texts, or a table of columns.\n"
-    "Write the config by hand, as {} shows."
+    "Expected images, texts or table columns from which to predict labels, numbers or masks.\n"
+    "Write the config yourself, as shown in {}."
 )
-ENDINGS = {  # of files that no config reads
+ENDINGS = {  # extensions of unsupported files
     "audio": (".wav", ".mp3", ".ogg", ".flac", ".m4a"),
     "video": (".mp4", ".avi", ".mov", ".mkv", ".webm"),
 }
-BOXES, LOOKED_AT = b'"bbox"', 1 << 16  # bytes to read at each end of a file of gigabytes
+BOXES, LOOKED_AT = b'"bbox"', 1 << 16  # bytes to read at each end of a large file
 MASKS = re.compile("mask|segmentation", re.IGNORECASE)
 ENCODED = re.compile(r"rle|encoding|encoded.?pixels|mask|segmentation", re.IGNORECASE)
 CLASSES = re.compile("class|label|type|categor", re.IGNORECASE)
 NUMBERS = re.compile(r"\d+( \d+)+")
-LONG = 400  # characters of numbers: longer than the name of any class
-MOST = 1000  # texts of a column to look at
-SHARE = 0.9  # of the texts that have to be run lengths
-WORDS = 5  # of the median text: with fewer it is a name or a code
-REPEATS = 2  # rows per distinct text: with more it may be a category
+LONG = 400  # characters; a longer list of numbers is not a class name
+MOST = 1000  # number of texts per column to check
+SHARE = 0.9  # fraction of texts that must be run lengths
+WORDS = 5  # median number of words; texts with fewer are names or codes
+REPEATS = 2  # rows per distinct text; a column with more may be a category
 
 
 def segmentation(what: str) -> DataError:
-    """Return the error for masks that inspect cannot describe; `what` is where they were found."""
+    """Return the error for unsupported masks. `what` is a sentence on where they were found."""
     return DataError(
-        f"{what}. This looks like a segmentation, for which inspect only writes a config if the "
-        "masks are run lengths in the training table.\n"
-        f"{SUPPORTED.format('docs/segmentation.md')} If a column has other labels, name it: "
+        f"{what}. For segmentation, inspect can only write a config if the masks are run lengths "
+        "in the training table.\n"
+        f"{SUPPORTED.format('docs/segmentation.md')} If another column has the labels, select it: "
         "--label COLUMN"
     )
 
 
 def classes(path: Path, table: pd.DataFrame, ids: str, asked: Sequence[str]) -> None:
-    """Raise `DataError` if the masks of a table belong to several classes.
+    """Raise `DataError` if a table has masks for several classes.
 
     Args:
-        path: of the table, for the message.
-        asked: the columns of a submission, without the ids.
+        path: path of the table, for the error message.
+        asked: columns of the sample submission, excluding the ids.
     """
     named = [name for name in map(str, table) if name != ids and CLASSES.search(name)]
     kinds = [name for name in named if name in asked or table[ids].duplicated().any()]
     if kinds:
         number = table[kinds[0]].nunique()
         raise DataError(
-            f"{path} has masks of {number:,} classes, by {kinds[0]!r}; expected one mask per "
-            f"image.\nIn a copy, keep the rows of one class and remove {kinds[0]!r}. "
-            "docs/segmentation.md shows how to extend that config to all classes."
+            f"{path} has masks for {number:,} classes in {kinds[0]!r}; expected one mask per "
+            f"image.\nIn a copy of the table, keep only one class, and remove {kinds[0]!r}. "
+            "To extend the config to all classes, see docs/segmentation.md."
         )
 
 
 def refuse_kind(files: Files) -> None:
-    """Raise `DataError` if a folder without anything to learn from has audio, video or boxes."""
+    """Raise `DataError` if the folder contains audio, video or bounding boxes."""
     found = {kind: files.ending(*ends) for kind, ends in ENDINGS.items()}
     jsons = files.ending(".json")
     found["detection (boxes)"] = [path for path in jsons if _has_boxes(files.folder / path)]
     for kind, paths in found.items():
         if paths:
             raise DataError(
-                f"{files.folder} has {kind}, in {shortened(paths, 3)}, which is not supported yet "
-                f"(README.md).\n{SUPPORTED.format('docs/custom-code.md')}"
+                f"{files.folder} contains {kind} in {shortened(paths, 3)}, which is not supported "
+                f"(see README.md).\n{SUPPORTED.format('docs/custom-code.md')}"
             )
 
 
 def _has_boxes(path: Path) -> bool:
-    """Return whether a JSON file has boxes in COCO's format, near its beginning or end."""
+    """Return whether a JSON file has COCO bounding boxes near its start or end."""
     with reading(path, DataError, ADVICE), path.open("rb") as file:
         first = file.read(LOOKED_AT)
         file.seek(max(0, path.stat().st_size - LOOKED_AT))
@@ -83,18 +84,18 @@ def _has_boxes(path: Path) -> bool:
 
 
 def masks(table: pd.DataFrame, columns: Sequence[str], *, sample: bool = False) -> str:
-    """Return the first of these columns that holds masks as run lengths, or "".
+    """Return the first column that contains run-length encoded masks, or "".
 
     Args:
-        table: of texts.
-        columns: to look at.
-        sample: whether the texts are placeholders of a sample submission. These only count in a
-            column with the name of a mask.
+        table: a table of texts.
+        columns: the columns to check.
+        sample: whether the table is a sample submission with placeholders. If so, only columns
+            whose name suggests masks are accepted.
     """
     for name in columns:
         texts = table[name].str.strip()
         filled = texts[~texts.isin(("-1", *csv_files.MISSING))][:MOST]
-        # If some rows are empty, pictures without a mask, one run is enough.
+        # If some texts are empty (images without a mask), a single run is enough.
         called = ENCODED.search(name) or (not sample and len(filled) < len(texts[:MOST]))
         if called and (sample or len(filled)) and all(map(_starts, filled)):
             return name
@@ -104,10 +105,10 @@ def masks(table: pd.DataFrame, columns: Sequence[str], *, sample: bool = False) 
 
 
 def _run_lengths(texts: pd.Series) -> bool:
-    """Return whether texts are run lengths; numeric labels would repeat from row to row."""
+    """Return whether texts are run lengths rather than numeric labels, which would repeat."""
     long = [text for text in texts if len(text) >= LONG and NUMBERS.fullmatch(text)]
     if len(long) >= max(SHARE * len(texts), 1):
-        return True  # invalid, or in another format
+        return True  # run lengths that are invalid or in another format
     rows = [starts for text in set(texts) if (starts := _starts(text))]
     if len(rows) < max(SHARE * len(texts), 1) or np.median(list(map(len, rows))) < 2:
         return False
@@ -115,8 +116,9 @@ def _run_lengths(texts: pd.Series) -> bool:
 
 
 def _starts(text: str) -> list[int]:
-    """Return the starts of the runs in a text: pairs of start and length that rise and do not
-    overlap. [] for any other text.
+    """Parse pairs of start and length, and return the starts.
+
+    Return [] if the text has another format, or if the runs overlap or are not in ascending order.
 
     >>> [_starts(text) for text in ("3 2 9 1", "3 2 4 1", "3 2 9", "a b")]
     [[3, 9], [], [], []]
@@ -129,7 +131,7 @@ def _starts(text: str) -> list[int]:
 
 
 def mask_folder(images: Images) -> str:
-    """Return a folder whose name says masks and whose files are named like other images, or "".
+    """Return a folder with masks of other images, judging by folder and file names, or "".
 
     >>> mask_folder({"a/images": frozenset(["1.png"]), "a/masks": frozenset(["1.png"])})
     'a/masks'
@@ -144,11 +146,11 @@ def mask_folder(images: Images) -> str:
 
 
 def prose(texts: pd.Series, least: int = WORDS) -> int:
-    """Return the number of words in the median text of a column; 0 for names, codes and categories.
+    """Return a column's median number of words, or 0 if it has names, codes or categories.
 
     Args:
-        texts: of the column.
-        least: words that the median text needs.
+        texts: the texts in the column.
+        least: minimum for the median number of words.
 
     >>> prose(pd.Series(["it was the best of times", "it was the worst of times"]))
     6

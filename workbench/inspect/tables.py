@@ -1,9 +1,9 @@
-"""The tables of a competition folder: the part that each one plays, and its ids and labels.
+"""Utilities for determining the role of each table in a competition folder, and its ids and labels.
 
-File contents decide, and file names where the contents do not. Without a sample submission,
-`workbench.inspect.no_sample` works out what one would ask for. An ambiguous folder is refused with
-the option that resolves it. If no table has the labels, one is made from folders named after
-labels, or from TFRecords.
+Roles are determined from file contents, or from file names if the contents are not conclusive. If a
+folder is ambiguous, an error suggests an option that resolves it. If there is no sample submission,
+`workbench.inspect.no_sample` makes one. If no table has the labels, a table is made from folders
+named after labels, or from TFRecords.
 """
 
 import os
@@ -41,13 +41,14 @@ LABEL_ARRAYS = re.compile("label|target|(^|[-_])y([-_]|$)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Given:
-    """What the user chose; "" and () are left to inspect.
+    """The user's choices. Whatever is "" or () is determined by inspect.
 
     Attributes:
-        sample, train, test: paths of tables in the folder; `train` may be one of class folders.
+        sample, test: paths of tables in the folder.
+        train: path of a table, or of a folder with one subfolder per label.
         labels: columns to predict.
-        metric: the competition's.
-        alone: which inputs to read where a folder has both: "pictures" or "columns".
+        metric: the competition's metric.
+        alone: "pictures" or "columns" to use only these inputs if a folder has both.
     """
 
     sample: str = ""
@@ -60,14 +61,14 @@ class Given:
 
 @dataclass(frozen=True)
 class Source:
-    """The source of ids and labels.
+    """The source of the training ids and labels.
 
     Attributes:
-        name: of the table, of the folder with class folders, or the patterns of TFRecords.
-        table, tested: this table and the test table, as texts and without pixels.
-        pixels: names of the columns that are pixels in both.
-        class_folders: whether the table was made from folders named after labels.
-        records: the TFRecords that the table was made from, if any.
+        name: name of the table or of the folder with class folders, or patterns of TFRecords.
+        table, tested: the training and test tables, as texts and without pixel columns.
+        pixels: names of the pixel columns in both tables.
+        class_folders: whether `table` was made from folders named after labels.
+        records: TFRecords from which `table` was made, if any.
     """
 
     name: str
@@ -80,16 +81,16 @@ class Source:
 
 @dataclass(frozen=True)
 class Contents:
-    """The parts of a folder.
+    """The tables of a competition folder and their roles.
 
     Attributes:
-        files: of the folder.
-        sample, test: paths of tables in the folder, or None.
-        sample_table: the sample submission as texts, or the one made in its place.
-        source: of ids and labels.
-        ids: the column of ids in the source's table, or None.
-        labels: the label columns, in the order of a submission.
-        masks: whether the labels are masks in run lengths; the table then has one row per picture.
+        files: all files in the folder.
+        sample, test: paths of the sample submission and test table in the folder, or None.
+        sample_table: the sample submission as texts, or a table made in its place.
+        source: source of the training ids and labels.
+        ids: name of the id column in the source's table, or None.
+        labels: names of the label columns, ordered as in a submission.
+        masks: whether the labels are run-length encoded masks, with one row per image.
     """
 
     files: Files
@@ -103,42 +104,42 @@ class Contents:
 
     @property
     def train(self) -> str:
-        """The name of the source."""
+        """Name of the training source."""
         return self.source.name
 
     @property
     def table(self) -> pd.DataFrame:
-        """The labelled rows."""
+        """Table of the labelled rows."""
         return self.source.table
 
     @property
     def folder(self) -> Path:
-        """The competition's folder."""
+        """Path of the competition folder."""
         return self.files.folder
 
     @property
     def asking(self) -> str:
-        """The file that lists the ids to predict, for a message."""
+        """Name of the file that lists the ids to predict, for messages."""
         return self.sample or self.test or "the test set"
 
     @property
     def sample_id(self) -> str:
-        """The ids' column in the sample submission."""
+        """Name of the id column in the sample submission."""
         return str(self.sample_table.columns[0])
 
     @property
     def sample_ids(self) -> list[str]:
-        """The ids of the test set, in the order of the sample submission."""
+        """Ids to predict, in the order of the sample submission."""
         return list(self.sample_table.iloc[:, 0])
 
 
 def read(place: Path, given: Given, findings: Findings) -> Contents:
-    """Return the parts of a folder, and add findings on them.
+    """Determine the role of each table, and add findings about them.
 
     Raises:
-        DataError: if there is no test set, no labels or no header, if a part is ambiguous, or if
-            there are masks that no config can describe.
-        ConfigError: if a table or column that the user named is missing.
+        DataError: if the test set, labels or a header is missing, if a role is ambiguous, or if
+            the folder has masks that cannot be described by a config.
+        ConfigError: if a table or column that the user specified does not exist.
     """
     files = folder.read(place)
     sample = _find_sample(files, given.sample)
@@ -168,20 +169,20 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
         joined = dict.fromkeys(set(labelled) - {ids}, "first") | {masks: " ".join}
         labelled = labelled.groupby(ids, sort=False, as_index=False).agg(joined)[list(labelled)]
         source = replace(source, table=labelled)
-        findings.chosen("labels", f"{masks}: masks as run lengths")
+        findings.chosen("labels", f"{masks}, which contains run-length encoded masks")
         return Contents(files, sample, wanted, test, source, ids, (masks,), masks=True)
     asks = [] if sample is None or given.labels else [*wanted.columns[1:]]
     if name := refusals.masks(wanted, asks, sample=True):
-        raise refusals.segmentation(f"{place / str(sample)} has masks as run lengths in {name!r}")
+        raise refusals.segmentation(f"{place / str(sample)} has run-length masks in {name!r}")
     repeated = [] if ids is None else list(labelled[ids][labelled[ids].duplicated()])
     if repeated:
         raise DataError(
-            f"{place / train} repeats {counted(len(repeated), 'id')} in {ids!r}, for example "
+            f"{place / train} has {counted(len(repeated), 'duplicate id')} in {ids!r}, for example "
             f"{shortened(repeated, 3)}; expected one row per id.\n"
-            "Remove the others, or name another table: --train FILE"
+            "Remove the duplicate rows, or select another table: --train FILE"
         )
     if set(labelled) <= {ids} and (masked := refusals.mask_folder(files.images)):
-        raise refusals.segmentation(f"{place / masked} holds a mask for each image")
+        raise refusals.segmentation(f"{place / masked} contains masks of the images")
     beside = headers[test] if test else None if held is None else [*map(str, held.test_table)]
     labels, why = _find_labels(place / train, labelled, wanted, beside, ids, given)
     if asked is not None:
@@ -198,18 +199,18 @@ def _find_source(
     given: Given,
     findings: Findings,
 ) -> Source:
-    """Return the source of ids and labels: a table, folders named after labels, or TFRecords.
+    """Find the source of ids and labels: a table, folders named after labels, or TFRecords.
 
     Args:
-        headers: of the tables, without the sample submission.
+        headers: column names of all tables except the sample submission.
         wanted: the sample submission.
-        test: the table of the test set.
+        test: path of the test table, if there is one.
     """
     place, tfrecords, chosen = files.folder, files.ending(*folder.RECORDS), given.train
     others = {name: header for name, header in headers.items() if name != test}
     if not (chosen in others if chosen else any(_with_labels(others, wanted))):
         made = None
-        if not given.labels:  # these name columns, or features
+        if not given.labels:  # they are columns or features
             asked = {*wanted.columns[1:], *wanted.iloc[:, 1:].to_numpy().ravel()}
             made = folder.class_folders(files.images, asked, chosen, by_name=not others)
         if made is not None:
@@ -218,7 +219,7 @@ def _find_source(
             held = records.find(place, tfrecords, findings)
             return Source(", ".join(held.train), held.table, records=held)
         if not others and (masks := refusals.mask_folder(files.images)):
-            raise refusals.segmentation(f"{place / masks} holds a mask for each image")
+            raise refusals.segmentation(f"{place / masks} contains masks of the images")
     train, why = _find_train(files, others, wanted, chosen)
     pixels = columns.pixels(place / train, headers[train])
     table = csv_files.read(place / train, DataError, ADVICE, {*headers[train]} - {*pixels})
@@ -226,7 +227,7 @@ def _find_source(
     if tfrecords:
         patterns = dict.fromkeys(map(records.pattern, tfrecords))
         findings.found(
-            "records", f"{shortened(patterns)} are not read, since {train} has the labels"
+            "records", f"{shortened(patterns)} are not read, because {train} has the labels"
         )
     if test is None:
         return Source(train, table, pixels=pixels)
@@ -236,71 +237,72 @@ def _find_source(
 
 
 def _of_folders(made: Labelled, files: Files, wanted: pd.DataFrame, findings: Findings) -> Source:
-    """Return the images in folders named after labels as a table, and add findings on them."""
+    """Convert class folders to a table of images and labels, and add findings about them."""
     place, label = made.place, wanted.columns[1] if len(wanted.columns) == 2 else "label"
     table = pd.DataFrame(made.rows, columns=[wanted.columns[0], label], dtype=object)
-    text = f"none: each of {table[label].nunique():,} folders in {place}/ is a label, so "
-    findings.chosen("training table", f"{text}train_csv=None ({len(table):,} images)")
+    text = f"not used, because {table[label].nunique():,} folders in {place}/ are named after "
+    findings.chosen("training table", f"{text}labels ({len(table):,} images); train_csv=None")
     if loose := len(files.images.get(place, ())):
-        text = f"{counted(loose, 'image')} in {place}/ outside any label's folder: not trained on"
+        text = f"{counted(loose, 'image')} in {place}/ not used, because no label folder has them"
         findings.warning("unlabelled", text)
     if made.beside:
-        text = f"{shortened(made.beside)} hold folders of these labels, too: add to train_images"
+        text = f"{shortened(made.beside)} also have folders for these labels. To use them, add "
+        text += "them to train_images"
         findings.unknown("folders", text)
     return Source(place, table, class_folders=True)
 
 
 def _described(name: str, table: pd.DataFrame, names: Iterable[object]) -> str:
-    return f"{name}: {counted(len(table), 'row')} of {shortened(names)}"
+    return f"{name}: {counted(len(table), 'row')} with columns {shortened(names)}"
 
 
 def _header(path: Path) -> list[str]:
-    """Return the names of a table's columns. Raises `DataError` if the first line is data."""
+    """Return a table's column names. Raise `DataError` if the first line looks like data."""
     names = csv_files.header(path, DataError, ADVICE)
     numbers = csv_files.as_numbers(pd.Series(names, dtype=object)).dropna()
     rising = len(numbers) > 1 and bool((np.diff(numbers) > 0).all())
     data = any(name.lower().endswith(ENDINGS) for name in names) or 2 * len(numbers) >= len(names)
     if data and not rising:
         raise DataError(
-            f"{path} starts with {shortened(names)}, which looks like data; expected column "
-            "names.\nWrite a line of names above it."
+            f"{path} has no header: its first line is {shortened(names)}; expected column names.\n"
+            "Add a line of column names at the top."
         )
     return names
 
 
-# -- which part each table plays
+# -- roles of the tables
 
 
 def _only(place: Path, found: Sequence[str], what: str, fix: str) -> str:
-    """Return the only table found. Raises `DataError` unless there is exactly one.
+    """Return the only table found. Raise `DataError` unless there is exactly one.
 
     Args:
-        place: the folder.
-        what: the role of the table, and what was expected.
-        fix: the option that names one of several, or the edit if there is none.
+        place: the competition folder.
+        what: the table's role, and what was expected.
+        fix: the option that selects a table, or what to do if there is none.
     """
     if len(found) == 1:
         return found[0]
     tables = f": {shortened(found)}" if found else ""
-    advice = f"Name it: {fix} {found[0]}" if found else fix
+    advice = f"Select one: {fix} {found[0]}" if found else fix
     number = counted(len(found), "table")
-    raise DataError(f"{place} holds {number} that could be {what}{tables}.\n{advice}")
+    raise DataError(f"{place} has {number} that could be {what}{tables}.\n{advice}")
 
 
 def _given(place: Path, tables: Collection[str], given: str, option: str) -> str:
-    """Return the table that the user named."""
+    """Check that the table specified by the user exists, and return it."""
     name = os.path.normpath(given)
     if name not in tables:
         raise ConfigError(
-            f"{option} {given}: there is no such table in {place}; expected one of "
+            f"{option} {given}: no such table in {place}. Available tables: "
             f"{shortened(sorted(tables))}.\nCorrect the option."
         )
     return name
 
 
 def _find_sample(files: Files, given: str) -> str | None:
-    """Return the sample submission: `given`, or the CSV with such a name, or None."""
-    tables = files.ending(folder.CSV)  # Kaggle accepts no other format
+    """Return the sample submission: `given`, or a CSV file with a typical name, or None."""
+    tables = files.ending(folder.CSV)  # the only format that Kaggle accepts
     if given:
         return _given(files.folder, tables, given, "--sample")
     if found := called(tables, SAMPLES):
@@ -311,29 +313,29 @@ def _find_sample(files: Files, given: str) -> str | None:
 
 
 def _check_sample(path: Path, wanted: pd.DataFrame) -> None:
-    """Raise `DataError` for a sample submission that asks for nothing."""
+    """Raise `DataError` if a sample submission has no ids or no columns to predict."""
     if len(wanted.columns) < 2 or not len(wanted):
         raise DataError(
             f"{path} has {len(wanted.columns)} columns ({shortened(wanted.columns)[:300]}) and "
             f"{len(wanted)} rows; expected ids and a column to predict.\n"
-            "Complete the download, or name another file: --sample FILE"
+            "Finish the download, or select another file: --sample FILE"
         )
 
 
 def _find_test(
     place: Path, headers: Headers, wanted: pd.DataFrame, given: str, train: str
 ) -> str | None:
-    """Return the table of the test set, or None.
+    """Find the test table, and return its path, or None.
 
-    It has the ids of the sample submission. Otherwise it has equally many rows, and either "test"
-    in its name or only columns of a labelled table. It has no labels: a submission's columns are
-    missing or empty.
+    The test table has the same ids as the sample submission. If there is no such table, it needs
+    the same number of rows, and either "test" in its name or only columns that a labelled table
+    also has. The columns to predict are missing from the test table, or empty.
 
     Args:
-        place: the folder.
-        headers: of its tables, without the sample submission.
+        place: the competition folder.
+        headers: column names of all tables except the sample submission.
         wanted: the sample submission.
-        given, train: the test and training tables that the user named, or "".
+        given, train: the test and training tables that the user specified, or "".
     """
     if given:
         return _given(place, headers, given, "--test")
@@ -341,7 +343,7 @@ def _find_test(
     labelled = [folded(names) for names in headers.values() if asked <= folded(names)]
     same, similar = [], []
     for name, header in headers.items():
-        # Ids may start from 1 in both sets; the test set is the one without labels.
+        # Both sets may have the same ids, such as 1 to n, but the test set has no labels.
         if name == train or (asked <= folded(header) and not _is_empty(place / name, asked)):
             continue
         kept = csv_files.read(place / name, DataError, ADVICE, {first, header[0]})
@@ -354,12 +356,12 @@ def _find_test(
     found = same or similar
     if len(by_name := called(found, TESTS)) == 1:
         found = by_name
-    what = "the test set, by their ids or rows; expected one"
+    what = "the test table, judging by their ids or rows; expected one"
     return _only(place, found, what, "--test") if found else None
 
 
 def _is_empty(path: Path, asked: Collection[str]) -> bool:
-    """Return whether a table named "test" has no value in a submission's columns."""
+    """Return whether a table is named "test" and its columns to predict are empty."""
     if not called([path.name], TESTS):
         return False
     names = [name for name in csv_files.header(path, DataError, ADVICE) if name.casefold() in asked]
@@ -368,8 +370,9 @@ def _is_empty(path: Path, asked: Collection[str]) -> bool:
 
 
 def lacking_ids(contents: Contents) -> str:
-    """Return a message on a table named "test" that has some of the sample submission's ids and no
-    others; "" if there is none.
+    """Return a message if a table named "test" lacks ids of the sample submission, or else "".
+
+    A table that has other ids is ignored.
     """
     first, ids = contents.sample_id, contents.sample_table.iloc[:, 0]
     for name in called(contents.files.tables, TESTS):
@@ -378,15 +381,15 @@ def lacking_ids(contents: Contents) -> str:
         lacking = ids[~ids.isin(kept)]
         if kept and len(lacking) and kept <= set(ids):
             return (
-                f"{name} is named like the test set, but lacks {len(lacking):,} of the "
-                f"{len(ids):,} ids of the sample submission, for example {lacking.iloc[0]!r}.\n"
-                "Take both from one download, or remove these ids from a copy of the sample."
+                f"{name} is missing {len(lacking):,} of the {len(ids):,} ids in the sample "
+                f"submission, for example {lacking.iloc[0]!r}.\n"
+                "Download both files again, or remove these ids from a copy of the sample."
             )
     return ""
 
 
 def _with_labels(headers: Headers, wanted: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Return the tables with a submission's columns, and those named like a table of labels."""
+    """Return the tables that have the columns to predict, and those with typical names."""
     asked = folded(wanted.columns[1:])
     strong = [name for name in headers if asked <= folded(headers[name])]
     return strong, called(headers, LABEL_TABLES)
@@ -395,51 +398,51 @@ def _with_labels(headers: Headers, wanted: pd.DataFrame) -> tuple[list[str], lis
 def _find_train(
     files: Files, headers: Headers, wanted: pd.DataFrame, given: str
 ) -> tuple[str, str]:
-    """Return the table of labelled rows, and the reason for the choice.
+    """Return the training table, and why it was chosen.
 
     Args:
-        files: of the folder.
-        headers: of its tables, without sample submission and test set.
+        files: all files in the folder.
+        headers: column names of all tables except the sample submission and the test table.
         wanted: the sample submission.
-        given: the table that the user named, or "".
+        given: the table that the user specified, or "".
     """
     if given:
-        return _given(files.folder, headers, given, "--train"), "named by --train"
+        return _given(files.folder, headers, given, "--train"), "set by --train"
     strong, by_name = _with_labels(headers, wanted)
     both = [name for name in strong if name in by_name]
-    found, why = strong or by_name, "by its name"
+    found, why = strong or by_name, "chosen by its name"
     if strong:
-        why = f"it has the columns of a submission: {shortened(wanted.columns[1:])}"
+        why = f"chosen because it has the columns to predict: {shortened(wanted.columns[1:])}"
     if len(strong) > 1 == len(both):
-        found, why = both, "it has the columns of a submission, and the name"
+        found, why = both, "chosen because of its name and its columns"
     if not found:
-        found, why = list(headers), "the only other table"
-    what = f"the training table; expected one, with {shortened(wanted.columns[1:])} or train in "
-    what, fix = f"{what}its name", "--train"
+        found, why = list(headers), "chosen because there is no other table"
+    what = f"the training table; expected one with {shortened(wanted.columns[1:])} or a name with "
+    what, fix = f"{what}train in it", "--train"
     if not found:
         refusals.refuse_kind(files)
-        fix = "Complete the download, or write a table with a row per labelled example, or put the "
-        fix += "images into a folder per label (train/cats/1.jpg)."
+        fix = "Finish the download, write a table with a row per labelled example, or move the "
+        fix += "images into one folder per label (train/cats/1.jpg)."
         if named := called(files.ending(*ARRAYS), LABEL_ARRAYS):
-            what = f"the training table, but {named[0]}; labels must stand in a CSV"
+            what = f"the training table, only {named[0]}; labels must be in a CSV file"
             table = "pandas.DataFrame({'id': range(len(labels)), 'label': labels})"
-            fix = f"Write one, in Python: {table}.to_csv('train.csv', index=False)"
+            fix = f"Convert it in Python: {table}.to_csv('train.csv', index=False)"
         else:
             files.refuse_packed("table with the labels", LABEL_TABLES)
     return _only(files.folder, found, what, fix), why
 
 
-# -- which column is what
+# -- roles of the columns
 
 
 def _find_ids(
     labelled: pd.DataFrame, wanted: pd.DataFrame, files: Files, held: Records | None, asking: str
 ) -> tuple[str | None, str]:
-    """Return the labelled table's column of ids, and the reason for the choice.
+    """Return the id column of the training table, and why it was chosen.
 
     Args:
-        held: the TFRecords that the table was made from.
-        asking: the file that lists the ids to predict.
+        held: TFRecords from which the table was made, if any.
+        asking: name of the file that lists the ids to predict.
     """
     first = str(wanted.columns[0])
     every = list(map(str, labelled))
@@ -451,14 +454,14 @@ def _find_ids(
         found = [name for name in map(str, table) if asked.issuperset(table[name])]
         if not (found := [*(name for name in named if name in found), *found]):
             raise DataError(
-                f"{files.folder} holds TFRecord files, and no feature has the ids in {first!r} of "
-                f"the sample submission.\n{records.BY_HAND}"
+                f"No TFRecord feature in {files.folder} has the ids of the sample submission "
+                f"({first!r}).\n{records.BY_HAND}"
             )
-        return found[0], f"{found[0]!r}, which has the ids of the sample submission"
+        return found[0], f"{found[0]!r}, because it contains the ids of the sample submission"
     names = {name for names in files.images.values() for name in names}
     stems = names | {name.rpartition(".")[0] for name in names}
 
-    def share(column: str) -> float:  # an id may name folders, too
+    def share(column: str) -> float:  # ids may include folders
         return float(labelled[column].str.rpartition("/")[2].isin(stems).mean())
 
     if not (named and (not names or share(named[0]))):
@@ -468,12 +471,12 @@ def _find_ids(
         best = max(shares, key=lambda name: shares[name], default=None)
         if best is not None and shares[best] > 0.5:
             return best, (
-                f"{best!r}: {shares[best]:.0%} of its texts are names of image files; {asking} has "
-                f"{first!r}"
+                f"{best!r}, because {shares[best]:.0%} of its texts are image file names. The id "
+                f"column of {asking} is {first!r}"
             )
     if named:
         return named[0], f"{named[0]!r}, as in {asking}"
-    return None, f"no column {first!r}, as in {asking}: the order of the rows counts"
+    return None, f"row order, because there is no column {first!r} as in {asking}"
 
 
 def _find_labels(
@@ -484,17 +487,17 @@ def _find_labels(
     ids: str | None,
     given: Given,
 ) -> tuple[tuple[str, ...], str]:
-    """Return the label columns, and the reason for the choice."""
+    """Return the label columns, and why they were chosen."""
     asked = list(map(str, wanted.columns[1:]))
     others = [name for name in map(str, labelled) if name not in (ids, "")]
     if given.labels:
         absent = [name for name in given.labels if name not in others]
         if absent:
             raise ConfigError(
-                f"--label: {path} has no column {', '.join(absent)} beside its ids; it has "
-                f"{shortened(others, 20)}.\nCorrect the option."
+                f"--label: {path} has no column {', '.join(absent)} besides its ids. Available "
+                f"columns: {shortened(others, 20)}.\nCorrect the option."
             )
-        return given.labels, f"{shortened(given.labels)}, named by --label"
+        return given.labels, f"{shortened(given.labels)}, set by --label"
     by_name = {name.casefold(): name for name in others}
     named = [by_name[name.casefold()] for name in asked if name.casefold() in by_name]
     if len(named) == len(asked) == len(set(named)):
@@ -502,10 +505,10 @@ def _find_labels(
     if len(asked) > 1:
         holding = [name for name in others if set(asked) <= set(labelled[name])]
         if len(holding) == 1:
-            why = "its values include the columns of the sample submission"
-            return (holding[0],), f"{holding[0]}: {why}"
+            why = "the columns of the sample submission are among its values"
+            return (holding[0],), f"{holding[0]}, because {why}"
     only = [name for name in others if test is None or name not in test]
-    where = "beside the ids" if test is None else "that the test table lacks"
-    context = f"The sample submission asks for {shortened(asked)}."
+    where = "besides the ids" if test is None else "missing from the test table"
+    context = f"The sample submission has {shortened(asked)}."
     label, why = no_sample.only_label(path, only, where, context)
     return (label,), f"{label}, {why}"

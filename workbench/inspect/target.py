@@ -1,4 +1,4 @@
-"""What to predict: the kind of target, its classes, and the likely metric."""
+"""Utilities for determining the target: its kind, its classes and a likely metric."""
 
 import re
 from collections import Counter
@@ -16,29 +16,29 @@ from workbench.inspect.columns import numbers
 from workbench.inspect.folder import Findings, counted
 from workbench.inspect.tables import Contents
 
-SOME = 50  # distinct whole numbers: up to this many are classes
-RARE = 10  # rows: a class with fewer is reported
-MASKED = "dice"  # the metric of masks, a function in the proposed config
-SHOWN = 40  # characters of a label in a message
-# Separators of several labels in a row; labels may contain those that come later.
+SOME = 50  # up to this many distinct whole numbers are read as classes
+RARE = 10  # classes with fewer rows are reported
+MASKED = "dice"  # the metric for masks, defined in the proposed config
+SHOWN = 40  # maximum length of a label in a message, in characters
+# Label separators. Labels can contain the separators that come later in this list.
 SEPARATORS = ("|", ";", ",", " ")
-FIX = "Correct the table, or name another column: --label COLUMN"
+FIX = "Correct the table, or select another column: --label COLUMN"
 
-# Pairs of labels whose second one, in alphabetical order, everybody takes for the positive one.
+# Pairs of labels where the positive one is obvious. It comes second in alphabetical order.
 OBVIOUS = ({"0", "1"}, {"no", "yes"}, {"false", "true"}, {"f", "t"}, {"n", "y"})
 
 
 @dataclass(frozen=True)
 class TargetGuess:
-    """What to predict.
+    """The target that inspect proposes.
 
     Attributes:
-        kind: of `pipeline.data.labels`.
-        metric: a name of `pipeline.evaluate.metrics`.
-        classes: {label: rows}, the most frequent first; {} for a regression.
-        separator: between several labels in one text.
-        reason: for the metric; "" if it is only the usual one.
-        sure: whether the user named the metric.
+        kind: kind of target, as defined in `pipeline.data.labels`.
+        metric: name of a metric in `pipeline.evaluate.metrics`.
+        classes: number of rows per label, in descending order; {} for regression.
+        separator: separator between several labels in one text.
+        reason: why the metric was chosen, or "" if it is just the default.
+        sure: whether the user specified the metric.
     """
 
     kind: str
@@ -50,15 +50,15 @@ class TargetGuess:
 
 
 def read(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
-    """Return what to predict, and add findings on it.
+    """Determine the target, and add findings about it.
 
     Args:
-        metric: that the user named; "": the likely one.
+        metric: the metric that the user specified, or "" to select a likely one.
 
     Raises:
-        DataError: if rows have no label, if all have the same one, or if one of several label
-            columns has texts.
-        ConfigError: if the metric cannot score such labels.
+        DataError: if rows have no label, if all rows have the same label, or if there are several
+            label columns and one contains texts.
+        ConfigError: if the metric cannot score these labels.
     """
     if contents.masks:
         return _of_masks(contents, metric, findings)
@@ -67,84 +67,87 @@ def read(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
     empty = (table.apply(lambda column: column.str.strip()) == "").sum()
     name, count = str(empty.idxmax()), int(empty.max())
     if count == len(table):
-        what = f"{counted(count, 'row')}, none with a label in {name!r}"
-        raise DataError(f"{path} has {what}; expected one in each.\n{FIX}")
+        what = f"no label in {name!r} in any of its {counted(count, 'row')}"
+        raise DataError(f"{path} has {what}; expected one per row.\n{FIX}")
     several = len(contents.labels) > 1
     if count and not several and not separator_of(table[name]):
         raise DataError(
-            f"{path} has {counted(count, 'row')} without a label in {name!r}; expected one in "
-            f"each.\nFill them in, or remove these rows. {FIX}"
+            f"{path} has {counted(count, 'row')} without a label in {name!r}; expected one per "
+            f"row.\nAdd the missing labels, or remove these rows. {FIX}"
         )
     made = _of_columns(table, contents, findings) if several else _of_one(table, contents, findings)
     if metric:
         known = metrics.find(metric, made.kind).name
-        findings.chosen("metric", f"{known}, by --metric")
+        findings.chosen("metric", f"{known}, set by --metric")
         return replace(made, metric=known, sure=True)
-    why = f": {made.reason}" if made.reason else ""
-    text = f"the metric is only on the competition page; defaulting to {made.metric} for "
-    text += f"{made.kind}{why}. To measure the baseline in another one: --metric NAME"
+    why = f", because {made.reason}" if made.reason else ""
+    text = f"using {made.metric} as the default for {made.kind}{why}. If the competition page "
+    text += "specifies another metric, pass --metric NAME"
     findings.unknown("metric", text)
     return made
 
 
 def _of_masks(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
-    """Return the target for masks in run lengths."""
+    """Return the target for run-length encoded masks."""
     if metric not in ("", MASKED):
         raise ConfigError(
-            f"--metric {metric}: masks are scored by {MASKED}.\nLeave it out, and change the "
-            "function in the proposed config (docs/segmentation.md)."
+            f"Invalid --metric {metric}: masks are always scored by {MASKED}.\nOmit it, and edit "
+            f"the function {MASKED} in the proposed config (docs/segmentation.md)."
         )
     texts = contents.table[contents.labels[0]].str.strip()
     empty = int(texts.isin(("-1", *csv_files.MISSING)).sum())
-    text = f"a mask for each of {len(texts):,} pictures, {empty:,} of them empty"
+    text = f"a mask for each of {len(texts):,} images, of which {empty:,} are empty"
     findings.chosen("target", text)
-    text = f"{MASKED}, at the size that pictures are read in. If the competition page has another "
-    findings.unknown("metric", f"{text}metric, write it into the config")
+    text = f"using {MASKED}, computed at the network's input size. If the competition page "
+    findings.unknown("metric", f"{text}specifies another metric, define it in the config")
     return TargetGuess("custom", MASKED, {}, sure=bool(metric))
 
 
 def _of_columns(table: pd.DataFrame, contents: Contents, findings: Findings) -> TargetGuess:
-    """Return the target for several columns of labels."""
+    """Return the target for several label columns."""
     values = table.apply(numbers)
     bad = [name for name in values if not np.isfinite(values[name]).all()]
     if bad:
         raise DataError(
-            f"{contents.folder / contents.train} has texts in {bad[0]!r}, one of "
-            f"{len(table.columns)} label columns; expected numbers.\n{FIX}"
+            f"{contents.folder / contents.train} has texts in {bad[0]!r}; expected numbers in "
+            f"all {len(table.columns)} label columns.\n{FIX}"
         )
     if not values.isin((0, 1)).all(axis=None):
-        text = f"regression: {len(table.columns)} columns of numbers"
+        text = f"regression with {len(table.columns)} numeric columns"
         findings.chosen("target", text)
         return TargetGuess("regression", "rmse", {})
     sums = values.sum(axis=1)
-    text = f"{len(table.columns)} columns of 0 and 1, {sums.mean():.2g} labels per row on average"
+    text = f"{len(table.columns)} columns of 0 and 1, with {sums.mean():.2g} labels per row on "
+    text += "average"
     if (sums == 1).all():
-        text += "; each row has exactly one, so these may be classes"
+        text += ". Every row has exactly one label, so the columns may be classes"
     findings.chosen("target", f"multilabel: {text}")
     counts = {str(name): int(values[name].sum()) for name in values}
     return TargetGuess("multilabel", "auc", dict(Counter(counts).most_common()))
 
 
 def _of_one(table: pd.DataFrame, contents: Contents, findings: Findings) -> TargetGuess:
-    """Return the target for one column of labels."""
+    """Return the target for a single label column."""
     column, path = table.iloc[:, 0], contents.folder / contents.train
     counts, asked = Counter(column), contents.sample_table.iloc[:, 1:]
     if len(counts) < 2:
         raise DataError(
-            f"{path} has the same label in {column.name!r} in all {len(column):,} rows: "
-            f"{column.iloc[0]!r}; expected at least two.\n{FIX}"
+            f"{path} has only one label in {column.name!r} for all {len(column):,} rows: "
+            f"{column.iloc[0]!r}; expected at least two different labels.\n{FIX}"
         )
     separator = separator_of(counts)
-    # Texts with equally many words, one of them in the sample, are names, such as species.
+    # If all texts have the same number of words and one is in the sample, they are names, such as
+    # species names.
     lengths = {len(labels.parts(text, separator or " ")) for text in counts}
     names = len(lengths) == 1 and min(counts.values()) > 1 and asked.iloc[0, 0] in counts
     if separator and not names:
         tags = Counter(tag for text in column for tag in labels.parts(text, separator))
         between = "spaces" if separator == " " else f"label_separator={separator!r}"
-        text = f"{len(tags)} labels, separated by {between}, in {len(counts):,} combinations"
+        text = f"{len(tags)} labels in {len(counts):,} combinations, separated by {between}"
         findings.chosen("target", f"multilabel: {text}")
-        text = f'if each text is one label, set target="classes", num_classes={len(counts)} and '
-        findings.unknown("labels", text + 'metric="accuracy"')
+        text = 'if each text is a single label, set target="classes", '
+        text += f'num_classes={len(counts)} and metric="accuracy"'
+        findings.unknown("labels", text)
         reason = "the sample submission has one column of labels"
         return TargetGuess("multilabel", "f1", dict(tags.most_common()), separator, reason)
     values = numbers(column)
@@ -155,33 +158,33 @@ def _of_one(table: pd.DataFrame, contents: Contents, findings: Findings) -> Targ
         and not any("." in text for text in counts)
         and asked.iloc[:, 0].str.contains(".", regex=False).all()
     )
-    # Many amounts occur only once, few names do.
+    # Amounts often occur only once, but names rarely do.
     once, why = sum(count < 2 for count in counts.values()), ""
     if number and (not whole or len(counts) > SOME):
-        why = f"{len(counts):,} distinct numbers"
+        why = f"there are {len(counts):,} distinct numbers"
     elif number and len(counts) > 2 and decimals:
-        why = "whole numbers, and the sample submission has decimals"
+        why = "the sample submission has decimals, although labels are whole numbers"
     elif number and len(counts) > 2 and once > 1 and once * 5 >= len(counts):
-        why = "whole numbers, some in only one row: no model learns a class from one row"
+        why = "some of the whole numbers occur in only one row, too few to learn a class"
     if why:
         low, middle, high = np.quantile(values, (0, 0.5, 1))
-        text = f"regression: {why}, {low:.4g} to {high:.4g}, median {middle:.4g}"
+        text = f"regression, because {why} (range {low:.4g} to {high:.4g}, median {middle:.4g})"
         findings.chosen("target", text)
         if whole and not decimals and len(counts) * 2 <= len(column):
-            text = f"if each of the {len(counts):,} numbers is the name of a class, set "
+            text = f"if the {len(counts):,} numbers are class names rather than amounts, set "
             text += f'target="classes", num_classes={len(counts)} and metric'
             findings.unknown("labels", text)
         return TargetGuess("regression", "rmse", {})
     if not number and columns.commas(column):
         raise DataError(
             f"{path} has numbers with commas in {column.name!r}, such as "
-            f"{next(text for text in counts if ',' in text)!r}; expected labels that are numbers.\n"
-            f"In a copy, {columns.PLAIN}. {FIX}"
+            f"{next(text for text in counts if ',' in text)!r}; expected plain numbers as labels.\n"
+            f"In a copy of the table, {columns.PLAIN}. {FIX}"
         )
     if words := refusals.prose(column):
         raise DataError(
-            f"{path} has texts of about {words} words to predict in {column.name!r}; expected "
-            f"labels or numbers.\nWrite the config by hand, as docs/text.md shows. {FIX}"
+            f"{path} has texts of about {words} words in the label column {column.name!r}; "
+            f"expected labels or numbers.\nWrite the config yourself, see docs/text.md. {FIX}"
         )
     classes = dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
     _describe_classes(classes, str(path), findings, whole=whole)
@@ -191,30 +194,30 @@ def _of_one(table: pd.DataFrame, contents: Contents, findings: Findings) -> Targ
 def _describe_classes(
     classes: dict[str, int], table: str, findings: Findings, *, whole: bool
 ) -> None:
-    """Add findings on classes. Raises `DataError` if most of them have only one row.
+    """Add findings about classes. Raise `DataError` if most of them have only one row.
 
     Args:
-        classes: {label: rows}, the most frequent first.
-        table: with the labels, for the message.
+        classes: number of rows per label, in descending order.
+        table: path of the table with the labels, for the error message.
         whole: whether all labels are whole numbers.
     """
     rows, single = sum(classes.values()), [name for name in classes if classes[name] < 2]
-    findings.chosen("target", f"classes: {len(classes)} labels in {rows:,} rows")
+    findings.chosen("target", f"classes, with {len(classes)} labels in {rows:,} rows")
     if whole and len(classes) > 2:
-        text = 'labels are whole numbers. If their order counts, set target="ordinal"; if they are '
-        findings.unknown("order", text + 'amounts, target="regression"')
+        text = 'labels are whole numbers. If their order matters, set target="ordinal"; if they '
+        findings.unknown("order", text + 'are amounts, set target="regression"')
     (most, *_, least), share = classes, max(classes.values()) / rows
-    text = f"{_shown(most)} has {share:.1%} of the rows (the majority-class baseline), "
-    findings.found("balance", f"{text}{_shown(least)} {classes[least] / rows:.1%}")
+    text = f"{_shown(most)} is the label of {share:.1%} of the rows (the majority-class baseline), "
+    findings.found("balance", f"{text}and {_shown(least)} of {classes[least] / rows:.1%}")
     examples = ", ".join(map(_shown, single[:3]))
     if len(single) * 2 > len(classes):
         raise DataError(
-            f"{table} has {counted(len(single), 'label')} in only one row, for example {examples}, "
-            f"of {len(classes)} labels in {rows:,} rows; expected most of them in two rows or more."
-            f"\nDrop these rows, or merge labels. {FIX}"
+            f"{table} has {counted(len(single), 'label')} in only one row, for example {examples}; "
+            f"expected most of its {len(classes)} labels in two or more of its {rows:,} rows."
+            f"\nRemove these rows, or merge labels. {FIX}"
         )
     if single:
-        text = f"{counted(len(single), 'label')} with only one row, which cannot validate"
+        text = f"{counted(len(single), 'label')} with only one row, too few for validation"
         findings.warning("single", f"{text}, for example {examples}")
     if rare := [name for name in classes if 2 <= classes[name] < RARE]:
         text = f"{counted(len(rare), 'label')} with fewer than {RARE} rows, for example "
@@ -222,16 +225,16 @@ def _describe_classes(
 
 
 def _scored(classes: dict[str, int], asked: pd.DataFrame, findings: Findings) -> TargetGuess:
-    """Return the target for classes, with the metric that the sample submission suggests.
+    """Return the target for classes, with a metric that matches the sample submission.
 
     Args:
-        asked: the sample submission without its ids.
+        asked: the sample submission without the id column.
     """
     texts, names = asked.iloc[:, 0], sorted(classes)
     first, ranked = texts.iloc[0], texts.iloc[0].split()
     metric, reason = "accuracy", ""
     if asked.shape[1] > 1:
-        reason = "the sample submission has a column of probabilities for each label"
+        reason = "the sample submission has a probability column for each label"
         metric = "log_loss"
     elif first in classes:
         pass
@@ -239,16 +242,16 @@ def _scored(classes: dict[str, int], asked: pd.DataFrame, findings: Findings) ->
         reason = f"the sample submission ranks {len(ranked)} labels per row"
         metric = f"map@{len(ranked)}"
     elif len(classes) == 2 and "." in "".join(texts) and np.isfinite(numbers(texts)).all():
-        metric, reason = "auc", f"the sample submission has a probability, {first}"
+        metric, reason = "auc", f"the sample submission has probabilities, such as {first}"
     column = asked.columns[0]
     if metric == "auc" and column not in names and {*map(str.lower, names)} not in OBVIOUS:
-        text = f"{column!r} will hold the probability of {names[1]!r}. If it is about the other "
-        findings.unknown("positive", f"{text}label, set data.positive_label={names[0]!r}")
+        text = f"{column!r} will be the probability of {names[1]!r}. If it should be the other "
+        findings.unknown("positive", f"{text}label's, set data.positive_label={names[0]!r}")
     return TargetGuess("classes", metric, classes, reason=reason)
 
 
 def _shown(label: str) -> str:
-    """Return a label in quotes for a message, shortened if long.
+    """Quote a label for a message, and shorten it if it is long.
 
     >>> _shown("cat"), _shown("1 2 " * 9_000)
     ("'cat'", "'1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 …'")
@@ -257,10 +260,10 @@ def _shown(label: str) -> str:
 
 
 def separator_of(column: Collection[str]) -> str:
-    """Return the separator of several labels in a text, or "" if each text is one label.
+    """Return the separator if texts contain several labels, or "" if each text is a single label.
 
-    Texts hold several labels if they have fewer distinct parts than there are distinct texts.
-    Numbers with commas are numbers.
+    A separator is accepted if it splits the texts into fewer distinct parts than there are distinct
+    texts. Commas in numbers do not count as separators.
 
     >>> [separator_of(each) for each in (["a b", "b", "c a"], ["a| b c", "b c", "a", "b c| a"])]
     ['', '| ']
@@ -274,7 +277,7 @@ def separator_of(column: Collection[str]) -> str:
         if several and len(words) < len(texts):
             if separator == "," and columns.commas(pd.Series(several)):
                 continue
-            # With the spaces around it, as a submission should have them.
+            # Include the surrounding spaces, because a submission should have them too.
             beside = re.escape(separator)
             found = Counter(hit for text in several for hit in re.findall(rf" *{beside} *", text))
             return separator if separator == " " else found.most_common(1)[0][0]

@@ -161,7 +161,7 @@ def test_rows_of_a_group_are_never_on_both_sides(monkeypatch):
 def test_too_few_rows_have_no_baseline():
     labels = np.array([0, 1, 0, 1], np.int32)
 
-    with pytest.raises(DataError, match="too few rows"):
+    with pytest.raises(DataError, match="Too few labelled rows"):
         baseline.fit(replace(DIGITS, num_classes=4), examples(labels, coloured(labels)))
 
 
@@ -188,7 +188,7 @@ def test_inspect_writes_the_baseline_into_the_config_and_skips_broken_files(tmp_
     assert code == 0 and config == from_json(end["proposed"])
     assert config.baseline is not None and config.baseline.rows == 239
     said = next(line["text"] for line in end["findings"] if line["about"] == "baseline")
-    assert said == f"{config.baseline}; a model has to beat it"
+    assert said == f"{config.baseline}. A useful model must score better"
     assert f"Baseline  {config.baseline.metric}" in (tmp_path / "leaves.py").read_text()
 
 
@@ -196,8 +196,8 @@ def test_inspect_writes_the_baseline_into_the_config_and_skips_broken_files(tmp_
 @pytest.mark.parametrize(
     ("seconds", "verdict"),
     [
-        (600.0, "Out of fold on 369 rows: HistGradientBoosting"),
-        (0.0, "not compared: its 369 rows took over 0 s here"),
+        (600.0, "on 369 rows: HistGradientBoosting"),
+        (0.0, "not be compared with the network: training on 369 rows took over 0 s"),
     ],
 )
 def test_inspect_proposes_boosting_or_a_network_for_a_table_by_their_scores(
@@ -216,7 +216,7 @@ def test_inspect_proposes_boosting_or_a_network_for_a_table_by_their_scores(
 
     (said,) = (line.text for line in found.findings if line.about == "boosting")
     assert verdict in said
-    assert ("Boosting is proposed" in said) == (seconds > 0) == (made.config.fit == "boosting")
+    assert ("therefore uses boosting" in said) == (seconds > 0) == (made.config.fit == "boosting")
     about = [line.about for line in found.findings if line.level == "chosen"]
     assert ("epochs" in about) == (seconds == 0) and about.count("model") == 1
 

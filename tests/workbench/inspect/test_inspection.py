@@ -110,7 +110,7 @@ def proposed(folder: Path, given: Given | None = None) -> tuple[Inspection, Conf
     config = proposal.propose(found, *names, findings=found.findings).config
     examples = proposal.read_examples(config, found)
     proposal.check(config, found, examples, found.findings)
-    assert "would be accepted" in found.findings[-1].text
+    assert "test examples is valid" in found.findings[-1].text
     return found, config
 
 
@@ -359,17 +359,17 @@ UNUSED = {
     "tall": lambda n: f'"{n + 1},5"',
 }
 LEFT_OUT = (
-    "chosen left out: same: the same in every row",
-    "chosen left out: none: no value in any row",
-    "chosen left out: later: in the training table alone",
-    "chosen left out: name: 60 distinct texts in 60 rows: almost none repeats",
-    "chosen left out: count: it numbers the rows",
-    "warning mixed: tall is left out: 0% are plain numbers, others are like '1,5'",
+    "chosen left out: same: all rows have the same value",
+    "chosen left out: none: all rows are empty",
+    "chosen left out: later: only in the training table",
+    "chosen left out: name: few of its texts repeat (60 distinct texts in 60 rows)",
+    "chosen left out: count: it looks like a row number",
+    "warning mixed: tall is left out: 0% of the values are numbers, but others look like '1,5'",
     "numeric_columns=('size',), categorical_columns=()",
 )
 REGRESSION = ("target='regression', metric='rmse'", "num_classes=0")
 SINGLE = "warning single: 1 label with only one row"
-DAMAGED = "weight is left out: 99% are plain numbers, others are like 'oops'"
+DAMAGED = "weight is left out: 99% of the values are numbers, but others look like 'oops'"
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ DAMAGED = "weight is left out: 99% are plain numbers, others are like 'oops'"
         # The target follows from labels and sample, whose form suggests the metric.
         (
             goal(lambda n: f"t{n % 3} t{n % 2}x", "t0"),
-            ("target='multilabel', metric='f1'", "num_classes=5", "each text is one label"),
+            ("target='multilabel', metric='f1'", "num_classes=5", "each text is a single label"),
         ),
         (goal(lambda n: "ab"[n % 2] + " " + "xyz"[n // 2 % 3], "a x"), ("num_classes=6, t",)),
         (goal(lambda n: ("no", "yes")[n % 2], "0.5"), ("target='classes', metric='auc'",)),
@@ -387,7 +387,7 @@ DAMAGED = "weight is left out: 99% are plain numbers, others are like 'oops'"
             goal(lambda n: n % 5, "0"),
             (
                 *("target='classes', metric='accuracy'", 'target="ordinal"'),
-                "is only on the competition page",
+                "If the competition page specifies another",
             ),
         ),
         (goal(lambda n: n % 5, "0.0"), REGRESSION),
@@ -399,7 +399,7 @@ DAMAGED = "weight is left out: 99% are plain numbers, others are like 'oops'"
         ),
         (
             columns(180, sold=lambda n: n % 60),
-            ("unknown labels: if each of the 60 numbers",),
+            ("unknown labels: if the 60 numbers are class names",),
         ),
         (several(lambda n: n % 2), ("label_column=('one', 'two')", "'multilabel'", "'auc'")),
         (
@@ -407,31 +407,35 @@ DAMAGED = "weight is left out: 99% are plain numbers, others are like 'oops'"
             ("label_column=('one', 'two')", "'regression'", "metric='rmse'"),
         ),
         (sample_of("id,x,y,z", 0.3, 0.3, 0.3), ("metric='log_loss'", "label_column='kind'")),
-        (sample_of("image,kind", "x"), ("chosen ids: 'id': 100% of its texts are names of image",)),
+        (sample_of("image,kind", "x"), ("ids: 'id', because 100% of its texts are image file",)),
         (of_two("dead", "recovered"), ("unknown positive: ", "data.positive_label='dead'")),
         (
             columns(80, price=lambda n: f'"{n % 20},50"'),
-            ("warning mixed: price is read as a category: 0% are plain numbers",),
+            ("warning mixed: price is read as a category: 0% of the values are numbers",),
         ),
         (
             MIXED,
             (
                 *("train_csv='labels/all.csv'", "train_images=('part_0', 'part_1')", "suffix='*'"),
                 *("test_images='held'", "id_column='name', label_column='kind'", "RGB 20, L 5"),
-                *("height=160, width=224, channels=3", "resize='stretch'", "reduced to 64 pixels"),
+                *("height=160, width=224, channels=3", "resize='stretch'", "Reduced to 64 pixels"),
             ),
         ),
         (
             IN_FOLDERS,
             (
                 *("train_csv=None", "train_images='train'", "label_column='animal'"),
-                *("each of 3 folders in train/ is a label", "suffix='.png'", "test_images='test'"),
-                *("36 examples", "num_classes=3", "5 to predict"),
+                *(
+                    "3 folders in train/ are named after labels",
+                    "suffix='.png'",
+                    "test_images='test'",
+                ),
+                *("36 examples", "num_classes=3", "the 5 test examples"),
             ),
         ),
         (
             IN_FOLDERS | {f"val/cat/{n}.png": png(noise(12, 12)) for n in range(4)},
-            ("unknown folders: val hold folders of these labels, too", "36 examples"),
+            ("unknown folders: val also have folders for these labels", "36 examples"),
         ),
         (
             IN_FOLDERS | {"sample_submission.csv": EACH},
@@ -442,7 +446,7 @@ DAMAGED = "weight is left out: 99% are plain numbers, others are like 'oops'"
             IN_FOLDERS
             | {"classes.csv": csv("number,animal_name", (0, "cat"), (1, "dog"))}
             | {"train/loose.png": png(noise(12, 12))},
-            ("train_csv=None", "1 image in train/ outside any label's folder: not"),
+            ("train_csv=None", "1 image in train/ not used, because no label folder"),
         ),
         *(
             (
@@ -456,7 +460,10 @@ DAMAGED = "weight is left out: 99% are plain numbers, others are like 'oops'"
         (numbered("x", lambda n: n % 2), ("kind='table'",)),
         (numbered("x", lambda n: n % 256), ("kind='pixels'",)),
         (PIXELS, ("kind='pixels'", "height=6, width=10, channels=1")),
-        (columns(100, text=lambda n: SENTENCES[n]), ("texts: text", "and size (to read columns")),
+        (
+            columns(100, text=lambda n: SENTENCES[n]),
+            ("texts in text", "and size (to use only columns"),
+        ),
         # Numbers that are several labels repeat from row to row; run lengths do not.
         (
             columns(60, label="tags", sold=lambda n: CHOSEN[n % 15], sample="1 3"),
@@ -466,24 +473,30 @@ DAMAGED = "weight is left out: 99% are plain numbers, others are like 'oops'"
         (damaged("train.csv", b",2.51,", b",oops,"), (DAMAGED, "numeric_columns=('size',)")),
         (damaged("test.csv", b",7.51\n", b",oops\n"), (DAMAGED, "numeric_columns=('size',)")),
         # What reveals the label: ids by their order or beginning; or the number of a ticket.
-        (columns(sold=lambda n: n // 30), ("warning ids: sorted by the numbers in their ids",)),
+        (columns(sold=lambda n: n // 30), ("warning ids: rows with consecutive numbers in their",)),
         (
             columns(ids=lambda n: f"{'ab'[n * 5 % 2]}{n * 7919 % 1000}"),
-            ("warning ids: the beginning of the id predicts the label of 100%",),
+            ("warning ids: the id's prefix predicts the label of 100%",),
         ),
         (
             columns(boat=lambda n: "xyuv"[n * 5 % 2 + 2 * (n % 2)]),
-            ("warning leak: 'boat' alone reveals the label of every row",),
+            ("warning leak: 'boat' alone determines the label of every row",),
         ),
-        (columns(tax=lambda n: 99 * (n * 5 % 2) + size(n)), ("warning leak: 'tax' alone reveals",)),
+        (
+            columns(tax=lambda n: 99 * (n * 5 % 2) + size(n)),
+            ("warning leak: 'tax' alone determines",),
+        ),
         (
             labels_of(*(("xyz"[n % 3], f"p{n // 4}") for n in range(24)), header="id,kind,patient"),
             ("unknown groups: ", "set data.group_column='patient'", "group_column=None"),
         ),
-        (WITH_MASKS, ("unknown folders: train_masks/ has files", "train_images='train_images'")),
+        (
+            WITH_MASKS,
+            ("unknown folders: train_masks/ also has files", "train_images='train_images'"),
+        ),
         # A copy in the test set is no reason to group.
         (PICTURES | {"test/b1.png": PICTURES["train/a4.png"]}, ("group_duplicates=False",)),
-        (without("b3")(pictures(test=12)), ("warning missing: no file for 1 of 12 test images",)),
+        (without("b3")(pictures(test=12)), ("warning missing: 1 of 12 test images have no file",)),
     ],
 )
 def test_inspect_reports_what_a_person_has_to_know_of_a_folder(files, facts, tmp_path):
@@ -533,7 +546,7 @@ def test_planted_duplicates_and_corrupt_files_are_found(tmp_path):
     assert set(found.inputs.train.broken) == {"a2"}
     said = texts(found, "warning")
     assert "1 test example with the same content as a training example: a4 and b1" in said
-    assert "1 pair with different labels" in said
+    assert "Labels differ in 1 pair" in said
     assert "1 training image and 0 test images cannot be decoded: a2: " in said
     shown = page.write(found, "", tmp_path / "page.html").read_text()
     assert 'training row 3"' not in shown and 'training row 4"' in shown
@@ -616,49 +629,49 @@ FIRST_THREE = [f"train_images/{n}." for n in range(3)]
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda files: {}, "expected tables (.csv) or images, and found none"),
+        (lambda files: {}, "No tables (.csv) or images were found"),
         (lambda files: {"train.zip": b"PK", "notes.txt": b"x"}, "Unpack them: unzip"),
         (
             lambda files: files | {"my_submission.csv": files["sample_submission.csv"]},
             "--sample my_submission.csv",
         ),
-        (without("train.csv"), "Complete the download, or write a table"),
+        (without("train.csv"), "Finish the download, write a table"),
         (
             replaced("train.csv", lambda text: text.partition(b"\n")[2]),
-            "Write a line of names above it",
+            "Add a line of column names at the top",
         ),
         (
             replaced("train.csv", lambda text: text.partition(b"\n")[0]),
-            "has 0 rows, none with a label in",
+            "has no label in",
         ),
-        (train(lambda n: (n // 2, n, n % 2), rows=40), "repeats 20 ids"),
-        (labelled(lambda n: 1), "the same label in"),
+        (train(lambda n: (n // 2, n, n % 2), rows=40), "has 20 duplicate ids"),
+        (labelled(lambda n: 1), "has only one label in"),
         (labelled(lambda n: f"kind {max(n, 3)}"), "in only one row"),
         (labelled(lambda n: f'"{n},5"', rows=40), "with commas in 'sold', such as '0,5'"),
         (labelled(lambda n: "" if n else 1), "without a label"),
         (unfit, "1 labels that cannot be submitted, for example 'NA'"),
         (lambda _: without(*FIRST_THREE)(WITH_MASKS), "3 of 20 images are missing in"),
-        (lambda _: pictures(ending=".Jpg"), "is called 'a0.Jpg', an id 'a0'"),
+        (lambda _: pictures(ending=".Jpg"), "is named 'a0.Jpg', and one id is 'a0'"),
         (lambda _: without("test/")(pictures()), "no image for any id of sample_submission.csv"),
-        (lambda _: whole(pictures()), "whole file names as ids of one set"),
-        (train(lambda n: (n, n, n % 2), "id,other,sold"), "nothing to learn from"),
+        (lambda _: whole(pictures()), "has file extensions in the ids of only one set"),
+        (train(lambda n: (n, n, n % 2), "id,other,sold"), "No inputs were found for"),
         (
             commas_everywhere,
-            "No column can be read: size: 0% are plain numbers, others are like '0,25'",
+            "None of the columns can be used: size: 0% of the values are numbers, but",
         ),
-        (unclear_label, "with commas between: --label shape"),
+        (unclear_label, "separated by commas: --label shape"),
         # It is told by what it is, not by what is missing for something else.
         (
             lambda _: (
                 masks("id,EncodedPixels") | {"train.csv": csv("id,EncodedPixels,class", *THIRDS)}
             ),
-            "masks of 2 classes, by 'class'",
+            "masks for 2 classes in 'class'",
         ),
         (lambda _: MASK_FILES, "docs/segmentation.md"),
         (lambda _: without("train.csv")(MASK_FILES), "docs/segmentation.md"),
         (lambda _: without("sample")(MASK_FILES), "docs/segmentation.md"),
-        (lambda _: without("test.csv")(SENTENCES_ALONE), "nothing to learn from"),
-        (train(lambda n: ANSWERS[n], "id,size,colour,sold", 40), "as docs/text.md shows"),
+        (lambda _: without("test.csv")(SENTENCES_ALONE), "No inputs were found for"),
+        (train(lambda n: ANSWERS[n], "id,size,colour,sold", 40), "see docs/text.md"),
     ],
 )
 def test_a_folder_that_cannot_be_described_gets_one_clear_message(change, said, tmp_path):
@@ -691,7 +704,7 @@ def test_a_picture_in_the_alpha_channel_is_found_and_read(colour, background, tm
     found, config = proposed(put(tmp_path, files))
 
     assert config.data.alpha == background
-    assert "the picture is in the alpha channel of 30 images" in texts(found, "chosen")
+    assert "the alpha channel of 30 images holds the content" in texts(found, "chosen")
     trained = dataset.read_training(tmp_path, config).inputs
     for inputs in (trained, read_test(tmp_path, config).inputs(np.arange(6))):
         assert (inputs.std(axis=(1, 2, 3)) > 50).all()
@@ -708,7 +721,7 @@ def test_an_alpha_channel_is_dropped_if_the_colours_show_a_picture(opaque, tmp_p
     found, config = proposed(put(tmp_path, files))
 
     assert config.data.alpha == "drop"
-    said = "30 images with an alpha channel, which is dropped" in texts(found, "unknown")
+    said = "the alpha channel of 30 images is dropped" in texts(found, "unknown")
     assert said != opaque and ("alpha" in texts(found, "unknown")) != opaque
 
 
@@ -772,10 +785,10 @@ def test_the_command_writes_config_and_page_but_never_overwrites_a_config(tmp_pa
 
     assert (first, again) == (0, 2)
     (assumed,) = [line for line in lines if line.startswith("unknown  competition")]
-    assert "assumed 'leaves'" in assumed
+    assert "assumed to be 'leaves'" in assumed
     assert {str(folder), str(config)} <= set(shlex.split(following))
     refused = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert "exists; expected a new file" in refused["error"]
+    assert "already exists" in refused["error"]
     assert configs.from_json(end["proposed"]) == configs.load(end["written"])
     assert end["competition"] == "leaves"
     assert {"found", "chosen", "unknown"} <= {line["level"] for line in end["findings"]}
@@ -786,15 +799,15 @@ def test_the_command_writes_config_and_page_but_never_overwrites_a_config(tmp_pa
     [
         ("n" * 300, "no such folder"),
         (". --write NotAName", "lower-case letters"),
-        (". --write digits", "exists; expected a new file"),
-        (". --write no/such/folder.py", "there is no folder"),
+        (". --write digits", "already exists"),
+        (". --write no/such/folder.py", "does not exist"),
         (". --competition a&b", "competition='a&b'"),
         (". --for gpu", "one of tpu-v5e-8, cpu"),
         (". --budget soon", "from 30s to 240h"),
         (". --page no/such/page.html", "mkdir -p no/such"),
         (". --sample ../outside.csv", "no such table"),
-        (". --train no.csv", "--train no.csv: there is no such table"),
-        (". --label gone", "has no column gone beside its ids; it has"),
+        (". --train no.csv", "--train no.csv: no such table"),
+        (". --label gone", "has no column gone besides its ids. Available"),
     ],
 )
 def test_an_invalid_argument_is_refused(words, said, tmp_path, monkeypatch, capsys):
@@ -831,5 +844,5 @@ def test_findings_are_shown_even_if_the_config_does_not_run(tmp_path, capsys):
     shown = capsys.readouterr()
     assert (code, (tmp_path / "x.py").exists()) == (1, False)
     assert "has the columns one, two after the id" in shown.err
-    assert "image files: train/ to train" in shown.out
-    assert "The proposed config does not run" in (tmp_path / "x.html").read_text()
+    assert "image files: training images in train/" in shown.out
+    assert "The proposed config cannot run" in (tmp_path / "x.html").read_text()

@@ -110,7 +110,7 @@ def test_without_a_sample_ids_come_from_the_test_set_and_columns_from_the_labels
     assert config.data.sample_submission is None
     assert list(tests.ids) == ids
     assert [*form.sample.table.columns[:1], *form.columns] == columns
-    assert "none, so sample_submission=None: ids are" in lines(found, "chosen")
+    assert "not found, so sample_submission=None. The ids are" in lines(found, "chosen")
 
 
 @pytest.mark.parametrize("name", ["two classes", "no ids", "class folders", "a list of the files"])
@@ -168,7 +168,7 @@ def test_options_name_tables_and_folders(tmp_path):
 
     assert inspection.inspect(folder, Given(train="train")).contents.source.class_folders
     assert inspection.inspect(both, Given(test="test_old.csv")).contents.sample_ids == NUMBERS
-    with pytest.raises(ConfigError, match=r"--test new\.csv: there is no such table"):
+    with pytest.raises(ConfigError, match=r"--test new\.csv: no such table"):
         inspection.inspect(both, Given(test="new.csv"))
 
 

@@ -79,7 +79,7 @@ def test_the_batch_that_fills_a_core_is_proposed_and_its_memory_shown(hub):
     made = recipes.recipe(photographs(30_000), Plan(TPU, 3600))
 
     assert made.config.batch == 256
-    assert "3.8 GB of a TPU core's 16.9 at 224 pixels" in made.reasons["batch"]
+    assert "3.8 GB of a TPU core's 16.9 GB at 224 pixels" in made.reasons["batch"]
     assert "kaggle.com/models/keras/dinov3" in made.reasons["weights"]
 
 
@@ -89,7 +89,7 @@ def test_without_kerashub_a_keras_network_is_proposed_and_dinov3_mentioned(monke
     made = recipes.recipe(photographs(5_000), Plan(TPU, 9 * 3600))
 
     assert (made.config.model, made.config.batch) == ("convnext_base", 128)
-    assert "With KerasHub here a DINOv3 is proposed" in made.reasons["weights"]
+    assert "If you install KerasHub, inspect proposes DINOv3" in made.reasons["weights"]
 
 
 def image_takes(seconds: dict[str, float]):
@@ -114,7 +114,7 @@ def test_a_cpu_gets_the_largest_network_whose_features_fit_the_budget(cached, ro
     assert (config.pretrained, config.fit) == (pretrained, "linear" if pretrained else "")
     assert made.seconds <= 600
     if pretrained:
-        assert "whose weights are on this machine" in made.reasons["model"]
+        assert "because its weights are on this machine" in made.reasons["model"]
         assert config.views == 1 and not {"rate", "augmentation", "batch"} & {*made.reasons}
         replace(config, fit="")  # can be fine-tuned
 

@@ -47,8 +47,8 @@ def test_rows_of_one_picture_make_one_mask_in_either_direction(by_rows, tmp_path
     config, said = written(tmp_path / "boxes")
     read = dataset.read_training(tmp_path / "boxes", config)
 
-    assert ("along the rows" in said) == by_rows and "13 of them empty" not in said
-    assert "a mask for each of 40 pictures, 14 of them empty" in said
+    assert ("along rows" in said) == by_rows and "of which 13 are empty" not in said
+    assert "a mask for each of 40 images, of which 14 are empty" in said
     shares = np.array([every[name].mean() for name in read.ids])
     assert np.abs(read.labels.mean(axis=(1, 2)) - shares).max() < 0.02
     assert metrics.of(config)(read.labels, read.labels) == 1  # two empty ones agree, too
@@ -100,7 +100,7 @@ def test_masks_of_several_classes_are_refused_with_advice(tmp_path):
     table.assign(ClassId=1).to_csv(tmp_path / "boxes" / "train.csv", index=False)
 
     with pytest.raises(
-        DataError, match=r"classes, by 'ClassId'.*\nIn a copy, keep the rows of one"
+        DataError, match=r"classes in 'ClassId'.*\nIn a copy of the table, keep only one class"
     ):
         inspection.inspect(tmp_path / "boxes")
 
@@ -174,7 +174,7 @@ def test_a_number_can_be_predicted_from_texts_and_columns(tmp_path):
 
     config, said = written(folder)
 
-    assert config.target == "regression" and "and size, floor (to read columns alone" in said
+    assert config.target == "regression" and "and size, floor (to use only columns" in said
     assert config.data.custom_inputs["columns"] == ("float32", 2 * 1 + 3)
     assert config.baseline.model == "TF-IDF and ridge" and config.baseline.score < 4
     alone = inspection.inspect(folder, Given(alone="columns")).inputs.data
@@ -190,7 +190,7 @@ def test_columns_beside_pictures_are_read_where_they_help(tmp_path):
     config, said = written(folder)
     read = dataset.read_training(folder, config)
 
-    assert "on thumbnails and price, shop has a score of" in said and "--alone pictures" in said
+    assert " on thumbnails and price, shop, and " in said and "--alone pictures" in said
     assert dict(config.data.custom_inputs)["columns"] == ("float32", 2 * 1 + 2)
     numbers = read.inputs[:, : 4 * 4].copy().view(np.float32)  # columns come first, by their name
     table = pd.read_csv(folder / "train.csv")
@@ -213,10 +213,10 @@ def test_columns_that_are_left_out_beside_pictures_are_listed_with_a_reason(tmp_
     _, said = written(folder)
 
     for line in (
-        "left out: made: dates as ISO8601; to read dates: --alone columns",
-        "left out: unit: the same in every row",
-        "left out: code: 100 distinct texts in 100 rows: almost none repeats",
-        "left out: later: in the training table alone",
+        "left out: made: dates in the format ISO8601; to read dates, pass --alone columns",
+        "left out: unit: all rows have the same value",
+        "left out: code: few of its texts repeat (100 distinct texts in 100 rows)",
+        "left out: later: only in the training table",
     ):
         assert line in said
 

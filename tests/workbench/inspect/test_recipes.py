@@ -63,7 +63,7 @@ def test_a_cpu_trains_for_the_budget(rows, side, seconds, setup, budget):
 
     config = made.config
     assert made.seconds <= budget or config.epochs == 1
-    assert made.seconds <= budget or " would be right: --budget " in made.reasons["epochs"]
+    assert made.seconds <= budget or " epochs, pass --budget " in made.reasons["epochs"]
     folds, more = config.folds or 1, config.epochs + 1
     steps = measure(config).image * given.split(folds)[0] * folds * config.epochs
     assert setup + steps <= budget or config.epochs == 1
@@ -137,7 +137,7 @@ def test_the_reason_for_flips_has_both_fields_to_edit():
 
     made, other = (recipes.recipe(one, Plan()) for one in (given, replace(given, given=numbers)))
 
-    views = re.search(r"flip=False, views=(\d+)", made.reasons["augmentation"])
+    views = re.search(r"flip=False and views=(\d+)", made.reasons["augmentation"])
     assert made.config.data.flip and views
     replace(made.config, views=int(views[1]), data=replace(made.config.data, flip=False))
     assert (other.config.data.cutmix, other.config.data.mixup) == (0.0, 0.2)

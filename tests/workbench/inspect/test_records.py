@@ -66,7 +66,7 @@ def test_one_of_several_sizes_is_read_and_the_others_are_listed(tmp_path):
 
     assert set(config.data.train_records) == {"192/train/train*-*.tfrec", "192/val/*-*.tfrec"}
     assert config.data.test_records == "192/test/*-*.tfrec"
-    assert "512/test/*-*.tfrec, 512/train/train*-*.tfrec are not read" in report(found, config)
+    assert "512/test/*-*.tfrec, 512/train/train*-*.tfrec are not used" in report(found, config)
     assert len(dataset.read_training(tmp_path, config)) == 30
 
 
@@ -77,7 +77,7 @@ def test_a_table_of_labels_is_preferred_to_records(tmp_path):
     found, config = proposed(tmp_path)
 
     assert config.data.kind == "images"
-    said = "records: tfrec/train*-*.tfrec are not read, since train.csv has the labels"
+    said = "records: tfrec/train*-*.tfrec are not read, because train.csv has the labels"
     assert said in report(found, config)
 
 
@@ -90,20 +90,20 @@ def test_ambiguous_records_are_refused_with_their_contents(tmp_path):
         return str(caught.value)
 
     records(tmp_path / "two", label="variety", grade=3)
-    assert "has 2 columns that the test table lacks: grade, variety" in refused("two")
+    assert "has 2 columns missing from the test table: grade, variety" in refused("two")
     assert refused("two").endswith("--label grade")
     assert proposed(tmp_path / "two", Given(labels=("variety",)))[1].num_classes == 3
     raw = records(tmp_path / "raw") / "tfrec"
     for path in raw.iterdir():
         label = {} if "test" in path.name else {"variety": 1}
         written(path, [example(image=b"\xff" * 216, name="t1", **label)])
-    assert "216 bytes, neither a text nor an image file" in refused("raw")
+    assert "216 bytes that are neither text nor an image file" in refused("raw")
     assert 'Data(kind="tfrecords"' in refused("raw").splitlines()[-1]
     sample = csv("name,label", ("other", 0))
     put(records(tmp_path / "ids"), {"sample_submission.csv": sample})
-    assert "no feature has the ids in 'name'" in refused("ids")
+    assert "has the ids of the sample submission ('name')" in refused("ids")
     (records(tmp_path / "tests") / "tfrec" / "test00-6.tfrec").unlink()
-    assert "expected files with test in their names" in refused("tests")
+    assert "expected test files with test in their names" in refused("tests")
 
 
 @pytest.mark.slow
