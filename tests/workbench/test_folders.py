@@ -68,7 +68,7 @@ REFUSED = {
     r"iconv -f latin1 -t utf8 .*train\.csv > ": lambda: damaged(
         lambda text: text.replace(b",r,", b",rot\xfc,")
     ),
-    r"but train\.csv\.gz; archives (?s:.*)gunzip .*train\.csv\.gz": lambda: {
+    r"archives are not read: train\.csv\.gz(?s:.*)gunzip .*train\.csv\.gz": lambda: {
         f"{name}.gz" if name == "train.csv" else name: content
         for name, content in damaged(gzip.compress).items()
     },

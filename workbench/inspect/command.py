@@ -134,5 +134,5 @@ def _renew(folder: Path, given: Mapping[str, str], path: Path, show: Show) -> di
             f'Set metric="{metric}" in that file, and remove baseline.'
         )
     config_file.edit(path, before, {"metric": metric, "baseline": config.baseline})
-    show(f"updated metric and baseline in {path}, and left everything else as it was")
+    show(f"updated metric and baseline in {path}, and changed nothing else")
     return _result(config, path, "", lines)

@@ -56,7 +56,7 @@ def text(found: Inspection, made: Recipe, *, given: bool) -> str:
     """
     config, cpu, classes = made.config, made.plan.machine == CPU, found.target.classes
     command = f"python -m pipeline train --config {config.name} --input DIR --output OUT"
-    known = "measured on this file's machine" if cpu else "estimated; not yet run there"
+    known = "measured by inspect" if cpu else "estimated; not yet run there"
     wanted = f"{len(classes)} labels" if classes else "numeric targets"
     kind = f"{config.data.kind}, {wanted}"
     default = COMMENTS["metric"]

@@ -257,7 +257,7 @@ def _describe_others(
         findings.found("unlabelled", text)
     used = (contents.ids, *contents.labels)
     if columns := [name for name in contents.table if name not in used]:
-        text = f"only the images are used, and not {shortened(columns)} from {contents.train}"
+        text = f"only images are used, so {shortened(columns)} in {contents.train} will be ignored"
         findings.chosen("columns", text)
 
 

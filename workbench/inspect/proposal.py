@@ -81,7 +81,10 @@ def propose(
         data = replace(data, group_duplicates=False)
         made = recipes.recipe(replace(task, data=data, rarest=_rarest(found, data)), plan, measure)
     elif data.group_duplicates:
-        findings.chosen("group_duplicates", "True, so that duplicates are never split across folds")
+        findings.chosen(
+            "group_duplicates",
+            "True, so that duplicates are never split between training and validation",
+        )
     for about, text in made.reasons.items():
         findings.chosen(about, text)
     return made

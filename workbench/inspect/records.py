@@ -83,7 +83,7 @@ def find(folder: Path, paths: Sequence[str], findings: Findings) -> Records:
     if len(images) != 1:
         expected = f"one feature with image files, got {len(images)}"
         if not train:
-            expected = "test files with test in their names, and training files"
+            expected = "files with test in their names, and others for training"
         raise DataError(
             f"{folder} has TFRecord files and no table with labels; expected {expected}. The first "
             f"records are: {'. '.join(described)}.\n{BY_HAND}"

@@ -243,7 +243,9 @@ def _of_folders(made: Labelled, files: Files, wanted: pd.DataFrame, findings: Fi
     text = f"not used, because {table[label].nunique():,} folders in {place}/ are named after "
     findings.chosen("training table", f"{text}labels ({len(table):,} images); train_csv=None")
     if loose := len(files.images.get(place, ())):
-        text = f"{counted(loose, 'image')} in {place}/ not used, because no label folder has them"
+        text = (
+            f"{counted(loose, 'image')} directly in {place}/ not used, because they have no label"
+        )
         findings.warning("unlabelled", text)
     if made.beside:
         text = f"{shortened(made.beside)} also have folders for these labels. To use them, add "

@@ -446,7 +446,7 @@ DAMAGED = "weight is left out: 99% of the values are numbers, but others look li
             IN_FOLDERS
             | {"classes.csv": csv("number,animal_name", (0, "cat"), (1, "dog"))}
             | {"train/loose.png": png(noise(12, 12))},
-            ("train_csv=None", "1 image in train/ not used, because no label folder"),
+            ("train_csv=None", "1 image directly in train/ not used"),
         ),
         *(
             (

@@ -149,7 +149,7 @@ def test_a_metric_of_probabilities_gets_a_column_per_class(tmp_path):
     ("files", "message"),
     [
         ({"train.csv": table()["train.csv"]}, r"(?s)nothing is named test.*--test FILE"),
-        (of_folders("test", "more/test"), r"test, more/test may be the test set|more/test, test"),
+        (of_folders("test", "more/test"), r"could be (test, more/test|more/test, test)"),
         (of_table(labels=("a", "b"), of=lambda n: [n, n]), r"(?s)2 columns .*a, b.*--label a"),
     ],
     ids=["no test set", "two test sets", "two columns"],

@@ -116,7 +116,7 @@ def test_texts_are_encoded_by_the_terms_of_the_training_set(tmp_path):
     test = dataset.read_test(folder, config, read.encoding)
     again = test.inputs(np.arange(len(test)))
 
-    assert config.target == "classes" and "inputs: texts: text, about 8 words" in said
+    assert config.target == "classes" and "inputs: texts in text of about 8 words" in said
     assert config.baseline.model == "TF-IDF and logistic regression" and config.baseline.score > 0.9
     assert read.inputs.shape == (90, *config.data.shape) and again.any(axis=1).all()
 
@@ -254,7 +254,7 @@ def test_a_group_column_is_to_be_removed_from_the_inputs(tmp_path):
 
     _, said = written(folder)
 
-    expected = "set data.group_column='site', remove it from CATEGORIES, and 3 columns from"
+    expected = "set data.group_column='site', remove it from CATEGORIES, and subtract 3 columns in"
     assert f"{expected} custom_inputs" in said
 
 
@@ -277,5 +277,5 @@ def test_pictures_are_read_alone_if_columns_add_nothing_or_the_user_wants_it(tmp
     found = inspection.inspect(plain)
 
     assert found.inputs.data.kind == "images"
-    assert any("the columns are not read" in line.text for line in found.findings)
+    assert any("so only the images are used" in line.text for line in found.findings)
     assert inspection.inspect(asked, Given(alone="pictures")).inputs.data.kind == "images"
