@@ -1,10 +1,10 @@
-"""Builds a bundle: a notebook with the package inside it, and its kernel-metadata.json.
+"""Builds bundles. A bundle is a notebook that contains the package, and its kernel-metadata.json.
 
-Reads  kernels/<kernel>/notebook.py and kernel-metadata.json; formats/ and pipeline/ whole; a run's
-       config and what it imports
+Reads  kernels/<kernel>/notebook.py and kernel-metadata.json; all of formats/ and pipeline/; a run's
+       config and its imports
 Writes <builds>/<kernel>/<kernel>.ipynb and kernel-metadata.json
 
-The notebook contains the code, so the two always match. The same commit gives the same bytes.
+The notebook contains the code, so they always match. The same commit produces identical files.
 """
 
 import ast
@@ -25,27 +25,27 @@ from deploy.errors import UsageError
 from deploy.project import BENCH, TRAIN, Project
 from formats import atomic_file
 
-SLUG_AT_MOST = 50  # characters, Kaggle's limit
+SLUG_AT_MOST = 50  # Kaggle's limit in characters
 REHEARSED = "rehearsed.json"
-LISTED = ("dataset_sources", "model_sources")  # what a kernel-metadata.json may list
+LISTED = ("dataset_sources", "model_sources")  # sources that a kernel-metadata.json can list
 
 WHOLE = ("formats", "pipeline")
-# What the notebook of a kernel needs beside these.
+# Additional files for a kernel's notebook.
 MORE = {
     BENCH: (
         *(f"workbench/{name}.py" for name in ("__init__", "budget", "benchmark/__init__")),
         *(
-            f"workbench/benchmark/{name}.py"  # its page is written at home
+            f"workbench/benchmark/{name}.py"  # the benchmark's page is written locally
             for name in ("command", "grid", "images", "measurement", "training")
         ),
     )
 }
 CONFIGS = "pipeline/configs"
-# Packages that do not travel.
+# Packages that are not included in bundles.
 HOME = frozenset({"commands", "deploy", "localkaggle", "benchmarks", "tasks", "tests", "workbench"})
 
 HIDDEN = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
-# The package is not written to the working directory, which becomes the run's output.
+# The package is kept out of the working directory, which becomes the run's output.
 ENTER = """import os
 import sys
 import tempfile
@@ -64,14 +64,14 @@ NOTEBOOK = {
 
 @dataclass(frozen=True)
 class Code:
-    """The code of a kernel, whoever pushes it.
+    """A kernel's code, regardless of who pushes it.
 
     Attributes:
-        identity: kernel, config, competition, and the options of a benchmark.
-        modules: {path: text} of the files that the notebook writes before its own cells.
-        cells: of notebook.py.
-        metadata: of kernel-metadata.json in kernels/.
-        git_dirty: whether the files that travel differ from `git_commit`, or there is no commit.
+        identity: kernel, config and competition, and a benchmark's options.
+        modules: {path: text} of the files that the notebook writes before running its own cells.
+        cells: cells of notebook.py.
+        metadata: contents of kernel-metadata.json in kernels/.
+        git_dirty: whether the included files differ from `git_commit`, or there is no commit.
     """
 
     identity: Mapping[str, Any]
@@ -83,12 +83,12 @@ class Code:
 
     @property
     def kernel(self) -> str:
-        """Its folder in kernels/."""
+        """Name of its folder in kernels/."""
         return str(self.identity["kernel"])
 
     @cached_property
     def sha256(self) -> str:
-        """The sha256 of code, config and sources, whatever the owner, artifact and machine."""
+        """SHA-256 of code, config and sources, independent of owner, artifact and machine."""
         metadata = {k: v for k, v in self.metadata.items() if k not in gate.machine("")}
         parts = {"modules": self.modules, "cells": self.cells, "metadata": metadata}
         return _sha256({**self.identity, **parts})
@@ -96,15 +96,15 @@ class Code:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of a run, beside those of the project.
+    """Inputs of a run, in addition to the project's.
 
     Attributes:
-        expect: {"run_id", "weights_sha256"} of the artifact; {"members"} of an ensemble
-            (`deploy.output.expected`); or what a training resumes from
-            (`deploy.output.SavedProgress.expect`), {} for a new one.
-        handoff: where the expected files come from: a "dataset", or the output of a "kernel"; ""
-            for the project's `handoff`.
-        handles: {kernel: its address} where it is not `address`'s; not part of the sha256.
+        expect: {"run_id", "weights_sha256"} of the artifact, {"members"} of an ensemble
+            (`deploy.output.expected`), or what a training run resumes from
+            (`deploy.output.SavedProgress.expect`). {} starts a new one.
+        handoff: source of the expected files, which is a "dataset" or the output of a "kernel", or
+            "" to use the project's `handoff`.
+        handles: {kernel: handle} if it differs from `address`. Not part of the SHA-256.
         kernel_sources: other kernels whose output is mounted.
     """
 
@@ -119,12 +119,12 @@ class Bundle:
     """A bundle.
 
     Attributes:
-        folder: of the two files.
-        code: the code in it.
-        metadata: as in kernel-metadata.json.
-        expect: as in `Inputs`.
-        session_seconds: the length of a shortened session, which the notebook has to know; not
-            part of the sha256.
+        folder: folder that contains the two files.
+        code: code in the bundle.
+        metadata: contents of kernel-metadata.json.
+        expect: see `Inputs`.
+        session_seconds: length of a shortened session, which the notebook needs to know. Not part
+            of the SHA-256.
     """
 
     folder: Path
@@ -135,7 +135,7 @@ class Bundle:
 
     @property
     def kernel(self) -> str:
-        """Its folder in kernels/."""
+        """Name of its folder in kernels/."""
         return self.code.kernel
 
     @property
@@ -145,17 +145,17 @@ class Bundle:
 
     @property
     def notebook(self) -> Path:
-        """The notebook's file. A push sends `text`, whatever the file contains by then."""
+        """Path to the notebook. A push sends `text`, even if the file has changed since."""
         return self.folder / f"{self.kernel}.ipynb"
 
     @property
     def size(self) -> int:
-        """Bytes of the notebook."""
+        """Size of the notebook in bytes."""
         return len(self.text.encode())
 
     @cached_property
     def sha256(self) -> str:
-        """The sha256 of everything that the run does, and its owner, without address and commit."""
+        """SHA-256 of everything that the run does, and its owner, without the URL and commit."""
         named = {**self.metadata, "id": self.handle.partition("/")[0], "title": ""}
         return _sha256({"code": self.code.sha256, "expect": self.expect, "metadata": named})
 
@@ -168,7 +168,7 @@ class Bundle:
             **self.code.identity,
             "machine_shape": self.metadata.get("machine_shape", ""),
             "expect": self.expect,
-            # Whether the last cell writes outputs.json, without which a pull is not complete.
+            # Whether the last cell writes outputs.json, which a complete pull then requires.
             "sealed": any("provenance.seal(" in cell["source"] for cell in self.code.cells),
             "git_commit": self.code.git_commit,
             "git_dirty": self.code.git_dirty,
@@ -200,11 +200,11 @@ def _sha256(value: Mapping[str, Any]) -> str:
 
 
 def address(owner: str, competition: str, what: str) -> str:
-    """Return `<owner>/<competition>-<what>`, the address of a notebook or dataset of ours, its slug
-    cut to Kaggle's 50 characters. `Records.handle` knows if Kaggle gave a notebook another one.
+    """Return `<owner>/<competition>-<what>`, the handle of our notebook or dataset. Its slug is
+    truncated to Kaggle's 50 characters. See `Records.handle` for a notebook that Kaggle renamed.
 
     Args:
-        what: a kernel, such as "train-tpu"; for a dataset "artifact", "checkpoint" or `member`.
+        what: a kernel such as "train-tpu", or "artifact", "checkpoint" or `member` for a dataset.
 
     >>> address("ann", "digits", "train-tpu")
     'ann/digits-train-tpu'
@@ -212,14 +212,14 @@ def address(owner: str, competition: str, what: str) -> str:
     plain = re.sub(r"[^a-z0-9]+", "-", competition.lower()).strip("-")
     room = SLUG_AT_MOST - len(what) - 1
     if len(plain) > room:
-        # Two competitions that differ only in the year would otherwise share a kernel.
+        # Otherwise, two competitions that only differ in the year would share a kernel.
         mark = hashlib.sha256(plain.encode()).hexdigest()[:4]
         plain = plain[: room - 5].strip("-") + "-" + mark
     return f"{owner}/{plain}-{what}"
 
 
 def member(weights_sha256: str) -> str:
-    """Return the end of the address of a member's dataset: each member has its own.
+    """Return the last part of the handle of a member's dataset. Each member has its own dataset.
 
     >>> member("0123456789abcdef")
     'member-01234567'
@@ -228,7 +228,7 @@ def member(weights_sha256: str) -> str:
 
 
 def title(handle: str) -> str:
-    """Return the title from which Kaggle makes this address.
+    """Return the title from which Kaggle derives this handle.
 
     >>> title("ann/digits-train-tpu")
     'Digits Train Tpu'
@@ -237,15 +237,15 @@ def title(handle: str) -> str:
 
 
 def read(project: Project, kernel: str, others: Iterable[str] = ()) -> Code:
-    """Read the code of a kernel.
+    """Read a kernel's code.
 
     Args:
-        kernel: a folder of kernels/, such as train-tpu.
-        others: names of more configs that travel, such as those of an ensemble. One that no longer
-            exists is left out: the artifact has its values.
+        kernel: folder in kernels/, such as train-tpu.
+        others: names of additional configs to include, such as an ensemble's. Configs that no
+            longer exist are skipped, because the artifact contains their values.
 
     Raises:
-        UsageError: if there is no such kernel, or a file cannot travel.
+        UsageError: if the kernel does not exist, or a file cannot be included.
     """
     import jupytext
 
@@ -264,7 +264,7 @@ def read(project: Project, kernel: str, others: Iterable[str] = ()) -> Code:
     identity = {"kernel": kernel, "config": name, "competition": project.competition}
     return Code(
         {**identity, "options": dict(project.options)},
-        # %%writefile refuses an empty cell, and adds a newline to each file.
+        # %%writefile rejects empty cells, and adds a newline to each file.
         {place: path.read_text("utf-8").rstrip("\n") or "# empty" for place, path in files.items()},
         [{**cell, "id": ""} for cell in jupytext.read(notebook, fmt="py:percent").cells],
         read_metadata(described),
@@ -273,14 +273,14 @@ def read(project: Project, kernel: str, others: Iterable[str] = ()) -> Code:
 
 
 def build(project: Project, code: Code, inputs: Inputs, owner: str) -> Bundle:
-    """Build the bundle of a kernel, and write it to `project.builds/<kernel>/`.
+    """Build a kernel's bundle, and write it to `project.builds/<kernel>/`.
 
     Args:
-        owner: the user's name on Kaggle.
+        owner: Kaggle username.
 
     Raises:
-        UsageError: if the gate refuses the bundle (deploy/gate.py). Nothing is written then.
-        DiskError: if the folder cannot be written.
+        UsageError: if the bundle does not pass the checks in deploy/gate.py. Nothing is written.
+        DiskError: if the folder is not writable.
     """
     metadata = _completed(project, code, inputs, owner)
     made = Bundle(project.builds / code.kernel, code, metadata, inputs.expect)
@@ -293,26 +293,26 @@ def build(project: Project, code: Code, inputs: Inputs, owner: str) -> Bundle:
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """Return the content of a kernel-metadata.json, with lists of its sources.
+    """Return the contents of a kernel-metadata.json. Missing source lists are added.
 
     Raises:
-        UsageError: if it is not a JSON object, a source is not a list of texts, or it sets what the
-            bundler adds.
+        UsageError: if it is not a JSON object, a source is not a list of strings, or it sets keys
+            that the bundler adds.
     """
     try:
         metadata = {**{kind: [] for kind in LISTED}, **json.loads(path.read_bytes())}
     except (ValueError, TypeError) as error:
-        raise UsageError(f"{path} is not a JSON object: {error}.\nCorrect it there.") from error
+        raise UsageError(f"{path} is not a JSON object: {error}.\nFix the file.") from error
     for kind in LISTED:
         if not isinstance(metadata[kind], list) or {*map(type, metadata[kind])} - {str}:
-            raise UsageError(f"{path}: {kind} is not a list of names in quotes.\nCorrect it there.")
+            raise UsageError(f"{path}: {kind} is not a list of quoted names.\nFix the file.")
     if wrong := sorted({"id", "title", "competition_sources", "kernel_sources"} & metadata.keys()):
         raise UsageError(f"{path} sets {', '.join(wrong)}, which the bundler adds.\nRemove them.")
     return metadata
 
 
 def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict[str, Any]:
-    """Return the metadata with address, machine, and everything that is mounted."""
+    """Return the metadata with the handle, machine, and everything to mount."""
     kernel, expect, listed = code.kernel, inputs.expect, code.metadata["dataset_sources"]
     of = partial(address, owner, project.competition)
     handle = inputs.handles.get(kernel, of(kernel))
@@ -322,26 +322,26 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
     if expect and (inputs.handoff or project.handoff) == "kernel":
         if members:
             raise UsageError(
-                "handoff='kernel' cannot hand over several models: a kernel's output is that of its"
-                " last run.\nSet handoff='dataset' in the config, then publish the members."
+                "handoff='kernel' only supports a single model, because a kernel's output is from"
+                " its last run.\nSet handoff='dataset' in the config, then publish the members."
             )
         outputs.insert(0, inputs.handles.get(TRAIN, of(TRAIN)) if infers else handle)
     elif expect and not members:
         mounted = [of("artifact" if infers else "checkpoint")]
     for needs in project.needs if trains else ():
-        if not re.fullmatch("[^/~.][^/]*/[^/]+", needs):  # a path of this machine
+        if not re.fullmatch("[^/~.][^/]*/[^/]+", needs):  # a local path
             raise UsageError(
-                f"pretrained in the config begins with {needs}, a path of this machine, which"
-                f" {kernel} cannot mount; expected a file in a dataset, owner/slug/path, or one of"
-                " Kaggle's models, owner/model/framework/variation/version.\nName the model, and"
-                " rehearse with that folder in its place:\n"
+                f"pretrained in the config starts with {needs}, a path on this machine that"
+                f" {kernel} cannot mount; expected a file in a dataset, owner/slug/path, or a"
+                " Kaggle model, owner/model/framework/variation/version.\nSet it to the model, and"
+                " rehearse with that folder instead:\n"
                 "invoke dry-run --model owner/model/framework/variation/version=DIR"
             )
         if not any(f"{name}/".startswith(f"{needs}/") for name in listed):  # nor a version of it
             mounted.append(needs)
     mounted += listed
     networks = [*code.metadata["model_sources"], *(project.models if trains else ())]
-    if trains and project.first_stage and not expect:  # a training that resumes has its weights
+    if trains and project.first_stage and not expect:  # a resumed run already has its weights
         mounted.append(project.first_stage)
     shape = project.machine_shape if kernel in (TRAIN, BENCH) else ""
     return {
@@ -358,22 +358,22 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
 
 
 def configs(root: Path) -> dict[str, Path]:
-    """Return the files of the configs in pipeline/configs/ by name; for a package __init__.py."""
+    """Return {name: path} for the configs in pipeline/configs/. For a package, this is __init__."""
     files = {path.stem: path for path in (root / CONFIGS).glob("[!_.]*.py")}
     packages = {path.parent.name: path for path in (root / CONFIGS).glob("[!_.]*/__init__.py")}
     return dict(sorted({**files, **packages}.items()))
 
 
 def _travelling(root: Path, kernel: str, configs: Mapping[str, Path]) -> dict[str, Path]:
-    """Return {path in the bundle: file} of all files in a kernel's bundle, sorted.
+    """Return {path in the bundle: file} for all files in a kernel's bundle, sorted by path.
 
-    Files are parsed, never run.
+    Files are parsed but never executed.
 
     Args:
-        configs: the file of each config that travels, by name; for a package __init__.py.
+        configs: {name: file} for all configs to include. For a package, the file is __init__.py.
 
     Raises:
-        UsageError: if a config is not Python, or imports a module that stays at home.
+        UsageError: if a config is not valid Python, or imports a module that is not included.
     """
     patterns = (*(f"{folder}/**/*.py" for folder in WHOLE), *MORE.get(kernel, ()))
     found = {
@@ -385,7 +385,7 @@ def _travelling(root: Path, kernel: str, configs: Mapping[str, Path]) -> dict[st
     unread: dict[str, Path] = {}
     for config in configs.values():
         own = {config.name: config}
-        if config.name == "__init__.py":  # all its files travel, even if nothing imports them
+        if config.name == "__init__.py":  # include all its files, even if nothing imports them
             own = _sources(config.parents[1], f"{config.parent.name}/**/*.py")
         unread |= {f"{CONFIGS}/{place}": path for place, path in own.items()}
     while unread:
@@ -397,8 +397,8 @@ def _travelling(root: Path, kernel: str, configs: Mapping[str, Path]) -> dict[st
 
 
 def _imported(root: Path, place: str, path: Path) -> dict[str, Path]:
-    """Return {path in the bundle: file} of this project's modules that a file at `place` in the
-    bundle imports.
+    """Return {path in the bundle: file} for the project's modules that are imported by the file at
+    `place` in the bundle.
     """
     package, names = place.rpartition("/")[0].replace("/", "."), set()
     try:
@@ -408,60 +408,60 @@ def _imported(root: Path, place: str, path: Path) -> dict[str, Path]:
             elif isinstance(node, ast.ImportFrom):
                 module = resolve_name("." * node.level + (node.module or ""), package)
                 names |= {f"{module}.{alias.name}" for alias in node.names}
-    except (SyntaxError, ValueError, ImportError) as error:  # also not UTF-8, or .. beyond the root
-        raise UsageError(f"{path} is not Python: {error}.\nFix it, then build again.") from error
+    except (SyntaxError, ValueError, ImportError) as error:  # or invalid UTF-8, or .. above root
+        raise UsageError(f"{path} is not valid Python: {error}.\nFix it, then rebuild.") from error
     for name in names:
         if name.partition(".")[0] in HOME:
             raise UsageError(
-                f"{path} imports {name}, which does not travel to Kaggle.\nMove what it needs into"
-                " pipeline/, or remove the import."
+                f"{path} imports {name}, which is not available on Kaggle.\nMove the required code"
+                " to pipeline/, or remove the import."
             )
-    # Each with its parent packages. Other modules are installed, or in the standard library.
+    # Include parent packages. All other modules are installed or in the standard library.
     folders = {each for name in names for each in accumulate(name.split("."), "{}/{}".format)}
     files = {f"{folder}{end}" for folder in folders for end in (".py", "/__init__.py")}
     return {file: root / file for file in files if (root / file).is_file()}
 
 
 def _sources(root: Path, pattern: str) -> dict[str, Path]:
-    """Return {path below the root: file} of the files that match a pattern, except hidden ones."""
+    """Return {path below the root: file} for files that match a pattern, except hidden ones."""
     found = {path.relative_to(root).as_posix(): path for path in sorted(root.glob(pattern))}
     return {place: path for place, path in found.items() if "/." not in f"/{place}"}
 
 
 def _commit(root: Path, paths: Iterable[Path]) -> tuple[str, bool]:
-    """Return the commit, and whether the files differ from it; ("", True) without git."""
+    """Return the commit, and whether the files differ from it, or ("", True) without git."""
 
     def git(*words: str) -> "subprocess.CompletedProcess[str]":
         command = ["git", "--no-optional-locks", "-C", str(root), *words]
         return subprocess.run(command, capture_output=True, text=True)  # noqa: S603
 
     files = [str(path.resolve()) for path in paths]
-    try:  # an ignored file travels too, and no commit holds it
+    try:  # ignored files are included in bundles, but not in commits
         head = git("rev-parse", "HEAD")
         changed = git("status", "--porcelain", "--ignored", "--", *files)
-    except OSError:  # there is no git
+    except OSError:  # git is not installed
         return "", True
     commit = "" if head.returncode else head.stdout.strip()
     return commit, bool(not commit or changed.returncode or changed.stdout)
 
 
 def remember_rehearsal(runs: Path, code_sha256: str, how: str) -> None:
-    """Note that a bundle was rehearsed.
+    """Record that a bundle was rehearsed.
 
     Args:
-        runs: the journal's folder.
-        code_sha256: of the bundle that ran; its files may have changed since.
-        how: in words: when, and what was left out.
+        runs: folder of the journal.
+        code_sha256: SHA-256 of the bundle that ran. Its files may have changed since.
+        how: description of when it was rehearsed and what was skipped.
 
     Raises:
-        DiskError: if it cannot be written.
+        DiskError: if the record cannot be written.
     """
     known = json.dumps(_rehearsals(runs) | {code_sha256: how}, indent=1)
     atomic_file.write(runs / REHEARSED, known.encode())
 
 
 def how_rehearsed(runs: Path, bundle: Bundle) -> str:
-    """Return how a bundle's code and config were rehearsed; "" if they were not as they stand."""
+    """Describe how a bundle's current code and config were rehearsed, or return ""."""
     return _rehearsals(runs).get(bundle.code.sha256, "")
 
 

@@ -1,7 +1,7 @@
-"""Kaggle's API: the calls that we make, and the answers as dataclasses.
+"""The Kaggle API calls that we use, with their responses as dataclasses.
 
-Kaggle omits values that are 0, false, "" or empty, so only a field that cannot be any of them has
-no default.
+Kaggle omits values that are 0, false, "" or empty. Therefore, fields only lack a default if they
+can never have such a value.
 """
 
 import importlib
@@ -19,22 +19,22 @@ from deploy.transfer import Place
 
 T = TypeVar("T")
 
-# The fields of kernel-metadata.json that GetKernel returns.
+# Fields of kernel-metadata.json that are returned by GetKernel.
 ASKED = ("enable_internet", "is_private", "machine_shape")
 SOURCES = ("dataset_sources", "competition_sources", "kernel_sources", "model_sources")
-# A prefix that Kaggle may put before owner/slug, or before a competition's slug.
+# Prefix that Kaggle may add to owner/slug or to a competition's slug.
 ADDRESS = re.compile(r"^(?:(?:datasets|code|models)/(?=[^/]+/)|(?:competitions|c)/)")
-RUN, SAVE = "SAVE_AND_RUN_ALL", "QUICK_SAVE"  # what a push does, in Kaggle's words
+RUN, SAVE = "SAVE_AND_RUN_ALL", "QUICK_SAVE"  # Kaggle's names for what a push does
 
 
 @dataclass(frozen=True)
 class Saved:
-    """Kaggle's answer to a push.
+    """Response to a push.
 
     Attributes:
-        version: the kernel's new version; 0 if Kaggle gave none.
-        url: the kernel's page.
-        error: in Kaggle's words; "" without an error.
+        version: the kernel's new version, or 0 if Kaggle did not return one.
+        url: URL of the kernel's page.
+        error: Kaggle's error message, or "".
     """
 
     version: int = called("versionNumber", 0)
@@ -49,7 +49,7 @@ class Saved:
 
     @property
     def handle(self) -> str:
-        """The kernel's owner/slug in Kaggle's answer; "" if it has none.
+        """The kernel's owner/slug in the response, or "" if it has none.
 
         >>> Saved(ref="https://www.kaggle.com/code/ann/digits-train-tpu").handle
         'ann/digits-train-tpu'
@@ -60,13 +60,13 @@ class Saved:
 
     @property
     def invalid(self) -> Mapping[str, tuple[str, ...]]:
-        """The sources that Kaggle rejected, by kind. The run starts without them."""
+        """Sources that Kaggle rejected, by kind. The run starts without them."""
         return {kind: getattr(self, f"invalid_{kind}") for kind in ("tags", *SOURCES)}
 
 
 @dataclass(frozen=True)
 class KernelStatus:
-    """The status of a kernel version, and Kaggle's message about a failure."""
+    """Status of a kernel version, with Kaggle's message if it failed."""
 
     name: Word = called("status", "QUEUED")
     failure: str = called("failureMessage", "")
@@ -74,10 +74,10 @@ class KernelStatus:
 
 @dataclass(frozen=True)
 class OwnKernel:
-    """One of our kernels in the list of them.
+    """An entry in the list of our kernels.
 
     Attributes:
-        version: the newest one; 0 if it has none yet, or the list does not say.
+        version: newest version, or 0 if there is none or the list does not include it.
     """
 
     handle: str = called("ref", "")
@@ -100,7 +100,7 @@ class Source:
 
     @property
     def asks(self) -> Mapping[str, Any]:
-        """The fields of kernel-metadata.json by name."""
+        """Fields of kernel-metadata.json, keyed by name."""
         sources = {
             name: tuple(spelled(ADDRESS.sub("", source)) for source in getattr(self, name))
             for name in SOURCES
@@ -110,14 +110,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Quota:
-    """Accelerator time of this week, in seconds; None where Kaggle does not say.
+    """This week's accelerator time in seconds, or None where Kaggle does not report it.
 
     Attributes:
-        gpu_allowed, tpu_allowed: the week's quota.
-        gpu_used, tpu_used: what was used of it.
-        gpu_reserved, tpu_reserved: what running sessions may still use.
-        gpu_paid, tpu_paid: whether the account pays for time beyond the quota.
-        renewed: when the next week begins, in UTC.
+        gpu_allowed, tpu_allowed: weekly quota.
+        gpu_used, tpu_used: time used so far.
+        gpu_reserved, tpu_reserved: time reserved by running sessions.
+        gpu_paid, tpu_paid: whether the account pays for time that exceeds the quota.
+        renewed: start of the next week, in UTC.
     """
 
     gpu_allowed: float | None = called("gpuQuota.totalTimeAllowed", None)
@@ -132,23 +132,23 @@ class Quota:
 
     @property
     def gpu_seconds(self) -> float | None:
-        """Seconds left on GPUs, as `kaggle quota` prints."""
+        """Remaining seconds on GPUs, as printed by `kaggle quota`."""
         return None if self.gpu_allowed is None else max(0.0, self.gpu_allowed - self.gpu_used)
 
     @property
     def tpu_seconds(self) -> float | None:
-        """Seconds left on TPUs."""
+        """Remaining seconds on TPUs."""
         return None if self.tpu_allowed is None else max(0.0, self.tpu_allowed - self.tpu_used)
 
     @property
     def reserved(self) -> Mapping[str, float]:
-        """The reserved seconds by "GPU" and "TPU", without zeros."""
+        """Reserved seconds for "GPU" and "TPU", without zeros."""
         reserved = {"GPU": self.gpu_reserved, "TPU": self.tpu_reserved}
         return {name: seconds for name, seconds in reserved.items() if seconds}
 
     @property
     def paid(self) -> tuple[str, ...]:
-        """The accelerators for which the account pays beyond the quota: "GPU" and "TPU"."""
+        """Accelerators ("GPU", "TPU") for which the account pays for additional time."""
         return tuple(name for name in ("GPU", "TPU") if getattr(self, f"{name.lower()}_paid"))
 
 
@@ -163,14 +163,14 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Done:
-    """The answer to a change of a dataset or kernel, or the status of a dataset."""
+    """Response to a change of a dataset or kernel, or a dataset's status."""
 
     status: Word = called("status", "NOT_YET_PERSISTED")
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A submission by its number. The scores are Kaggle's texts, "" while unknown."""
+    """A submission. Its scores are strings from Kaggle, which are "" while unknown."""
 
     ref: int
     status: Word = called("status", "PENDING")
@@ -182,14 +182,14 @@ class Scored:
 
 @dataclass(frozen=True)
 class Competition:
-    """A competition, as Kaggle describes it to this account.
+    """A competition's details for this account.
 
     Attributes:
-        id: Kaggle's number. An answer without one is no competition.
-        entered: whether this account accepted the rules.
+        id: Kaggle's number, which every valid response includes.
+        entered: whether this account has accepted the rules.
         closed: whether submissions are disabled.
-        daily: submissions per day and team; 0 if Kaggle does not say.
-        ends: the deadline in UTC; None if Kaggle does not say.
+        daily: submissions per day and team, or 0 if unknown.
+        ends: deadline in UTC, or None if unknown.
     """
 
     id: int
@@ -201,17 +201,17 @@ class Competition:
 
     @property
     def takes_files(self) -> bool:
-        """Whether a submission is an uploaded file, and not a notebook."""
+        """Whether submissions are uploaded files instead of notebooks."""
         return not self.is_kernels_submissions_only
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The submissions made today and in total, and how many are allowed now; all 0 if Kaggle does
-    not know our team yet.
+    """Number of submissions made today and in total, and the number allowed now. They are all 0 if
+    Kaggle does not recognize our team yet.
 
     Attributes:
-        by_total: whether the total limits them, and not the day.
+        by_total: whether the limit applies to the total instead of the day.
     """
 
     today: int = called("numToday", 0)
@@ -221,15 +221,15 @@ class Limits:
 
     @property
     def next(self) -> str:
-        """When the next one is allowed, if none is allowed now."""
+        """When the next submission is allowed, if none is allowed now."""
         if self.by_total:
-            return "The competition limits the total, so no more will be allowed."
-        return "The next one is allowed after midnight UTC."
+            return "The competition limits the total, so no further submissions are possible."
+        return "The next one is possible after midnight UTC."
 
 
 @dataclass(frozen=True)
 class ListedFile:
-    """A file in a list. `url`: the signed address of a run's output, valid for some minutes."""
+    """A file in a list. `url` is the signed URL of a run's output, valid for a few minutes."""
 
     name: str = ""
     file_name: str = ""
@@ -239,8 +239,8 @@ class ListedFile:
 
 @dataclass(frozen=True)
 class Page:
-    """A page of a list. `next_page_token` asks for the next page; "" on the last one. A list of a
-    run's output also has the run's log, as Kaggle stores it.
+    """A page of a list. `next_page_token` requests the next page, and is "" on the last one. Lists
+    of a run's output also include the run's log, as stored by Kaggle.
     """
 
     files: tuple[ListedFile, ...] = ()
@@ -254,11 +254,11 @@ class Page:
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """A call of Kaggle's API.
+    """A call to Kaggle's API.
 
     Attributes:
-        service, method: its name.
-        answer: the type of the answer; `requests.Response` for a file.
+        service, method: name of the call.
+        answer: type of the response, which is `requests.Response` for files.
     """
 
     service: str
@@ -266,25 +266,25 @@ class Call(Generic[T]):
     answer: type[T]
 
     def request(self, values: Mapping[str, Any]) -> Any:
-        """Return kagglesdk's request with the values that are not None."""
+        """Return kagglesdk's request with all values that are not None."""
         folder, _, name = self.service.partition(".")
         module = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-        # Imported late: a task that does not connect starts without the client.
+        # Import late, so that tasks that do not connect start without the client.
         types = importlib.import_module(f"kagglesdk.{folder}.types.{module}")
         kind = getattr(types, f"Api{self.method}Request")
         given = {camel_case(key): value for key, value in values.items() if value is not None}
         return kind.from_dict(given)
 
     def prepare_from(self, response: requests.Response) -> dict[str, Any]:
-        """Return the JSON object of an answer. kagglesdk calls this method.
+        """Return the JSON object in a response. This method is called by kagglesdk.
 
         Raises:
-            HTTPError: for an error in a 200, unless the answer has a field for it.
+            HTTPError: if a 200 contains an error, unless the response type has a field for it.
             Malformed: if it is not an object.
         """
         value = response.json()
         if not isinstance(value, dict):
-            raise Malformed(f"{type(value).__name__} in place of an object")
+            raise Malformed(f"expected an object, got {type(value).__name__}")
         error = value.get("error") or value.get("errorMessage")
         if isinstance(error, dict) or (error and self.answer is not Saved):
             raise requests.HTTPError("an error in a 200", response=response)

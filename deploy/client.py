@@ -1,7 +1,7 @@
-"""The client: one method per call of Kaggle's API.
+"""The Kaggle client, with one method per API call.
 
-A call about a run names its version; otherwise Kaggle would answer for the latest one, whoever made
-that. A missing or unknown answer never looks like a success.
+Calls about a run specify its version, because Kaggle would otherwise return the latest one, no
+matter who created it. Missing or unknown responses are never treated as successful.
 """
 
 import copy
@@ -23,24 +23,24 @@ from deploy.transfer import Download
 
 T = TypeVar("T")
 
-EMPTY_LOOKS = 3  # before a kernel counts as one without versions
+EMPTY_LOOKS = 3  # checks before a kernel is considered to have no versions
 SETTINGS = ("language", "kernel_type", "enable_gpu", "enable_tpu", *ASKED)
 
 
 class Kaggle(Connection):
     """A logged-in connection. Use `Kaggle.connect()`."""
 
-    # Kernels: push one, follow a run, list its output
+    # Kernels
 
     def save_kernel(
         self, metadata: Mapping[str, Any], text: str, *, timeout_seconds: int, execution: str = RUN
     ) -> calls.Saved:
-        """Push a kernel. Sent once; may raise `Ambiguous`.
+        """Push a kernel. The call is sent once and may raise `Ambiguous`.
 
         Args:
-            metadata: as in kernel-metadata.json.
-            text: the notebook.
-            timeout_seconds: when Kaggle ends the session.
+            metadata: contents of kernel-metadata.json.
+            text: contents of the notebook.
+            timeout_seconds: when Kaggle stops the session.
             execution: RUN or SAVE.
         """
         sources = {name.replace("_", "_data_"): metadata.get(name) or None for name in SOURCES}
@@ -56,23 +56,23 @@ class Kaggle(Connection):
         return self._write(f"push {metadata['id']}", calls.SAVE_KERNEL, values)
 
     def kernel_status(self, handle: str, version: int) -> calls.KernelStatus:
-        """Return the status of a version.
+        """Return a version's status.
 
         Raises:
-            NotFound: if there is no such version. A 403 also means that if the kernel would be
-                ours, and the list of our kernels lacks it or has fewer versions.
-            Unknown: if Kaggle answers 403, and the list has that version or is not available.
+            NotFound: if the version does not exist. A 403 means the same if the kernel should be
+                ours but is missing from our list of kernels, or has fewer versions there.
+            Unknown: after a 403, if the list contains the version or is not available.
         """
-        what = f"ask for the status of {handle} version {version}"
+        what = f"get the status of {handle} version {version}"
         ask = partial(self._read, what, calls.KERNEL_STATUS, _kernel(handle, version))
         return self._ours("notebook", handle, ask, version)
 
     def kernel_output(self, handle: str, version: int) -> tuple[dict[str, str], str]:
-        """Return the output of a version, from all pages, and its log.
+        """Return a version's output from all pages, and its log.
 
         Returns:
-            {name: signed address}, and the log as Kaggle stores it. Validate the names before use:
-            they come from the network.
+            {name: signed URL}, and the log as stored by Kaggle. The names come from the network and
+            must be validated before use.
         """
         what = f"list the output of {handle} version {version}"
         pages = list(self._pages(what, calls.KERNEL_OUTPUT, _kernel(handle, version)))
@@ -80,21 +80,21 @@ class Kaggle(Connection):
         return {file.file_name: file.url for page in pages for file in page.files}, log
 
     def kernel_log(self, handle: str, version: int) -> list[str]:
-        """Return the lines of a version's log that Kaggle has."""
+        """Return the lines of a version's log that are available on Kaggle."""
         what = f"read the log of {handle} version {version}"
         about = {**_kernel(handle, version), "page_size": 1}
         return log_lines(self._read(what, calls.KERNEL_OUTPUT, about).log)
 
     def follow_log(self, handle: str, version: int) -> Iterator[tuple[str, str]]:
-        """Yield (stream, text) of a version's log from its beginning, as the run writes it.
+        """Yield (stream, text) pieces of a version's log from the start while the run writes it.
 
-        It ends with the run or the connection. It does not retry.
+        This stops when the run ends or the connection breaks, and is not retried.
 
         Raises:
             requests.RequestException, ValueError: if the connection breaks.
         """
         session, site = copy.copy(self._session), self._http._endpoint  # used in another thread
-        within = "v1" if "//api." in site else "api/v1"  # only the site has a separate API host
+        within = "v1" if "//api." in site else "api/v1"  # only kaggle.com has a separate API host
         with session.get(
             f"{site}/{within}/kernels/logs/stream/{handle}",
             params={"versionLabel": f"v{version}"},
@@ -106,7 +106,7 @@ class Kaggle(Connection):
             if not answer.headers.get("Content-Type", "").startswith("text/event-stream"):
                 yield from log_pieces(answer.content.decode("utf-8", "replace"))
                 return
-            # A log may contain other line ends, such as U+2028.
+            # Do not split at other line separators in a log, such as U+2028.
             for line in answer.iter_lines(chunk_size=None, delimiter=b"\n"):
                 name, _, data = line.decode("utf-8", "replace").partition(":")
                 if name == "data" and data.strip() == "END_OF_LOG":
@@ -115,11 +115,11 @@ class Kaggle(Connection):
                     yield from log_pieces(f"[{data}]")
 
     def get_kernel(self, handle: str, version: int | None = None) -> calls.Source | None:
-        """Return a version of our kernel, by default the current one; None if it does not exist.
+        """Return a version of our kernel (the current one by default), or None if it is missing.
 
         Raises:
-            Refused: if the kernel has no versions, so no call about it works.
-            Unknown: if Kaggle does not say whether it exists.
+            Refused: if the kernel has no versions, which makes all calls about it fail.
+            Unknown: if Kaggle does not report whether it exists.
         """
         looks = itertools.count(1)
 
@@ -133,13 +133,13 @@ class Kaggle(Connection):
                 raise
 
         with suppress(errors.NotFound):
-            ask_often = partial(self._retried, f"look at {handle}", ask)
+            ask_often = partial(self._retried, f"get {handle}", ask)
             found = self._ours("notebook", handle, ask_often)
             return replace(found, version=version or found.version)
         return None
 
     def _has_no_status(self, handle: str) -> bool:
-        """Return whether Kaggle answers 404 about the status of the newest version."""
+        """Return whether Kaggle responds with a 404 for the status of the newest version."""
         try:
             self._send(calls.KERNEL_STATUS, _kernel(handle, None))
         except UNREADABLE as error:
@@ -147,12 +147,12 @@ class Kaggle(Connection):
         return False
 
     def own_kernels(self) -> Iterator[calls.OwnKernel]:
-        """Yield all our kernels, the one that ran last first. One may have no version yet.
+        """Yield all our kernels, most recently run first. A kernel may not have a version yet.
 
-        The list may fail for days, so it is retried for a short time only.
+        This list may fail for days, so it is only retried for a short time.
         """
         kinds = dict.fromkeys(("language", "kernel_type", "output_type"), "all")
-        # Kaggle has answered larger pages with 500.
+        # Larger pages have failed with a 500.
         about = {"page_size": 20, "group": "PROFILE", "sort_by": "DATE_RUN", **kinds}
         pages = self._pages("list your notebooks", calls.LIST_KERNELS, about, self.pace.most)
         return (kernel for page in pages for kernel in page.kernels if "/" in kernel.handle)
@@ -161,21 +161,21 @@ class Kaggle(Connection):
         """Return this week's accelerator time.
 
         Args:
-            patience: seconds to retry; by default the pace's.
+            patience: maximum retry time in seconds. Defaults to the pace's.
         """
-        return self._read("ask for the quota", calls.QUOTA, {}, patience)
+        return self._read("get the quota", calls.QUOTA, {}, patience)
 
     def download(
         self, url: str, path: Path, renew: Callable[[], str] = str, note: Path | None = None
     ) -> None:
-        """Download a file from a signed address of `kernel_output`.
+        """Download a file from a signed URL returned by `kernel_output`.
 
         Args:
-            renew: returns a new address of the file when this one has expired; "" without one.
-            note: as in `Transfer`.
+            renew: function that returns a new URL if this one has expired, or "" if there is none.
+            note: see `Transfer`.
 
         Raises:
-            Expired: if the address is not valid, and `renew` returns no valid one.
+            Expired: if the URL is invalid, and `renew` does not return a valid one.
         """
 
         def ask(headers: Mapping[str, str]) -> requests.Response:
@@ -190,18 +190,18 @@ class Kaggle(Connection):
         self._transferred(f"download {path.name}", Download(path, self._show, note, ask))
 
     def delete_kernel(self, handle: str) -> None:
-        """Delete our kernel with all its versions. Sent once; may raise `Ambiguous`."""
+        """Delete our kernel and all its versions. The call is sent once and may be `Ambiguous`."""
         self._write(f"delete {handle}", calls.DELETE_KERNEL, _kernel(handle, None))
 
-    # Datasets: upload files, make a version of them, read it back
+    # Datasets
 
     def dataset(self, handle: str) -> calls.Dataset | None:
         """Return our dataset, or None if it does not exist.
 
         Raises:
-            Unknown: if Kaggle does not say whether it exists.
+            Unknown: if Kaggle does not report whether it exists.
         """
-        what = f"look at the dataset {handle}"
+        what = f"get the dataset {handle}"
         with suppress(errors.NotFound):
             ask = partial(self._read, what, calls.GET_DATASET, _dataset(handle))
             return self._ours("dataset", handle, ask)
@@ -214,12 +214,12 @@ class Kaggle(Connection):
         return (dataset for page in pages for dataset in page.datasets if dataset.handle)
 
     def dataset_status(self, handle: str) -> str:
-        """Return the status of the current version; READY at the end."""
-        what = f"ask for the status of the dataset {handle}"
+        """Return the current version's status, which ends up as READY."""
+        what = f"get the status of the dataset {handle}"
         return self._read(what, calls.DATASET_STATUS, _dataset(handle)).status
 
     def dataset_files(self, handle: str, version: int) -> dict[str, int]:
-        """Return {name: bytes} of a version, from all pages."""
+        """Return {name: size in bytes} for a version's files from all pages."""
         what = f"list the files of {handle} version {version}"
         about = {**_dataset(handle), "dataset_version_number": version}
         pages = self._pages(what, calls.DATASET_FILES, about)
@@ -228,7 +228,7 @@ class Kaggle(Connection):
     def download_dataset_file(
         self, handle: str, version: int, name: str, path: Path, note: Path | None = None
     ) -> None:
-        """Download a file of a version to `path`. `note`: as in `Transfer`."""
+        """Download a file of a version to `path`. See `Transfer` for `note`."""
         what = f"download {name} of {handle} version {version}"
         about = {**_dataset(handle), "dataset_version_number": version, "file_name": name}
         ask = partial(self._send, calls.DATASET_FILE, about)
@@ -237,7 +237,7 @@ class Kaggle(Connection):
     def upload(self, path: Path, note: Path | None = None) -> str:
         """Upload a file and return its token for `create_dataset`.
 
-        It is retried, since nothing refers to an upload yet. `note`: as in `_upload`.
+        Uploads are retried, because nothing uses them yet. See `_upload` for `note`.
         """
         about = {"type": "DATASET", "name": path.name}
         return self._upload(path, calls.START_UPLOAD, about, note)
@@ -245,45 +245,45 @@ class Kaggle(Connection):
     def create_dataset(
         self, handle: str, *, title: str, description: str, tokens: Sequence[str]
     ) -> None:
-        """Create a private dataset from uploaded files. Sent once; may raise `Ambiguous`."""
+        """Create a private dataset from uploaded files. Sent once, and may raise `Ambiguous`."""
         owner, slug = handle.split("/")
         values = {
             "owner_slug": owner,
             "slug": slug,
             "title": title,
             "description": description,
-            "license_name": "CC0-1.0",  # Kaggle requires one; the dataset is private
+            "license_name": "CC0-1.0",  # required by Kaggle, even though the dataset is private
             "is_private": True,
             "files": [{"token": token} for token in tokens],
         }
         self._write(f"create the dataset {handle}", calls.CREATE_DATASET, values)
 
     def create_dataset_version(self, handle: str, *, notes: str, tokens: Sequence[str]) -> None:
-        """Add a version of exactly these uploaded files. Sent once; may raise `Ambiguous`."""
+        """Add a version with exactly these files. Sent once, and may raise `Ambiguous`."""
         what = f"add a version to the dataset {handle}"
         body = {"versionNotes": notes, "files": [{"token": token} for token in tokens]}
-        # The official client retries this call, and so may make two versions.
+        # The official client retries this call, which may create two versions.
         self._write(what, calls.CREATE_DATASET_VERSION, {**_dataset(handle), "body": body})
 
     def delete_dataset(self, handle: str) -> None:
-        """Delete our dataset with all its versions. Sent once; may raise `Ambiguous`."""
+        """Delete our dataset and all its versions. Sent once, and may raise `Ambiguous`."""
         self._write(f"delete the dataset {handle}", calls.DELETE_DATASET, _dataset(handle))
 
     def _ours(self, kind: str, handle: str, ask: Callable[[], T], version: int = 0) -> T:
-        """Ask for something that may be ours.
+        """Make a call about something that may be ours.
 
-        Kaggle answers 403, even to the owner, for what does not exist and for what these
-        credentials may not see. The list of what we own tells them apart.
+        Kaggle responds with a 403, even to the owner, if something does not exist and also if these
+        credentials have no access to it. We use the list of what we own to distinguish these cases.
 
         Args:
             kind: "notebook" or "dataset".
-            ask: makes the call.
-            version: the version that it asks for.
+            ask: function that makes the call.
+            version: version that the call is about.
 
         Raises:
             NotFound: if it does not exist.
-            Unknown: if it may exist: the list has it, or is not available.
-            Denied: if it is somebody else's, or Kaggle names what a person has to do first.
+            Unknown: if it may exist, because it is in the list, or the list is not available.
+            Denied: if it belongs to somebody else, or you have to do something on kaggle.com first.
         """
         try:
             return ask()
@@ -301,18 +301,18 @@ class Kaggle(Connection):
             if found is not False:
                 raise failures.unknown(kind, handle, error, found) from error
             heading, _, _ = str(error).partition("\n")
-            raise errors.NotFound(f"{heading}\nThe list of your {kind}s lacks it too.") from error
+            raise errors.NotFound(f"{heading}\nYour list of {kind}s does not have it.") from error
 
-    # Models: look at one that a notebook mounts
+    # Models
 
     def look_at_model(self, name: str) -> None:
-        """Ask for the files of a model's version.
+        """Request the list of files in a model's version.
 
         Args:
-            name: owner/model/framework/variation/version, the framework as Kaggle writes it.
+            name: owner/model/framework/variation/version, with Kaggle's spelling of the framework.
 
         Raises:
-            NotFound, Denied: if this account cannot see it.
+            NotFound, Denied: if this account has no access to the model.
         """
         owner, model, framework, variation, version = name.split("/")
         about = {
@@ -322,24 +322,24 @@ class Kaggle(Connection):
             "instance_slug": variation,
             "version_number": int(version),
         }
-        self._read(f"look at the model {name}", calls.MODEL_FILES, about)
+        self._read(f"get the model {name}", calls.MODEL_FILES, about)
 
-    # Competitions: read the files, submit, read the scores
+    # Competitions
 
     def competition(self, name: str) -> calls.Competition:
-        """Return a competition as this account sees it."""
-        what = f"look at the competition {name}"
+        """Return a competition's details for this account."""
+        what = f"get the competition {name}"
         return self._read(what, calls.GET_COMPETITION, {"competition_name": name})
 
     def download_competition_file(self, competition: str, name: str, path: Path) -> None:
-        """Download a file of the competition to `path`."""
+        """Download a file of a competition to `path`."""
         what = f"download {name} of the competition {competition}"
         about = {"competition_name": competition, "file_name": name}
         ask = partial(self._send, calls.COMPETITION_FILE, about)
         self._transferred(what, Download(path, self._show, None, ask))
 
     def download_competition(self, competition: str, path: Path, note: Path) -> None:
-        """Download all files of the competition as one archive. `note`: as in `Transfer`."""
+        """Download all of a competition's files as an archive. See `Transfer` for `note`."""
         what = f"download the files of the competition {competition}"
         ask = partial(self._send, calls.COMPETITION_FILES, {"competition_name": competition})
         self._transferred(what, Download(path, self._show, note, ask, copies=2))
@@ -349,7 +349,7 @@ class Kaggle(Connection):
     ) -> int:
         """Submit a kernel version and return the submission's number.
 
-        Sent once; may raise `Ambiguous`.
+        The call is sent once and may raise `Ambiguous`.
         """
         owner, slug = handle.split("/")
         values = {
@@ -364,14 +364,14 @@ class Kaggle(Connection):
         return self._write(what, calls.SUBMIT_CODE, values).ref
 
     def upload_submission(self, competition: str, path: Path) -> str:
-        """Upload a file and return its token for `submit_file`. This submits nothing yet."""
+        """Upload a file and return its token for `submit_file`. This does not submit it yet."""
         about = {"competition_name": competition, "file_name": path.name}
         return self._upload(path, calls.START_SUBMISSION_UPLOAD, about)
 
     def submit_file(self, competition: str, token: str, *, description: str) -> int:
-        """Submit an uploaded file, and return the submission's number.
+        """Submit an uploaded file and return the submission's number.
 
-        Sent once; may raise `Ambiguous`.
+        The call is sent once and may raise `Ambiguous`.
         """
         values = {
             "competition_name": competition,
@@ -381,30 +381,30 @@ class Kaggle(Connection):
         return self._write(f"submit a file to {competition}", calls.SUBMIT_FILE, values).ref
 
     def get_submission(self, ref: int) -> calls.Scored:
-        """Return the submission with that number."""
-        return self._read(f"look at submission {ref}", calls.GET_SUBMISSION, {"ref": ref})
+        """Return the submission with this number."""
+        return self._read(f"get submission {ref}", calls.GET_SUBMISSION, {"ref": ref})
 
     def list_submissions(self, competition: str) -> list[calls.Scored]:
-        """Return our team's latest 100 submissions, newest first."""
+        """Return our team's last 100 submissions, newest first."""
         what = f"list the submissions to {competition}"
         about = {"competition_name": competition, "page_size": 100}
         return [*self._read(what, calls.LIST_SUBMISSIONS, about).submissions]
 
     def submission_limits(self, competition: str) -> calls.Limits:
-        """Return how many submissions are left; all 0 if Kaggle does not know our team yet."""
-        what = f"ask for the submission limits of {competition}"
+        """Return the submission limits, all of them 0 if Kaggle does not know our team yet."""
+        what = f"get the submission limits of {competition}"
         return self._read(what, calls.SUBMISSION_LIMITS, {"competition_name": competition})
 
 
 def _kernel(handle: str, version: int | None) -> dict[str, Any]:
-    """Return the fields of a request about a version; None for the latest."""
+    """Return the request fields for a version, or for the latest one if it is None."""
     owner, slug = handle.split("/")
-    # Kaggle does not find a bare number.
+    # Kaggle does not accept a bare number here.
     label = f"v{version}" if version is not None else None
     return {"user_name": owner, "kernel_slug": slug, "version_label": label}
 
 
 def _dataset(handle: str) -> dict[str, Any]:
-    """Return the fields of a request about a dataset."""
+    """Return the request fields for a dataset."""
     owner, slug = handle.split("/")
     return {"owner_slug": owner, "dataset_slug": slug}

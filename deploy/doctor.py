@@ -1,9 +1,10 @@
-"""Checks whether everything is in place for a relay, before anything is spent.
+"""Checks that everything is in place for a relay before anything is spent.
 
-Reads  this machine, the project and Kaggle; changes nothing there
-Gives  one `Check` per row: what was found, and the edit that fixes it
+Reads  this machine, the project and Kaggle, without changing anything
+Gives  one `Check` per row, with what was found and how to fix it
 
-A row that cannot be checked says why, and does not hide the others. No row contains a secret.
+If a row cannot be checked, it states the reason, and the other rows are still checked. No row
+contains a secret.
 """
 
 import platform
@@ -25,19 +26,19 @@ from formats.errors import DiskError
 
 PASS, WARN, FAIL, SKIP = "PASS", "WARN", "FAIL", "SKIP"
 FREE_BYTES = 2 * 10**9
-# A model for an inference, so that its notebook can be built before there is a training.
+# A model for the inference, so that its notebook can be built before anything has been trained.
 EXPECT = {"run_id": "doctor", "weights_sha256": "0" * 64}
 
 
 @dataclass(frozen=True)
 class Check:
-    """A row.
+    """A row of the report.
 
     Attributes:
         verdict: PASS, WARN, FAIL, or SKIP if it could not be checked.
         found: what was found.
-        fix: the edit; "" if none is needed.
-        exit_code: of a FAIL, as in docs/dev/design.md; otherwise 0.
+        fix: how to fix it, or "" if nothing needs to be fixed.
+        exit_code: exit code of a FAIL, as in docs/dev/design.md, otherwise 0.
     """
 
     verdict: str
@@ -52,10 +53,10 @@ class Check:
 
 
 def exit_code(rows: Sequence[Check]) -> int:
-    """Return the exit code of all rows.
+    """Return the exit code for all rows.
 
-    It is 0 without a FAIL; otherwise 3 for credentials or permission, 6 for no answer, or 2.
-
+    It is 0 if there is no FAIL. Otherwise it is 3 for credentials or permissions, 6 if Kaggle did
+    not respond, and 2 for everything else.
     >>> exit_code([Check(FAIL, "full", "", 8), Check(FAIL, "not accepted", "", 3)])
     3
     """
@@ -70,16 +71,16 @@ def examine(
     show: Callable[[str], None] = lambda line: None,
     pace: Pace = init.PACE,
 ) -> list[Check]:
-    """Return all rows, in the order in which one would fix them; show each as soon as it is known.
+    """Check all rows in the order in which you would fix them, printing each one immediately.
 
     Args:
-        root: of the repository.
-        project: returns the project; an error that it raises becomes a row.
-        pace: of the connection.
+        root: path to the repository.
+        project: function that returns the project. Errors that it raises become a row.
+        pace: waiting times of the connection.
     """
     state = _State(root, project, pace)
     for name, (needs, look) in ROWS.items():
-        row, plain = _check(state, needs, look), failures.plain  # without secrets, too
+        row, plain = _check(state, needs, look), failures.plain  # also redacts secrets
         state.rows[name] = replace(row, name=name, found=plain(row.found), fix=plain(row.fix))
         show(str(state.rows[name]))
     return list(state.rows.values())
@@ -87,7 +88,7 @@ def examine(
 
 @dataclass
 class _State:
-    """What the rows share. An attribute without a default is set by a row that passed."""
+    """State shared by the rows. Attributes without a default are set by rows that passed."""
 
     root: Path
     open: Callable[[], Project]
@@ -99,30 +100,30 @@ class _State:
     quota: Quota = field(init=False)
 
 
-# What was found, and how to fix it; "" for a PASS. An error is a FAIL.
+# What was found, and how to fix it, which is "" for a PASS. Errors result in a FAIL.
 Row = tuple[str, str]
 
 
 class _NotChecked(Exception):
-    """Why a row could not be checked."""
+    """The reason why a row could not be checked."""
 
 
 def _check(state: _State, needs: Sequence[str], look: Callable[[_State], Row]) -> Check:
-    """Return a row, whatever goes wrong in it."""
+    """Check a row and return it. This never raises an error."""
     rows = state.rows
     missing = next((need for need in needs if rows[need].verdict in (FAIL, SKIP)), "")
     silent = any(row.exit_code == Unreachable.exit_code for row in rows.values())
     try:
         if missing:
-            raise _NotChecked(f"not checked; it needs the row {missing!r}")
+            raise _NotChecked(f"not checked; it requires the row {missing!r}")
         if silent and "login" in needs:
-            raise _NotChecked("not checked; Kaggle did not answer in a row above")
+            raise _NotChecked("not checked; Kaggle did not respond in a row above")
         found, fix = look(state)
     except _NotChecked as error:
         return Check(SKIP, str(error))
     except Exception as error:
         code, text = getattr(error, "exit_code", None), str(error)
-        if not isinstance(code, int):  # the model side's errors have one too
+        if not isinstance(code, int):  # errors on the model side have an exit code, too
             code, text = 2, f"this check failed: {type(error).__name__}: {error}\nReport it."
         found, _, fix = text.partition("\n")
         return Check(FAIL, found, fix, code)
@@ -133,7 +134,7 @@ def _check(state: _State, needs: Sequence[str], look: Callable[[_State], Row]) -
 
 
 def _client(state: _State) -> Row:
-    where = "a Kaggle on this machine" if auth.environment() == "LOCALHOST" else "kaggle.com"
+    where = "a local Kaggle" if auth.environment() == "LOCALHOST" else "kaggle.com"
     versions = {"Python": platform.python_version(), **auth.require_client()}
     found = ", ".join(f"{name} {version}" for name, version in versions.items())
     return f"{found}; connects to {where}; proxies: {auth.proxies()}", ""
@@ -145,7 +146,7 @@ def _credentials(state: _State) -> Row:
         raise auth.unusable(state.credentials)
     found = f"{sources[0].name} ({sources[0].kind})"
     if others := ", ".join(source.name for source in sources[1:]):
-        found += f"; also there: {others}"
+        found += f"; also found: {others}"
     problems = state.credentials.problems
     fixes = dict.fromkeys(fix for _, fix in problems)
     return "; ".join([found, *(what for what, _ in problems)]), "\n".join(fixes)
@@ -160,20 +161,20 @@ def _disk(state: _State) -> Row:
     return found, ""
 
 
-# Kaggle and this account
+# Kaggle and the account
 
 
 def _login(state: _State) -> Row:
     first = state.credentials.sources[0]
     state.kaggle = Kaggle.connect(pace=state.pace, timeouts=init.TIMEOUTS)
     try:
-        state.quota = state.kaggle.quota()  # the first call that checks name and key
+        state.quota = state.kaggle.quota()  # the first call that verifies username and key
     except (Denied, Refused):
-        state.quota = Quota(None, None)  # logged in; only this call is refused
+        state.quota = Quota(None, None)  # the login worked, but this call was refused
     by_key = state.kaggle.signed_by == "key"
-    found = f"{state.kaggle.username}, by {'the key' if by_key else 'a token'}"
+    found = f"{state.kaggle.username}, with {'the key' if by_key else 'a token'}"
     if first.kind == "token" and by_key:
-        found += f"; Kaggle does not know the token in {first.name}, which `kaggle` would use"
+        found += f"; Kaggle rejects the token in {first.name}, which `kaggle` would use"
         return found, auth.without(first)
     return found, ""
 
@@ -183,7 +184,7 @@ def _quota(state: _State) -> Row:
     for name, left in (("TPU", quota.tpu_seconds), ("GPU", quota.gpu_seconds)):
         hours.append(f"{name} unknown" if left is None else f"{name} {left / 3600:.1f} hours")
         if left is not None and left < 60 and name not in quota.paid:
-            fix = f"Wait: nothing can be pushed to the {name} until the end of the week."
+            fix = f"Wait: you cannot push to the {name} until the end of the week."
     paid = f"; Kaggle charges for more {' and '.join(quota.paid)} time" if quota.paid else ""
     return f"{', '.join(hours)} left this week{paid}", fix
 
@@ -225,7 +226,7 @@ def _notebooks(state: _State) -> Row:
     return ", ".join(found), ""
 
 
-# In the order in which one would fix them: the rows that each row needs, and its check.
+# In the order in which you would fix them: the rows that each row requires, and its check.
 ROWS: Mapping[str, tuple[Sequence[str], Callable[[_State], Row]]] = {
     "client": ((), _client),
     "credentials": ((), _credentials),

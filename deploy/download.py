@@ -1,12 +1,12 @@
-"""A competition's files: downloads them as one archive, and unpacks it.
+"""Downloads a competition's files as a single archive, and unpacks it.
 
-Reads  Kaggle's archive of a competition's files, or data/SLUG.zip, which
-       `kaggle competitions download SLUG -p data` writes
-Gives  data/SLUG, complete or not at all
+Reads  Kaggle's archive of a competition's files, or data/SLUG.zip, which is written by
+       `kaggle competitions download SLUG -p data`
+Gives  data/SLUG, which is always complete if it exists
 
-Until it is complete, everything is in data/SLUG.download: the part of the archive that was
-downloaded, which the next process resumes; the archive; and the unpacked files. The lock
-data/SLUG.download.lock lets one process at a time work there.
+Until it is complete, everything is stored in data/SLUG.download. This includes the partial archive,
+which the next process resumes, the complete archive, and the unpacked files. The lock
+data/SLUG.download.lock ensures that only one process uses the folder at a time.
 """
 
 import json
@@ -23,13 +23,13 @@ from deploy.locks import locked
 from formats import archives
 from formats.errors import writing
 
-AROUND = ".download"  # the suffix of the folder for what is not complete
+AROUND = ".download"  # suffix of the folder for incomplete files
 
 
 def done(folder: Path) -> bool:
-    """Return whether a competition's files are there; an empty folder does not count.
+    """Return whether a competition's files are complete. An empty folder is not.
 
-    Leftovers of a process that was killed at the very end are removed.
+    Leftovers of a process that was killed just before it finished are deleted.
     """
     if not folder.is_dir() or not any(folder.iterdir()):
         return False
@@ -40,30 +40,30 @@ def done(folder: Path) -> bool:
 
 
 def archive(folder: Path) -> Path | None:
-    """Return the complete archive of a competition's files, ours or the user's, or None.
+    """Return the complete archive of a competition's files (ours or the user's), or None.
 
     Args:
-        folder: where the files go, data/SLUG.
+        folder: destination of the files, data/SLUG.
     """
     places = _own(folder), folder.with_name(f"{folder.name}.zip")
     return next((path for path in places if zipfile.is_zipfile(path)), None)
 
 
 def fetch(kaggle: Kaggle, competition: str, folder: Path) -> Path:
-    """Download the archive of a competition's files, or the rest of it, and return its path.
+    """Download the archive of a competition's files, resuming if possible, and return its path.
 
     Raises:
-        Busy: if another process downloads or unpacks them, or has just done so.
+        Busy: if another process is downloading or unpacking the files, or has just finished.
         DiskError: if the archive and its files do not fit on the disk.
-        Denied: if the rules are not accepted.
-        Unreachable: if Kaggle does not answer. The download can be resumed.
+        Denied: if the rules have not been accepted.
+        Unreachable: if Kaggle does not respond. The download can be resumed.
     """
     path = _own(folder)
     with _alone(folder):
         if done(folder):
             raise Busy(
-                f"Another process has just downloaded the files of {competition} to {folder}.\n"
-                "Run the same command again, which uses them."
+                f"Another process has just downloaded the files for {competition} to {folder}.\n"
+                "Run the same command again to use them."
             )
         if not zipfile.is_zipfile(path):  # another process may have completed it
             kaggle.download_competition(competition, path, note=path.with_name("note.json"))
@@ -71,18 +71,18 @@ def fetch(kaggle: Kaggle, competition: str, folder: Path) -> Path:
 
 
 def unpack(path: Path, folder: Path, show: Callable[[str], None]) -> None:
-    """Unpack an archive of a competition's files, and the archives in it, into a new folder, unless
-    another process has done so.
+    """Unpack an archive of a competition's files, including nested archives, to a new folder. Do
+    nothing if another process has already done so.
 
-    Each file is compared with its checksum. An archive that we downloaded is removed.
+    Each file is compared with its checksum. An archive that we downloaded is deleted afterwards.
 
     Args:
-        show: called with lines.
+        show: function that prints a line.
 
     Raises:
-        ArchiveError: if it is damaged, or contains something that may not be unpacked. A damaged
-            archive that we downloaded is removed.
-        Busy: if another process downloads or unpacks it.
+        ArchiveError: if the archive is damaged, or contains files that cannot be unpacked safely. A
+            damaged archive is deleted if we downloaded it.
+        Busy: if another process is downloading or unpacking the files.
         DiskError: if the files do not fit on the disk.
     """
     with _alone(folder):
@@ -93,7 +93,7 @@ def unpack(path: Path, folder: Path, show: Callable[[str], None]) -> None:
 def _unpack(path: Path, folder: Path, show: Callable[[str], None]) -> None:
     around, files = _own(folder).parent, _own(folder).parent / "files"
     with writing(around):
-        shutil.rmtree(files, ignore_errors=True)  # of a process that was killed
+        shutil.rmtree(files, ignore_errors=True)  # left over from a killed process
         files.mkdir(parents=True)
     try:
         archives.unpack(path, files, show, PurePosixPath())
@@ -103,26 +103,26 @@ def _unpack(path: Path, folder: Path, show: Callable[[str], None]) -> None:
             raise
         if isinstance(error, archives.DamagedError):
             shutil.rmtree(around)
-            after = "It is removed: the same command downloads it again."
-        else:  # another download would be the same
+            after = "It was deleted. Run the same command again to download it again."
+        else:  # downloading it again would not help
             shutil.rmtree(files)
-            after = f"Put its files into {folder} yourself, and run the same command again."
+            after = f"Unpack its files to {folder} by hand, and run the same command again."
         raise type(error)(f"{error}\n{after}") from error
     with writing(folder):
         if packed:
             (files / archives.NOTE).write_text(json.dumps(packed, indent=1), encoding="utf-8")
-        os.sync()  # so that the files exist if their folder does
-        files.rename(folder)  # which may exist, empty
-    shutil.rmtree(around, ignore_errors=True)  # otherwise `done` does it
+        os.sync()  # ensures that the files exist if their folder does
+        files.rename(folder)  # the folder may already exist, but is empty
+    shutil.rmtree(around, ignore_errors=True)  # `done` deletes it if this fails
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from downloading or unpacking the same files; they raise `Busy`."""
+    """Prevent other processes from downloading or unpacking the same files. They raise `Busy`."""
     lock = _lock(folder)
     busy = (
-        f"Another process downloads or unpacks the files for {folder}.\n"
-        "Wait until it is done, then run the same command again, which uses them."
+        f"Another process is downloading or unpacking the files for {folder}.\n"
+        "Wait until it has finished, then run the same command again to use them."
     )
     with writing(lock):
         lock.parent.mkdir(parents=True, exist_ok=True)

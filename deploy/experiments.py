@@ -1,11 +1,11 @@
-"""The trainings in `runs/`, with their scores on Kaggle or in a rehearsal.
+"""Collects the training runs in `runs/` with their scores on Kaggle or in a rehearsal.
 
-Reads  pulled folders, folders of rehearsals and of trainings at home, and the journals next to them
-Gives  for each artifact's folder what the Kaggle side knows, by the names in
-       `workbench.experiments`
+Reads  pulled folders, folders of rehearsals and of local training runs, and the journals next to
+       them
+Gives  details of each artifact's folder, under the names used in `workbench.experiments`
 
-A submission belongs to a training if the inference that wrote the file expected the training's
-weights, and the file has the sha256 that was submitted.
+A submission belongs to a training run if the inference that wrote its file expected the run's
+weights, and the file's SHA-256 is the one that was submitted.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,11 +23,11 @@ JOURNAL = "journal.sqlite"
 
 
 def found(folder: Path, show: Callable[[str], None]) -> dict[Path, dict[str, Any]]:
-    """Return what is known about each training in `runs/`, by the folder of its output. If there
-    are copies, such as folders that a pull set aside, the first one counts.
+    """Return details of each training run in `runs/`, keyed by its output folder. If there are
+    copies, such as folders moved aside by a pull, the first one is used.
 
     Args:
-        show: called with a warning for a journal that cannot be read.
+        show: function that prints a warning if a journal cannot be read.
     """
     every = dict[str, tuple[Path, dict[str, Any]]]()
     for home in (folder, *sorted(path.parent for path in folder.glob(f"*/{JOURNAL}"))):
@@ -35,7 +35,7 @@ def found(folder: Path, show: Callable[[str], None]) -> dict[Path, dict[str, Any
             by_age = sorted(_scored(home), key=lambda scored: scored[0].id)
             scored = {weights: row for row, weights in by_age}
         except KnownError as error:
-            show(f"Warning: no scores from {home}: {str(error).splitlines()[0]}")
+            show(f"Warning: could not read scores from {home}: {str(error).splitlines()[0]}")
             scored = {}
         for path in sorted(home.glob(f"*/{ARTIFACT}/{MANIFEST}")):
             manifest = output.json_object(path)
@@ -46,9 +46,9 @@ def found(folder: Path, show: Callable[[str], None]) -> dict[Path, dict[str, Any
 
 
 def _known(folder: Path, scored: Request | None, *, dry_run: bool) -> dict[str, Any]:
-    """Return what is known about a training beside its artifact."""
+    """Return details of a training run that are not in its artifact."""
     note = output.noted(folder)
-    if note is None:  # trained here
+    if note is None:  # trained locally
         return {}
     handle, _, version = note.run.rpartition("/")
     if note.server != auth.SITE:
@@ -58,12 +58,12 @@ def _known(folder: Path, scored: Request | None, *, dry_run: bool) -> dict[str, 
         return {"run": note.run, "place": place, **given}
     kind = runs.accelerator(handle, output.of_bundle(folder, "machine_shape"))
     given = {"public": scored.score, "private": scored.private} if scored else {}
-    # Not "TPU v3", which is a generation of TPUs.
+    # Do not write "TPU v3", which is a TPU generation.
     return {"run": note.run, "place": f"{kind} #{version}", "accelerator": kind, **given}
 
 
 def _scored(home: Path) -> Iterator[tuple[Request, str]]:
-    """Yield each scored submission, and the sha256 of its weights."""
+    """Yield each scored submission and the SHA-256 of its weights."""
     for path in home.glob(f"*/{BUNDLE}"):
         note, expect = output.noted(path.parent), output.json_object(path).get("expect") or {}
         files = output.json_object(path.parent / OUTPUTS).get("files") or {}
@@ -72,7 +72,7 @@ def _scored(home: Path) -> Iterator[tuple[Request, str]]:
             run = runs.parse(note.run)
             where = {"handle": run.handle, "kernel_version": run.version}
             rows = Journal(home / JOURNAL, note.server).requests(SUBMIT, **where)
-            # A command that follows a submission sends no file, and has the same number.
+            # Commands that follow a submission send no file, but store the same number.
             sent = {row.number for row in rows if row.sha256 == files[SUBMISSION]["sha256"]}
             for row in rows:
                 if row.number in sent and (row.score, row.private) != (None, None):

@@ -1,7 +1,7 @@
-"""The gate: checks a bundle or a text before it leaves this machine.
+"""Checks bundles and text before they leave this machine.
 
-One `UsageError` names all problems. Kaggle's client checks almost none of them, and most of them
-end in a run on the wrong machine.
+All problems are reported in a single `UsageError`. Kaggle's client checks almost nothing, and most
+problems would only show up as a run on the wrong machine.
 """
 
 import json
@@ -13,52 +13,52 @@ from deploy import models
 from deploy.errors import UsageError
 from deploy.secrets import ALLOWED, find, redact
 
-REVOKE = f"Remove it, and revoke it; if it is not a secret, end its line with  # {ALLOWED}"
-BYTES_AT_MOST = 960_000  # Kaggle refuses 1 MB
+REVOKE = f"Remove and revoke it. If it is not a secret, end its line with  # {ALLOWED}"
+BYTES_AT_MOST = 960_000  # Kaggle rejects 1 MB
 SHAPES = (
     *("TpuV5E8", "TpuV6E8", "NvidiaTeslaT4", "NvidiaL4", "NvidiaL4X1"),
     *("NvidiaTeslaA100", "NvidiaH100", "NvidiaRtxPro6000"),
 )
-BOOLEAN = ("true|false", "true or false, since Kaggle's defaults are not those that it documents")
-# A dataset, or a version of it.
+BOOLEAN = ("true|false", "true or false, because Kaggle's defaults differ from its documentation")
+# A dataset, optionally with a version.
 DATASET = r"[A-Za-z0-9][A-Za-z0-9_-]{1,49}/[a-z0-9][a-z0-9-]{1,99}(/[1-9][0-9]{0,8})?"
-# The JSON that each key of kernel-metadata.json may have, as a pattern and in words.
+# Valid JSON for each key in kernel-metadata.json, as a pattern and a description.
 VALUES = {
     "id": (
         r'"[A-Za-z0-9_-]{1,50}/(?=[a-z0-9-]{5,50}")[a-z0-9]+(-[a-z0-9]+)*"',
-        "owner/slug, the slug of 5 to 50 lower-case letters, digits and hyphens between them",
+        "owner/slug, with a slug of 5 to 50 lower-case letters and digits, separated by hyphens",
     ),
     "language": ('"python"', "python"),
     "kernel_type": ('"notebook"', "notebook"),
-    "is_private": ("true", "true. Read a notebook, then publish it on kaggle.com"),
+    "is_private": ("true", "true. To publish a notebook, review it, then do so on kaggle.com"),
     **dict.fromkeys(("enable_tpu", "enable_gpu", "enable_internet"), BOOLEAN),
     "machine_shape": (
         f'"({"|".join(SHAPES)})?"',
-        f'one of {", ".join(SHAPES)}, or "" for a CPU; Kaggle has retired others',
+        f'one of {", ".join(SHAPES)}, or "" for a CPU. Kaggle has retired all others',
     ),
-    **dict.fromkeys(("title", "code_file"), ('".+"', "a text")),
+    **dict.fromkeys(("title", "code_file"), ('".+"', "text")),
     "dataset_sources": (
         rf'\[("{DATASET}"(, )?)*\]',
-        'a list of datasets as owner/slug, such as ["keras/weights"]. Correct kernel-metadata.json;'
-        " or in the config pretrained, or init_from, after you have published that training",
+        'a list of datasets as owner/slug, such as ["keras/weights"]. Correct kernel-metadata.json,'
+        " or pretrained in the config, or publish that training run and correct init_from there",
     ),
     "model_sources": (
         rf'\[("{models.NAME}"(, )?)*\]',
         "a list of models as owner/model/framework/variation/version, such as"
-        f' ["{models.EXAMPLE}"]; a framework is one of {", ".join(models.FRAMEWORKS)}. Correct'
-        " pretrained in the config, or kernel-metadata.json",
+        f' ["{models.EXAMPLE}"], with one of these frameworks: {", ".join(models.FRAMEWORKS)}.'
+        " Correct pretrained in the config, or kernel-metadata.json",
     ),
 }
 SOURCES = {f"{kind}_sources" for kind in ("competition", "kernel")}
 
 
 def check(text: str, metadata: Mapping[str, Any], *, offline: bool) -> None:
-    """Raise `UsageError`, naming every problem, unless this may be pushed.
+    """Raise `UsageError` with all problems if this bundle must not be pushed.
 
     Args:
-        text: of the notebook; each cell's source is one text, as Kaggle expects.
-        metadata: the content of kernel-metadata.json.
-        offline: whether the kernel is scored without the internet, and so must not ask for it.
+        text: contents of the notebook. Each cell's source must be a string, as expected by Kaggle.
+        metadata: contents of kernel-metadata.json.
+        offline: whether the kernel is scored without internet access, so it must not request it.
     """
     notebook, size = json.loads(text), len(text.encode())
     problems = [*_of_metadata(metadata, offline)]
@@ -71,27 +71,27 @@ def check(text: str, metadata: Mapping[str, Any], *, offline: bool) -> None:
         for line, kind in find(part).items()
     )
     if problems:
-        # They quote what they refuse, which may be a secret.
+        # The problems quote invalid values, which may be secrets.
         listed = "\n".join(f"  - {_quotable(problem)}" for problem in problems)
         raise UsageError(
-            f"Nothing was sent. The bundle {_quotable(str(metadata.get('id')))} may not be pushed:"
-            f"\n{listed}\nCorrect each of these, and run the same command again."
+            f"Nothing was sent. Cannot push the bundle {_quotable(str(metadata.get('id')))}:"
+            f"\n{listed}\nFix these problems, then run the same command again."
         )
 
 
 def check_text(what: str, text: str) -> None:
-    """Raise `UsageError` if a secret seems to be in a text that is about to be sent as `what`."""
+    """Raise `UsageError` if text that is about to be sent as `what` seems to contain a secret."""
     found = find(text)
     if found:
         listed = "\n".join(f"  - {kind}, line {line}" for line, kind in found.items())
         raise UsageError(
-            f"Nothing was sent. A secret seems to be in {_quotable(what)}:\n{listed}\n"
-            f"Expected none: Kaggle keeps what is sent, and it may be shared later. {REVOKE}"
+            f"Nothing was sent. {_quotable(what)} seems to contain a secret:\n{listed}\n"
+            f"Kaggle stores what is sent, and it may be shared later. {REVOKE}"
         )
 
 
 def _quotable(text: str) -> str:
-    """Return a text without secrets, or an ellipsis if `redact` does not find all of them."""
+    """Redact the secrets in a text, or return an ellipsis if `redact` does not find all of them."""
     shown = redact(text)
     return "…" if find(shown) else shown
 
@@ -99,20 +99,20 @@ def _quotable(text: str) -> str:
 def _of_metadata(metadata: Mapping[str, Any], offline: bool) -> Iterator[str]:
     for key in sorted(metadata.keys() - VALUES.keys() - SOURCES):
         pins = " It silently turns a TPU run into a CPU run." if key.startswith("docker") else ""
-        yield f"kernel-metadata.json has the key {key!r}, which must not be set.{pins} Remove it"
+        yield f"kernel-metadata.json must not set {key!r}.{pins} Remove it"
     for key, (pattern, expected) in VALUES.items():
         value = json.dumps(metadata.get(key))
         if not re.fullmatch(pattern, value):
             yield f"{key} is {value}; expected {expected}"
     asked = machine(str(metadata.get("machine_shape")))
     if not asked.items() <= metadata.items():
-        yield f"enable_tpu and enable_gpu do not fit machine_shape {asked['machine_shape']!r}"
+        yield f"enable_tpu and enable_gpu do not match machine_shape {asked['machine_shape']!r}"
     if offline and metadata.get("enable_internet") is not False:
-        yield "enable_internet is not false; a code competition refuses such a notebook"
+        yield "enable_internet is not false, which code competitions require"
 
 
 def machine(shape: str) -> dict[str, Any]:
-    """Return the keys of kernel-metadata.json that ask for a machine.
+    """Return the keys of kernel-metadata.json that request a machine.
 
     >>> machine("NvidiaTeslaT4")
     {'machine_shape': 'NvidiaTeslaT4', 'enable_tpu': False, 'enable_gpu': True}
@@ -124,10 +124,10 @@ def machine(shape: str) -> dict[str, Any]:
 def _sent_texts(
     notebook: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (where it is, text) of everything that a push sends."""
+    """Yield (location, text) for everything that a push sends."""
     parts = {"the notebook": {**notebook, "cells": []}, "kernel-metadata.json": metadata}
     for place, cell in enumerate(notebook["cells"], start=1):
-        # Redacted before it is cut, since a part of a secret would not be recognized.
+        # Redact before truncating, because partial secrets are not recognized.
         where = f"cell {place} ({_quotable(cell['source'].partition(chr(10))[0])[:60]})"
         yield where, cell["source"]
         parts[f"the metadata of {where}"] = {**cell, "source": ""}

@@ -1,14 +1,14 @@
-"""The journal: our requests to Kaggle and what came of them, in SQLite, to survive crashes.
+"""Journal of requests to Kaggle and their results, stored in SQLite so that it survives crashes.
 
-Kaggle's answers move a request from state to state:
+Kaggle's responses move a request from one state to the next:
 
     INTENDED → SENT → VERSION → ENDED → PULLED
 
-`after` defines the transitions. Each change is committed before the next call. So SENT means that
-the call may have been made, and INTENDED that it was not. The journal holds no secrets.
+`after` defines the transitions. Each change is committed before the next call, so SENT means the
+call may have been made, and INTENDED means it was not. The journal contains no secrets.
 
-Each entry has the address of its Kaggle, and only entries of the same Kaggle are returned, since
-version 1 of a rehearsal is not version 1 on kaggle.com.
+Each entry stores the Kaggle server that it belongs to, and only entries for the current server are
+returned. Version 1 of a rehearsal is not version 1 on kaggle.com.
 """
 
 import sqlite3
@@ -25,53 +25,53 @@ from deploy.locks import locked
 from deploy.secrets import redact
 from formats.errors import DiskError, writing
 
-FORMAT = 5  # goes up when columns or states change
+FORMAT = 5  # increase this when columns or states change
 PUSH, PUBLISH, SUBMIT = "push", "publish", "submit"  # kinds of requests
 
 
 class State(StrEnum):
-    """How far a request got."""
+    """Progress of a request."""
 
-    INTENDED = "intended"  # nothing was sent
+    INTENDED = "intended"  # nothing has been sent
     SENT = "sent"  # the call may have been made
-    UNKNOWN = "unknown"  # no answer says whether it was made; `why` has the error
-    VERSION = "version"  # Kaggle made it: `number`
-    ENDED = "ended"  # the run has ended, the dataset is ready or the score is there: `status`
-    PULLED = "pulled"  # into `folder`
-    NOT_SENT = "not sent"  # an error came before the call
-    REFUSED = "refused"  # by Kaggle
-    INCOMPLETE = "incomplete"  # Kaggle runs it without one of its sources, so it is worthless
-    ABSENT = "absent"  # it never arrived
-    GONE = "gone"  # it was made, and was deleted since
+    UNKNOWN = "unknown"  # no response shows whether it was made; `why` contains the error
+    VERSION = "version"  # Kaggle created it; see `number`
+    ENDED = "ended"  # the run has ended, the dataset is ready or the score is known; see `status`
+    PULLED = "pulled"  # its output is in `folder`
+    NOT_SENT = "not sent"  # an error occurred before the call
+    REFUSED = "refused"  # Kaggle refused it
+    INCOMPLETE = "incomplete"  # Kaggle runs it without one of its sources, so it is useless
+    ABSENT = "absent"  # Kaggle never received it
+    GONE = "gone"  # it was created and later deleted
 
 
-# Errors which prove that a call made nothing: they are Kaggle's answer to it.
+# Errors that prove that a call had no effect, because Kaggle returned them in response to it.
 REFUSALS = (errors.Refused, errors.NoQuota, errors.CredentialError, errors.UsageError)
 
 
 @dataclass(frozen=True)
 class Request:
-    """An entry of the journal. Unknown texts are "" and unknown numbers 0.
+    """A journal entry. Unknown text values are "" and unknown numbers are 0.
 
     Attributes:
         kind: PUSH, PUBLISH or SUBMIT.
-        handle: owner/slug of the kernel or the dataset.
-        kernel: of a push: its folder, such as train-tpu.
-        asked: the address that a push asked for; `handle` is the one that Kaggle gave.
-        code_sha256: of code and config alone; `bundle_sha256` covers everything that a run does.
-        decoding: as in `Project`.
-        base, route: of a training: the version that it resumes from, and how it is mounted.
-        step, left: how far a run got, once that is known.
-        run_id, weights_sha256: of what is published.
-        kernel_version, sha256: of a submission: the version to score, and the sha256 of its file.
-        score, private: its public and private score; None if unknown.
-        at: when it was intended, in UTC.
-        server: the address of the Kaggle.
-        why: the first line of the error that ended the command.
-        before: the version before the call; None if nothing was sent.
-        number: the version of the kernel or dataset, or the number of the submission.
+        handle: owner/slug of the kernel or dataset.
+        kernel: folder of a pushed kernel, such as train-tpu.
+        asked: handle that a push requested. `handle` is the one assigned by Kaggle.
+        code_sha256: SHA-256 of code and config. `bundle_sha256` covers everything that a run does.
+        decoding: see `Project`.
+        base, route: version that a training run resumes from, and how it is mounted.
+        step, left: progress of a run, once it is known.
+        run_id, weights_sha256: identity of what is published.
+        kernel_version, sha256: version to score for a submission, and the SHA-256 of its file.
+        score, private: public and private score of a submission, or None if unknown.
+        at: when the request was intended, in UTC.
+        server: Kaggle server of the request.
+        why: first line of the error that ended the command.
+        before: version before the call, or None if nothing was sent.
+        number: version of the kernel or dataset, or number of the submission.
         status: Kaggle's final status.
-        folder: where it was pulled to.
+        folder: folder to which the run was pulled.
     """
 
     kind: str
@@ -108,28 +108,28 @@ class Request:
 
     @property
     def is_made(self) -> bool:
-        """Whether it was made, and still exists as far as is known."""
+        """Whether it was created, and still exists as far as we know."""
         return self.state in MADE
 
     @property
     def is_open(self) -> bool:
-        """Whether it is unknown if it was made."""
+        """Whether it is unknown if it was created."""
         return self.state in OPEN
 
     @property
     def is_ours(self) -> bool:
-        """Whether this request made the version, and did not find it there."""
+        """Whether this request created the version, rather than finding an existing one."""
         return self.before is not None and self.number > self.before
 
     @property
     def age(self) -> float:
-        """Seconds since it was intended."""
+        """Seconds since the request was intended."""
         return (datetime.now(UTC) - datetime.fromisoformat(self.at)).total_seconds()
 
 
 MADE = (State.VERSION, State.ENDED, State.PULLED)
 OPEN = (State.SENT, State.UNKNOWN)
-# The states that each state may follow.
+# Allowed previous states of each state.
 FOLLOWS = {
     State.SENT: (State.INTENDED,),
     State.VERSION: (State.INTENDED, *OPEN),
@@ -141,14 +141,13 @@ FOLLOWS = {
 
 
 def after(request: Request, state: State, **known: Any) -> Request:
-    """Return the request in another state. A state that may not follow changes nothing.
+    """Return the request in a new state. Invalid transitions leave it unchanged.
 
     Args:
-        state: SENT, right before the call, with `before`, the current version; VERSION with its
-            `number`; ENDED with its `status`; PULLED with its `folder`; ABSENT if Kaggle shows by a
-            404 or a list that it does not exist, which becomes GONE if it was made.
+        state: SENT right before the call, together with the current version as `before`, VERSION
+            with `number`, ENDED with `status`, PULLED with `folder`, or ABSENT if a 404 or a list
+            shows that it does not exist. ABSENT becomes GONE if it had been created.
         known: columns of `Request`.
-
     >>> lost = failed(after(Request(PUSH, "digits", "ann/x"), State.SENT, before=0), TimeoutError())
     >>> lost.state, after(lost, State.VERSION, number=1).state, after(lost, State.ABSENT).state
     (<State.UNKNOWN: 'unknown'>, <State.VERSION: 'version'>, <State.ABSENT: 'absent'>)
@@ -162,7 +161,7 @@ def after(request: Request, state: State, **known: Any) -> Request:
 
 
 def failed(request: Request, error: BaseException) -> Request:
-    """Return the request after an error that ended the command."""
+    """Return the request after an error has ended the command."""
     why = str(error).partition("\n")[0] or type(error).__name__
     state, number, sent = request.state, request.number, request.state == State.SENT
     if state == State.INTENDED:
@@ -179,14 +178,13 @@ def failed(request: Request, error: BaseException) -> Request:
 
 
 class Journal:
-    """The journal at a path. The file is created if it does not exist, and stays open.
+    """The journal in a file, which is created if it does not exist and is kept open.
 
     Args:
-        at: the address of the Kaggle whose entries are written and read; by default the one that
-            this process talks to.
+        at: Kaggle server whose entries are written and read. Defaults to the current server.
 
     Raises:
-        DiskError: if the file cannot be created, or is not a journal of this format.
+        DiskError: if the file cannot be created, or is not a journal in this format.
     """
 
     def __init__(self, path: Path, at: str | None = None) -> None:
@@ -198,7 +196,7 @@ class Journal:
             self._base = sqlite3.connect(path, timeout=10, isolation_level=None)
             self._base.row_factory = sqlite3.Row
             self._base.execute("PRAGMA synchronous = FULL")
-            with self._base:  # another process may make it at the same time
+            with self._base:  # another process may be creating it at the same time
                 self._base.execute("BEGIN IMMEDIATE")
                 self._make()
 
@@ -216,11 +214,11 @@ class Journal:
         return _request({**kept, "id": cursor.lastrowid})
 
     def record(self, request: Request, state: State, **known: Any) -> Request:
-        """Commit what `after` returns, and return it."""
+        """Commit the result of `after`, and return it."""
         return self._change(request, after(request, state, **known))
 
     def fail(self, request: Request, error: BaseException) -> Request:
-        """Commit what `failed` returns, and return it."""
+        """Commit the result of `failed`, and return it."""
         return self._change(request, failed(request, error))
 
     def note(self, request: Request, **columns: Any) -> Request:
@@ -228,7 +226,7 @@ class Journal:
         return self._change(request, replace(request, **columns))
 
     def requests(self, kind: str, **where: Any) -> list[Request]:
-        """Return the entries of this Kaggle with these values, newest first."""
+        """Return this Kaggle server's entries with these values, newest first."""
         wanted = _redacted({"server": self.server, "kind": kind, **where})
         names = " AND ".join(f"{name} = ?" for name in wanted)
         with self._told():
@@ -239,12 +237,12 @@ class Journal:
         return [_request(dict(row)) for row in rows]
 
     def last(self, kind: str, **where: Any) -> Request | None:
-        """Return the newest entry of this Kaggle with these values, or None."""
+        """Return this Kaggle server's latest entry with these values, or None."""
         return next(iter(self.requests(kind, **where)), None)
 
     @contextmanager
     def ended_by_errors(self, request: Request) -> Iterator[None]:
-        """Record an error of the body, in whatever state the request is by then."""
+        """Record an error in the body, using the request's state at that time."""
         try:
             yield
         except BaseException as error:
@@ -253,11 +251,11 @@ class Journal:
             raise
 
     def locked(self) -> AbstractContextManager[None]:
-        """Keep other processes from pushing from this project; they raise `Busy`."""
+        """Prevent other processes from pushing from this project. They raise `Busy`."""
         busy = (
-            "Another process is pushing from this project; it may be waiting for an answer in its"
-            " terminal.\nNothing was sent. When it is done, run the same command again; to see what"
-            " runs:\ninvoke status"
+            "Another process is pushing from this project. It may be waiting for an answer in its"
+            " terminal.\nNothing was sent. When it has finished, run the same command again. To see"
+            " what is running:\ninvoke status"
         )
         return locked(self.path.with_name("push.lock"), busy)
 
@@ -278,8 +276,8 @@ class Journal:
         (tables,) = self._base.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
         if tables and found != FORMAT:
             raise DiskError(
-                f"The journal {self.path} has format {found}; expected {FORMAT}: another version of"
-                " this project wrote it. Move the file away, and name its runs with"
+                f"The journal {self.path} has format {found}; expected {FORMAT}. Another version of"
+                " this project wrote it. Move the file away, and specify its runs with"
                 " --run owner/slug/version."
             )
         if not tables:
@@ -294,13 +292,13 @@ class Journal:
         except sqlite3.Error as error:
             raise DiskError(
                 f"The journal {self.path} cannot be used: {error}.\n"
-                "Expected a SQLite file that this user may write to.\n"
-                "Free some space, or move the file away and name versions with --run."
+                "Expected a SQLite file that this user can write to.\n"
+                "Free some space, or move the file away and specify versions with --run."
             ) from error
 
 
 def _redacted(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values without secrets, as they are stored and looked up."""
+    """Redact secrets from values, in the same way for storing and for searching."""
     return {
         name: redact(value) if isinstance(value, str) else value for name, value in columns.items()
     }

@@ -1,11 +1,11 @@
-"""The provenance of a submission, step by step back to the commit.
+"""Traces a submission back to the commit, step by step.
 
-Reads  the pulled folders and the journals next to them, without asking Kaggle
+Reads  pulled folders and the journals next to them, without contacting Kaggle
 Gives  one `Link` per step: submission → score → infer run → dataset version → artifact → train run
        → bundle → commit
 
-A file belongs to a run if it has the sha256 that the run wrote into outputs.json. Its place and
-name prove nothing.
+A file belongs to a run if its SHA-256 is listed in the run's outputs.json. The file's name and
+location prove nothing.
 """
 
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ from deploy.records import Records, run_of
 from formats import checksums
 from formats.sealed_folder import MANIFEST
 
-UNKNOWN = "not known here"
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
 class Link:
-    """A step. `what`: its name; `value`: what is known about it."""
+    """A step of the trace, where `what` is its name and `value` is what is known about it."""
 
     what: str
     value: str
@@ -38,9 +38,9 @@ class Pulled:
     """A pulled folder.
 
     Attributes:
-        bundle: the content of its bundle.json.
-        journal: with the entries of the Kaggle that it was pulled from.
-        push: the push of its run; None if the journal has none.
+        bundle: contents of its bundle.json.
+        journal: journal with the entries for the Kaggle server that it was pulled from.
+        push: push that created the run, or None if it is not in the journal.
     """
 
     folder: Path
@@ -50,15 +50,15 @@ class Pulled:
 
 
 def trace(ours: Records, submission: Path) -> list[Link]:
-    """Return the links behind a submission.csv, from its score back to the commit.
+    """Trace a submission.csv from its score back to the commit.
 
     Args:
-        submission: the file in a pulled folder, or any copy of it: its content identifies it. If
-            several runs wrote the same file, the first one by its folder's name counts.
+        submission: the file in a pulled folder, or any copy, because it is identified by its
+            content. If several runs wrote the same file, the first folder by name is used.
 
     Raises:
-        UsageError: if the file is missing, or no pulled run wrote it.
-        Unverified: if it is in a pulled folder, but is not what that run wrote.
+        UsageError: if the file is missing, or was not written by any pulled run.
+        Unverified: if it is in a pulled folder, but differs from what that run wrote.
     """
     infer = _pulled(ours, _folder(ours, submission))
     links = [Link("submission", checksums.sha256(submission)[:16]), Link("score", _score(infer))]
@@ -75,7 +75,7 @@ def _folder(ours: Records, submission: Path) -> Path:
     """Return the folder of the run that wrote a submission."""
     if not submission.is_file():
         raise UsageError(
-            f"{submission} is not a file; expected the path of a submission.csv.\nCorrect --of."
+            f"{submission} is not a file; expected the path to a submission.csv.\nCorrect --of."
         )
     here, runs = submission.resolve().parent, ours.project.runs
     if submission.name == SUBMISSION and (here / BUNDLE).is_file():
@@ -83,25 +83,25 @@ def _folder(ours: Records, submission: Path) -> Path:
         return here
     digest = checksums.sha256(submission)
     for folder in sorted(path.parent for path in runs.rglob(BUNDLE)):
-        with suppress(Unverified):  # it is unknown what that run wrote
+        with suppress(Unverified):  # the run's files are unknown
             files = output.sealed(folder) or {}
             if SUBMISSION in files and files[SUBMISSION]["sha256"] == digest:
                 return folder
     raise UsageError(
         f"{submission} (sha256 {digest[:16]}…) was not written by any run in {runs}.\nExpected an"
-        " unchanged file of a run. Pull the run that wrote it:\n"
+        " unmodified file from a run. Pull the run that wrote it:\n"
         "invoke pull --run owner/slug/version"
     )
 
 
 def _pulled(ours: Records, folder: Path) -> Pulled:
-    """Return what is known about a pulled folder. A rehearsal has its own journal next to it."""
+    """Return details of a pulled folder. Rehearsals have their own journal next to the folder."""
     bundle, note = output.json_object(folder / BUNDLE), output.noted(folder)
     path = ours.project.runs / "journal.sqlite"
     beside = folder.parent / path.name
     journal = Journal(beside if beside.is_file() else path, note.server if note else None)
     name = output.name_of(folder).partition("/")[2]
-    # Other versions may have the same bundle.
+    # Other versions may contain the same bundle.
     rows = journal.requests(PUSH, bundle_sha256=bundle.get("bundle_sha256"))
     same = (row for row in rows if str(run_of(row)).partition("/")[2] == name)
     return Pulled(folder, bundle, journal, next(same, None))
@@ -116,7 +116,7 @@ def _score(infer: Pulled) -> str:
 
 
 def _published(infer: Pulled, run_id: str) -> str:
-    """Return the dataset version of the artifact that was current when the inference was pushed."""
+    """Return the artifact's dataset version at the time when the inference was pushed."""
     for row in infer.journal.requests(PUBLISH, run_id=run_id, state=State.ENDED) if run_id else []:
         if infer.push is None or row.at <= infer.push.at:
             return f"{row.handle}/{row.number}"
@@ -124,7 +124,7 @@ def _published(infer: Pulled, run_id: str) -> str:
 
 
 def _training(ours: Records, run_id: str, weights: str) -> list[Link]:
-    """Return the links of the training, found by the artifact's run id and weights."""
+    """Return the links for the training run that produced the artifact."""
     for path in sorted(ours.project.runs.rglob(f"{ARTIFACT}/{MANIFEST}")):
         manifest = output.json_object(path)
         found = (manifest.get("run_id"), manifest.get("weights_sha256"))

@@ -1,6 +1,6 @@
-"""Kaggle's models, the published networks that a notebook mounts: names, pages, access.
+"""Names and pages of Kaggle models, which notebooks mount as pretrained networks.
 
-A name is owner/model/framework/variation/version, as in kagglehub.
+Names have the form owner/model/framework/variation/version, as in kagglehub.
 """
 
 import re
@@ -13,7 +13,7 @@ from deploy.events import Note, Steps
 if TYPE_CHECKING:
     from deploy.client import Kaggle
 
-# As Kaggle writes them in a name.
+# In Kaggle's spelling.
 FRAMEWORKS = (
     *("TensorFlow1", "TensorFlow2", "TfLite", "TfJs", "PyTorch", "Jax", "Flax", "Pax", "MaxText"),
     *("GemmaCpp", "Ggml", "Gguf", "Coral", "ScikitLearn", "Mxnet", "Onnx", "Keras", "Transformers"),
@@ -25,7 +25,7 @@ EXAMPLE = "keras/dinov3/keras/dinov3_vit_base_lvd1689m/1"
 
 
 def spelled(name: str) -> str:
-    """Return a name with the framework as Kaggle writes it; any other text unchanged.
+    """Return a name with Kaggle's spelling of the framework. Any other text is returned unchanged.
 
     >>> spelled("keras/dinov3/keras/dinov3_vit_base_lvd1689m/1")
     'keras/dinov3/Keras/dinov3_vit_base_lvd1689m/1'
@@ -38,7 +38,7 @@ def spelled(name: str) -> str:
 
 
 def word(framework: str) -> str:
-    """Return kagglesdk's name of a framework.
+    """Return kagglesdk's name for a framework.
 
     >>> word("TensorFlow2")
     'MODEL_FRAMEWORK_TENSOR_FLOW_2'
@@ -47,7 +47,7 @@ def word(framework: str) -> str:
 
 
 def pages(names: Iterable[str]) -> str:
-    """Return the pages of models, one per line. A licence is accepted there.
+    """Return the URLs of the models' pages, one per line. Licences can be accepted there.
 
     >>> pages(["keras/dinov3/Keras/dinov3_vit_base_lvd1689m/1"])
     'https://www.kaggle.com/models/keras/dinov3'
@@ -57,14 +57,14 @@ def pages(names: Iterable[str]) -> str:
 
 
 def require(kaggle: "Kaggle", names: Iterable[str], kernel: str) -> Steps[None]:
-    """Check that this account can see each model that a kernel mounts.
+    """Check that this account has access to all models mounted by a kernel.
 
-    If Kaggle does not say, a note reports it: a limited token may push a model that it may not look
-    at, and the push itself names a model that is missing.
+    If Kaggle does not report it, a note is yielded. Some tokens can push a model but not list it,
+    and the push itself reports missing models.
 
     Raises:
-        SourceMissing: if one does not exist. Kaggle would start the run without it.
-        Denied: if a licence is not accepted.
+        SourceMissing: if a model does not exist. Kaggle would start the run without it.
+        Denied: if a licence has not been accepted.
     """
     for name in names:
         try:
@@ -76,11 +76,11 @@ def require(kaggle: "Kaggle", names: Iterable[str], kernel: str) -> Steps[None]:
             if isinstance(error, NotFound):
                 raise SourceMissing(
                     f"{why}\n{kernel} mounts the model {name}; expected {kaggle.username} to have"
-                    " access to it. If it has a licence, accept it on its page, and run the same"
-                    " command again. If it does not exist, correct pretrained in the config, or"
+                    " access to it. If it has a licence, accept it on the model's page, and run the"
+                    " same command again. If it does not exist, correct pretrained in the config or"
                     f" model_sources in kernel-metadata.json.\n{pages([name])}",
                     ("model_sources",),
                 ) from error
-            if isinstance(error, Denied):  # its other lines name possible causes
+            if isinstance(error, Denied):  # its other lines list possible causes
                 why = f"{error}\n{pages([name])}"
-            yield Note(f"Unknown whether Kaggle has the model {name}: {why}")
+            yield Note(f"Could not check that Kaggle has the model {name}: {why}")

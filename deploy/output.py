@@ -1,12 +1,12 @@
-"""A run's output: pulls it, verifies it and reads what it contains.
+"""Pulls a run's output, verifies it, and reads its contents.
 
 Reads  Kaggle's list of a run's files, and pulled folders
-Gives  a folder with a verified artifact, checkpoints and submission; the progress of a training
+Gives  a folder with a verified artifact, checkpoints and submission, and the progress of training
 
-A pulled folder is trusted by the run's list of its files, outputs.json, and by the note of the
-pull; its name and place prove nothing. The model side writes these files (docs/dev/contracts.md). A
-checkpoint counts only if its manifest has the right sha256 of itself and of the state, since a
-killed session may leave corrupt ones.
+A pulled folder is identified by outputs.json, which is the run's list of its files, and by the note
+that the pull adds. Its name and location prove nothing. These files are written on the model side
+(docs/dev/contracts.md). Killed sessions may leave corrupt checkpoints, so a checkpoint is only used
+if its manifest has the correct SHA-256 of itself and of the state.
 """
 
 import hashlib
@@ -39,37 +39,37 @@ from formats.sealed_folder import MANIFEST
 ARTIFACT, BUNDLE, OUTPUTS = "artifact", "bundle.json", "outputs.json"
 CHECKPOINTS, SUBMISSION = "checkpoints", "submission.csv"
 NOTE = ".pulled.json"  # added by the pull
-AGAIN = "To pull it again, which sets a changed folder aside:\ninvoke pull --run {}"
-# After these errors, what was downloaded is kept.
+AGAIN = "To pull it again and move the modified folder aside, run:\ninvoke pull --run {}"
+# Downloaded files are kept after these errors.
 KEPT = (errors.Unreachable, errors.CredentialError, errors.DeadlinePassed)
 COMPLETE = "COMPLETE"
-NOTES = f"notes{PARTIAL}"  # a folder that exists during a pull
-LATER = "Kaggle may need a minute: pull again."
+NOTES = f"notes{PARTIAL}"  # folder that exists during a pull
+LATER = "Kaggle may need a minute. Pull again."
 COMPILED, HISTORY, PROGRESS = "compiled", "history.csv", "progress.jsonl"
 LISTED = re.compile(r"(?:.*/)?checkpoints/step-(\d{8,})/manifest\.json")
-# Decoded images, complete once this file exists (`pipeline.data.image_arrays`).
+# Decoded images, which are complete once this file exists (`pipeline.data.image_arrays`).
 SHARD = re.compile(r"([0-9]{1,6})-of-([0-9]{1,6})-[0-9a-f]{32}\.json")
 ALL_MEASURED = "complete.json"  # in the output of a complete benchmark
 FOLD = "fold-"
 KERNEL, DATASET = "kernel", "dataset"
-FLAT = "--"  # in place of "/" in a dataset, which has no folders
-OF_DESKTOPS = (".DS_Store", "Thumbs.db", "desktop.ini")  # a desktop adds these to open folders
+FLAT = "--"  # replaces "/" in datasets, which have no folders
+OF_DESKTOPS = (".DS_Store", "Thumbs.db", "desktop.ini")  # created when a folder is opened
 PULL_AGAIN = (
-    "Move files out that are not in its manifest. To pull it again, which sets a changed folder"
-    " aside:\ninvoke pull\nIf Kaggle has the same bytes, train again."
+    "Remove any files that are not in the manifest. To pull the run again and move the modified"
+    " folder aside:\ninvoke pull\nIf the files on Kaggle are the same, train again."
 )
-PINNED = ("run_id", "weights_sha256", "config", "weight")  # of a member
+PINNED = ("run_id", "weights_sha256", "config", "weight")  # fields of a member
 AVERAGE_AGAIN = "Find the weights again:\npython -m pipeline ensemble OUT OUT --output DIR"
 
 
-# Kaggle's list
+# Kaggle's list of files
 
 
 def listed(kaggle: Kaggle, run: Run) -> Steps[tuple[dict[str, str], str]]:
-    """Return the signed addresses of a complete run's files by name, and its log.
+    """Return the signed URLs of a complete run's files, keyed by name, along with its log.
 
-    Kaggle may list the files some time after the run has ended, so this waits at most
-    `kaggle.pace.listed` seconds for the first one.
+    Kaggle may list the files some time after the run has ended, so this waits for the first one for
+    up to `kaggle.pace.listed` seconds.
     """
     seconds = kaggle.pace.listed
     end, note = time.monotonic() + seconds, f"Kaggle lists no output of {run} yet."
@@ -84,10 +84,10 @@ def listed(kaggle: Kaggle, run: Run) -> Steps[tuple[dict[str, str], str]]:
 
 
 def safe(name: str) -> PurePosixPath:
-    """Return a file's name from the network as a relative path.
+    """Convert a file name from the network to a relative path.
 
     Raises:
-        BadAnswer: if it is absolute, contains "..", or is not a valid name on every system.
+        BadAnswer: if it is absolute, contains "..", or is not valid on all operating systems.
 
     >>> str(safe("artifact/weights.npz"))
     'artifact/weights.npz'
@@ -97,7 +97,7 @@ def safe(name: str) -> PurePosixPath:
         name.isprintable()
         and name == "/".join(path.parts)
         and path.parts == PureWindowsPath(name).parts  # no drive, no backslash
-        and name != NOTE  # a pull writes its own there
+        and name != NOTE  # reserved for the pull
         and ".." not in path.parts
         and 0 < len(path.parts) <= 20
         and all(len(part.encode()) <= 200 and not part.endswith(PARTIAL) for part in path.parts)
@@ -105,40 +105,40 @@ def safe(name: str) -> PurePosixPath:
     if not is_safe:
         raise BadAnswer(
             f"Kaggle lists the file {name[:200]!r}; expected a plain name that is not {NOTE}.\n"
-            "Nothing was written. Rename it in the notebook, and run that again."
+            "Nothing was written. Rename the file in the notebook, and run it again."
         )
     return path
 
 
-# A pull
+# Pulling
 
 
 def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
     """Download a run's output, verify it, and return its folder `into/<slug>-v<N>/`.
 
-    Files are downloaded to a folder next to it, which is renamed at the end. After a kill or a loss
-    of Kaggle, the next pull of the same notebook resumes there with the files that are still the
-    same in the storage. The files of the artifact and the checkpoints, and the submission, must
-    have the size and sha256 in `outputs.json` and `artifact/manifest.json`, and the artifact's
-    `bundle_sha256` must be the run's. Other files may differ: it is unknown whether Kaggle lists
-    hidden and empty files, or serves all of them unchanged. An existing folder with equal files
-    stays; a different one is renamed to `<slug>-v<N>-aside-<n>`.
+    Files are downloaded to a temporary folder, which is renamed at the end. If the pull is killed
+    or loses the connection, the next pull of the same notebook continues there, using all files
+    that have not changed in the storage. The submission and the files of the artifact and
+    checkpoints must have the size and SHA-256 in `outputs.json` and `artifact/manifest.json`, and
+    the artifact's `bundle_sha256` must match the run. Other files may differ, because Kaggle may
+    not list hidden or empty files, or may modify some. An existing folder with the same files is
+    kept, and a different one is renamed to `<slug>-v<N>-aside-<n>`.
 
     Args:
-        into: the folder of all pulled runs.
+        into: folder for all pulled runs.
 
     Raises:
         DeadlinePassed: if the run has not ended.
-        BadAnswer: if a file's name is unsafe. Nothing is written then.
-        RunFailed: if the run failed and wrote no files; with its own error.
-        Unverified: if one of those files differs, or a complete run has no output.
-        DiskError: if the disk is full or cannot be written.
+        BadAnswer: if a file name is unsafe. Nothing is written in this case.
+        RunFailed: if the run failed and wrote no files. The message contains the run's own error.
+        Unverified: if one of the files above differs, or a complete run has no output.
+        DiskError: if the disk is full or not writable.
     """
     end = _end(kaggle, run)
     if end.name == COMPLETE:
         files, log = yield from listed(kaggle, run)
         if not files:
-            raise Unverified(f"{run} is COMPLETE and lists no output.\n{LATER}")
+            raise Unverified(f"{run} is COMPLETE but lists no output.\n{LATER}")
     else:
         files, log = kaggle.kernel_output(run.handle, run.version)
         if not files:
@@ -147,7 +147,7 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
     places = [safe(name) for name in files]
     if both := {str(parent) for place in places for parent in place.parents} & files.keys():
         raise BadAnswer(
-            f"{run} lists {min(both)!r} as a file and as a folder.\nNothing was written."
+            f"{run} lists {min(both)!r} as both a file and a folder.\nNothing was written."
         )
     target = into / folder_name(run)
     slug = run.handle.partition("/")[2]
@@ -163,24 +163,24 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
         differing = _verify(kaggle, run, fresh, complete=end.name == COMPLETE)
         if differing:
             yield Note(
-                f"{run}: Kaggle does not have all files as the run wrote them"
-                f" ({', '.join(differing)}). Artifact, checkpoints and submission are complete."
+                f"{run}: some files on Kaggle differ from those that the run wrote"
+                f" ({', '.join(differing)}). The artifact, checkpoints and submission are intact."
             )
         aside = _put(fresh, target, run)
     if aside:
-        yield Note(f"{target} differed from {run}; renamed to {aside}, which can be removed.")
+        yield Note(f"{target} differed from {run}. It was renamed to {aside} and can be deleted.")
     return target
 
 
 def _end(kaggle: Kaggle, run: Run) -> KernelStatus:
-    """Return how a run ended. Raises `DeadlinePassed` if it has not."""
+    """Return a run's final status. Raises `DeadlinePassed` if the run has not ended."""
     try:
         status = kaggle.kernel_status(run.handle, run.version)
     except (NotFound, Denied) as error:
         raise runs.missing(kaggle, run, error) from None
     if status.name not in runs.ENDED:
         raise errors.DeadlinePassed(
-            f"{run} is {status.name}; expected its end.\nTo wait for it:\ninvoke watch --run {run}"
+            f"{run} is {status.name} and has not ended.\nTo wait for it:\ninvoke watch --run {run}"
         )
     return status
 
@@ -191,13 +191,13 @@ def _note(folder: Path, place: PurePosixPath) -> Path:
 
 
 def _keep_noted(folder: Path, places: Collection[PurePosixPath]) -> bool:
-    """Remove everything from a pull's folder except noted downloads to these places; return whether
-    there are any. Files without a note may be from a different run.
+    """Delete everything from a pull's folder except downloads of these files that have a note, and
+    return whether there are any. Files without a note may be from a different run.
     """
     noted = [place for place in places if _note(folder, place).is_file()]
     kept = {_note(folder, place) for place in noted}
     kept |= {folder / f"{place}{part}" for place in noted for part in ("", PARTIAL)}
-    for path in sorted(folder.rglob("*"), reverse=True):  # a folder comes after its files
+    for path in sorted(folder.rglob("*"), reverse=True):  # files before their folder
         if path.is_dir() and not path.is_symlink():
             with suppress(OSError):  # not empty
                 path.rmdir()
@@ -208,7 +208,7 @@ def _keep_noted(folder: Path, places: Collection[PurePosixPath]) -> bool:
 
 def _download(kaggle: Kaggle, run: Run, name: str, files: dict[str, str], folder: Path) -> None:
     def renew() -> str:
-        """List again, which renews all signed addresses: they expire within minutes."""
+        """List the files again to renew all signed URLs, which expire within minutes."""
         renewed, _ = kaggle.kernel_output(run.handle, run.version)
         files.update(renewed)
         return renewed.get(name, "")
@@ -218,14 +218,14 @@ def _download(kaggle: Kaggle, run: Run, name: str, files: dict[str, str], folder
 
 
 def _verify(kaggle: Kaggle, run: Run, folder: Path, *, complete: bool) -> list[str]:
-    """Return the names of the files that Kaggle does not have as the run wrote them.
+    """Return the names of files on Kaggle that differ from what the run wrote.
 
-    They are downloaded once more first: the list may have been outdated.
+    Such files are downloaded again first, because the list may be out of date.
 
     Raises:
-        Unverified: if a file of the artifact or of a checkpoint is among them, or the submission;
-            or if the artifact is not complete, or from a different run; or if the run's list is
-            missing although it made one, or cannot be read.
+        Unverified: if this includes the submission or a file of the artifact or a checkpoint, if
+            the artifact is incomplete or from a different run, or if the run's list of files is
+            unreadable or missing although the run wrote one.
     """
     reached_its_last_cell = complete or (folder / OUTPUTS).is_file()
     listed = (sealed(folder, str(run)) if reached_its_last_cell else None) or {}
@@ -233,26 +233,26 @@ def _verify(kaggle: Kaggle, run: Run, folder: Path, *, complete: bool) -> list[s
     if wrong:
         renewed, _ = kaggle.kernel_output(run.handle, run.version)
         for name in renewed.keys() & wrong:
-            _note(folder, safe(name)).unlink(missing_ok=True)  # so that all of it is downloaded
+            _note(folder, safe(name)).unlink(missing_ok=True)  # downloads the whole file again
             _download(kaggle, run, name, renewed, folder)
         wrong = _differing(folder, listed)
     for name in wrong:
         first, *below = PurePosixPath(name).parts
         if first == ARTIFACT or CHECKPOINTS in (first, *below[:-1]) or name == SUBMISSION:
-            raise Unverified(f"{name} of {run} is missing, or not what the run wrote.\n{LATER}")
+            raise Unverified(f"{name} of {run} is missing or differs from what it wrote.\n{LATER}")
     artifact = folder / ARTIFACT
     if artifact.exists():
         made_by = manifest(artifact).bundle_sha256
         if run.bundle_sha256 and made_by != run.bundle_sha256:
             raise Unverified(
-                f"The artifact of {run} is from a different run: it was made by bundle"
+                f"The artifact of {run} is from a different run. It was created by bundle"
                 f" {made_by or 'none'}; expected {run.bundle_sha256}.\nPush again."
             )
     return wrong
 
 
 def _differing(folder: Path, listed: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the names of the files that differ from the run's list."""
+    """Return the names of files that differ from the run's list."""
     wrong = []
     for name, entry in sorted(listed.items()):
         path = folder / safe(name)
@@ -262,8 +262,8 @@ def _differing(folder: Path, listed: Mapping[str, Mapping[str, Any]]) -> list[st
 
 
 def _put(fresh: Path, target: Path, run: Run) -> str:
-    """Give a pulled folder its name and its note. Return the new name of an older folder with
-    different files, which may be the only copy of somebody's work, or "".
+    """Rename a pulled folder to its final name and add its note. An older folder with different
+    files, which may be the only copy of somebody's work, is renamed. Return its new name, or "".
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     note = PullNote(str(run), auth.address(), now)
@@ -284,22 +284,22 @@ def _put(fresh: Path, target: Path, run: Run) -> str:
 
 
 def _tree(folder: Path) -> dict[str, str]:
-    """Return {name: sha256} of all files except the note."""
+    """Return {name: SHA-256} for all files except the note."""
     paths = [path for path in folder.rglob("*") if path.is_file() and path != folder / NOTE]
     return {path.relative_to(folder).as_posix(): checksums.sha256(path) for path in paths}
 
 
-# A pulled folder
+# Pulled folders
 
 
 @dataclass(frozen=True)
 class PullNote:
-    """The note of a pull in its folder.
+    """The note that a pull adds to its folder.
 
     Attributes:
         run: owner/slug/version.
-        server: the address of the Kaggle.
-        at: the time of the pull, in UTC.
+        server: Kaggle server that the run was pulled from.
+        at: time of the pull in UTC.
     """
 
     run: str
@@ -308,12 +308,12 @@ class PullNote:
 
 
 def folder_name(run: Run) -> str:
-    """Return the name of a pull's folder: `<slug>-v<N>`."""
+    """Return the name of the folder for a pulled run: `<slug>-v<N>`."""
     return f"{run.handle.partition('/')[2]}-v{run.version}"
 
 
 def noted(folder: Path) -> PullNote | None:
-    """Return the note of the pull in this folder; None without a readable note."""
+    """Return the note of the pull in this folder, or None if there is no readable note."""
     note = json_object(folder / NOTE)
     try:
         return PullNote(str(note["run"]), str(note["server"]), str(note["at"]))
@@ -322,23 +322,23 @@ def noted(folder: Path) -> PullNote | None:
 
 
 def name_of(folder: Path) -> str:
-    """Return owner/slug/version of a pulled folder's run, with these words for unknown parts."""
+    """Return a pulled run's owner/slug/version, with these words in place of unknown parts."""
     note = noted(folder)
     named = re.fullmatch(r"(.+)-v(\d+)(-aside-\d+)?", folder.resolve().name)
     return note.run if note else f"owner/{named[1]}/{named[2]}" if named else "owner/slug/version"
 
 
 def sealed(folder: Path, run: str = "") -> dict[str, dict[str, Any]] | None:
-    """Return the `entries` of the run's list of its files; None if it made none.
+    """Return the `entries` of the run's list of files, or None if the run wrote no list.
 
     Args:
-        run: owner/slug/version; by default the folder's.
+        run: owner/slug/version. Defaults to the folder's run.
 
     Raises:
-        Unverified: if the list cannot be read, or is missing although the run made one.
+        Unverified: if the list is unreadable, or missing although the run wrote one.
     """
     path, run = folder / OUTPUTS, run or name_of(folder)
-    expected = f"the list of its files, which the run's last cell writes.\n{AGAIN.format(run)}"
+    expected = f"the list of files that the run's last cell writes.\n{AGAIN.format(run)}"
     if path.is_file():
         with reading(path, expected):
             return entries(json.loads(path.read_text(encoding="utf-8"))["files"])
@@ -348,30 +348,31 @@ def sealed(folder: Path, run: str = "") -> dict[str, dict[str, Any]] | None:
 
 
 def unchanged(folder: Path, name: str, run: str = "") -> None:
-    """Raise unless a file matches the run's list, or the run made no list.
+    """Raise an error if a file does not match the run's list of files. Without a list, do nothing.
 
     Args:
-        folder: of the pulled run.
-        name: of the file in it.
-        run: owner/slug/version; by default the folder's.
+        folder: folder of the pulled run.
+        name: name of the file in the folder.
+        run: owner/slug/version. Defaults to the folder's run.
 
     Raises:
-        Unverified: if the file is not what the run wrote, or the list is missing or unreadable.
+        Unverified: if the file differs from the one written by the run, or the list is missing or
+            unreadable.
     """
     files = sealed(folder, run)
     if files is not None and files.get(name) != checksums.file_entry(folder / name):
         again = AGAIN.format(run or name_of(folder))
         raise Unverified(
-            f"{folder / name} is not what the run wrote; expected the sha256 in"
+            f"{folder / name} is not the file that the run wrote; expected the SHA-256 in"
             f" {folder / OUTPUTS}.\n{again}"
         )
 
 
 def entries(files: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return a list of files in JSON as {name: its `checksums.file_entry`}.
+    """Convert a JSON list of files to {name: its `checksums.file_entry`}.
 
     Raises:
-        Exception: one of `MALFORMED` if it is not such a list.
+        Exception: one of `MALFORMED` if the format is invalid.
     """
     return {
         name: {"sha256": str(entry["sha256"]), "size": int(entry["size"])}
@@ -381,7 +382,7 @@ def entries(files: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]
 
 @contextmanager
 def reading(path: Path, expected: str) -> Iterator[None]:
-    """Raise `Unverified` if the content of a file does not have the expected form."""
+    """Raise `Unverified` if a file's content has an unexpected format."""
     try:
         yield
     except (OSError, *MALFORMED, RecursionError) as error:
@@ -391,7 +392,7 @@ def reading(path: Path, expected: str) -> Iterator[None]:
 
 
 def of_bundle(folder: Path, name: str) -> str:
-    """Return a value of the bundle that wrote this folder; "" if unknown."""
+    """Return a value from the bundle that wrote this folder, or ""."""
     return str(json_object(folder / BUNDLE).get(name, ""))
 
 
@@ -406,18 +407,18 @@ def json_object(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def workplace(place: Path) -> Iterator[Path]:
-    """Yield a folder to work in. It keeps its content if this process is killed or loses Kaggle;
-    otherwise it is removed at the end.
+    """Yield a folder to work in. It is deleted at the end, but keeps its contents if the process is
+    killed or loses the connection to Kaggle.
 
     Raises:
-        Busy: if another process uses it.
+        Busy: if another process is using the folder.
     """
-    busy = f"Another process uses {place}.\nWhen it is done, run the same command again."
+    busy = f"Another process is using {place}.\nWhen it has finished, run the same command again."
     with writing(place):
         place.parent.mkdir(parents=True, exist_ok=True)
     lock = place.with_name(f"{place.name}.lock")
     with locked(lock, busy):
-        with writing(place):  # not earlier, since the other process may remove the folder
+        with writing(place):  # the other process may delete the folder until the lock is acquired
             place.mkdir(mode=0o700, exist_ok=True)
         try:
             yield place
@@ -432,19 +433,19 @@ def workplace(place: Path) -> Iterator[Path]:
             lock.unlink(missing_ok=True)
 
 
-# The progress of a training
+# Training progress
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The newest complete checkpoint of a training, or of one of its folds.
+    """The latest complete checkpoint of a training run, or of one of its folds.
 
     Attributes:
-        fold: such as "fold-1"; "" if the training has no folds.
-        folder: of the checkpoint, in the pulled folder.
-        step: at which it was saved.
-        total: the steps of the whole training; 0 if unknown.
-        sha256: of its manifest.
+        fold: name of the fold, such as "fold-1", or "" if there are no folds.
+        folder: path of the checkpoint within the pulled folder.
+        step: step at which it was saved.
+        total: number of steps of the whole training run, or 0 if unknown.
+        sha256: SHA-256 of its manifest.
     """
 
     fold: str
@@ -460,11 +461,11 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class SavedProgress:
-    """What a training saved.
+    """Progress saved by a training run.
 
     Attributes:
-        checkpoints: one per fold that has one, in order; () if the training is complete.
-        files: {name: sha256} of the files that the next session needs.
+        checkpoints: latest checkpoint of each fold that has one, or () if training is complete.
+        files: {name: SHA-256} of the files that the next session needs.
     """
 
     checkpoints: Sequence[Checkpoint] = ()
@@ -472,7 +473,7 @@ class SavedProgress:
 
     @property
     def complete(self) -> bool:
-        """Whether there is an artifact."""
+        """Whether the run wrote an artifact."""
         return not self.checkpoints
 
     @property
@@ -482,17 +483,17 @@ class SavedProgress:
 
     @property
     def step(self) -> int:
-        """The steps done, in all folds together."""
+        """Number of completed steps, summed over all folds."""
         return sum(checkpoint.step for checkpoint in self.checkpoints)
 
     def __str__(self) -> str:
         return "complete" if self.complete else f"partial, {', '.join(map(str, self.checkpoints))}"
 
     def expect(self, route: str) -> dict[str, Any]:
-        """Return the `expect` of the next session's bundle.
+        """Return `expect` for the next session's bundle.
 
         Args:
-            route: KERNEL, or DATASET, which has no compiled executables: they are many files.
+            route: KERNEL or DATASET. Datasets omit the compiled executables, which are many files.
         """
         return {
             "run_id": self.newest.run_id,
@@ -508,15 +509,15 @@ class SavedProgress:
 
 
 def saved_progress(folder: Path) -> SavedProgress | None:
-    """Return what the run of a pulled folder saved; None without artifact and complete checkpoint.
+    """Return the progress saved in a pulled folder, or None if it has neither an artifact nor a
+    complete checkpoint.
 
-    Curves and executables that the run did not write are left out: a training computes the same
-    without them.
+    Modified training curves and executables are skipped, because they do not affect training.
 
     Raises:
         Unverified: if another file differs from the run's list.
     """
-    # A killed run made no list.
+    # A killed run did not write a list.
     listed = sealed(folder) if (folder / OUTPUTS).is_file() else None
     complete = "complete" if (folder / ARTIFACT / MANIFEST).is_file() else ""
     if json_object(folder / OUTPUTS).get("status", complete) == "complete":
@@ -534,16 +535,16 @@ def saved_progress(folder: Path) -> SavedProgress | None:
         if listed is None or listed.get(name) == entry:
             files[name] = entry["sha256"]
         elif place.name not in (HISTORY, PROGRESS) and COMPILED not in place.parts:
-            unchanged(folder, name)  # raises
+            unchanged(folder, name)  # raises an error
     return SavedProgress(checkpoints, files)
 
 
 def progress_in_words(names: list[str], log: list[str]) -> str:
-    """Return a run's progress in words without a download; "" if it saved nothing.
+    """Describe a run's progress without downloading anything. Return "" if it saved nothing.
 
     Args:
-        names: of the run's output files.
-        log: its lines.
+        names: names of the run's output files.
+        log: lines of the run's log.
 
     >>> log = ['{"step": 39, "steps": 120}', "End"]
     >>> progress_in_words(["checkpoints/step-00000040/manifest.json"], log)
@@ -570,7 +571,7 @@ def _step_in_words(step: int, total: int) -> str:
 
 
 def _number(line: str, name: str) -> int:
-    """Return a number in a line of progress; 0 for any other line."""
+    """Return a number from a progress line, or 0 for any other line."""
     try:
         return int(json.loads(line)[name])
     except (ValueError, LookupError, TypeError, RecursionError):
@@ -578,11 +579,11 @@ def _number(line: str, name: str) -> int:
 
 
 def _order(fold: str) -> tuple[int, str]:
-    return len(fold), fold  # fold-10 comes after fold-2
+    return len(fold), fold  # sorts fold-10 after fold-2
 
 
 def _newest_checkpoint(folder: Path, fold: str) -> Checkpoint | None:
-    """Return the newest complete checkpoint of a fold, or of a training without folds."""
+    """Return the latest complete checkpoint of a fold, or of a training run without folds."""
     progress = folder / fold / PROGRESS
     for path in checkpoint_folder.newest_first(folder / fold / CHECKPOINTS):
         try:
@@ -600,8 +601,8 @@ def _newest_checkpoint(folder: Path, fold: str) -> Checkpoint | None:
 def _is_needed(name: PurePath, checkpoints: Sequence[Checkpoint], *, ended: bool) -> bool:
     """Return whether the next session needs a file.
 
-    It needs the newest checkpoints, the curves next to them, the results of finished folds, what
-    fits into memory, and the executables of a session that ended by itself.
+    It needs the latest checkpoints with their training curves, the results of finished folds, the
+    memory measurements, and the executables of sessions that ended by themselves.
     """
     if CHECKPOINTS in name.parts:
         is_newest = name.parent.as_posix() in {checkpoint.folder for checkpoint in checkpoints}
@@ -613,16 +614,16 @@ def _is_needed(name: PurePath, checkpoints: Sequence[Checkpoint], *, ended: bool
     return not checkpoints[0].fold and name.name in (HISTORY, PROGRESS)
 
 
-# An artifact
+# Artifacts
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The part of an artifact's manifest that the Kaggle side needs.
+    """The parts of an artifact's manifest that are used here.
 
     Attributes:
-        bundle_sha256: "" if the training was not started by a bundle.
-        competition: of its config; "" if it has none.
+        bundle_sha256: "" if the training run was not started from a bundle.
+        competition: the config's competition, or "".
     """
 
     run_id: str
@@ -632,19 +633,19 @@ class Manifest:
 
 
 def manifest(artifact: Path) -> Manifest:
-    """Compare every file of a folder with its manifest, and return the manifest.
+    """Verify all files of an artifact against its manifest, and return the manifest.
 
     Raises:
-        Unverified: if a file is missing, unexpected or changed, or the manifest is.
+        Unverified: if a file or the manifest was changed, or a file is missing or unexpected.
     """
     path = artifact / MANIFEST
-    with reading(path, f"the bytes that the run wrote.\n{PULL_AGAIN}"):
+    with reading(path, f"the file that the run wrote.\n{PULL_AGAIN}"):
         value = checksums.opened(path.read_bytes())
         listed = entries(value["files"])
         found = Manifest(
             run_id=str(value["run_id"]),
             weights_sha256=str(value["weights_sha256"]),
-            bundle_sha256=value["bundle_sha256"] or "",  # trained from a checkout
+            bundle_sha256=value["bundle_sha256"] or "",  # None if trained from a checkout
             competition=(value.get("config") or {}).get("competition", ""),
         )
     held, problems = artifact_files(artifact), []
@@ -653,9 +654,9 @@ def manifest(artifact: Path) -> Manifest:
         if name not in listed:
             problems.append(f"{name} is not in the manifest")
         elif actual is None:
-            problems.append(f"{name} is missing, or a link")
+            problems.append(f"{name} is missing or is a link")
         elif actual != listed[name]:
-            problems.append(f"{name} has other bytes")
+            problems.append(f"{name} has changed")
     if problems:
         lines = "\n".join(f"  - {problem}" for problem in problems)
         raise Unverified(f"{artifact} does not match its manifest:\n{lines}\n{PULL_AGAIN}")
@@ -663,37 +664,37 @@ def manifest(artifact: Path) -> Manifest:
 
 
 def artifact_files(folder: Path) -> dict[str, Path]:
-    """Return the files in a folder by name, without links and the files that desktops add."""
+    """Return the files in a folder by name, excluding links and files added by desktops."""
     paths = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     ours = (path for path in paths if path.name not in OF_DESKTOPS)
     return {path.relative_to(folder).as_posix(): path for path in ours}
 
 
 def own_manifest(project: Project, artifact: Path) -> Manifest:
-    """Return the `manifest` of an artifact. Raises `UsageError` if its competition differs."""
+    """Verify an artifact like `manifest`. Raises `UsageError` if its competition differs."""
     found = manifest(artifact)
     if found.competition not in ("", project.competition):
         raise UsageError(
-            f"The artifact in {artifact} was trained for the competition {found.competition}; the"
-            f" config {project.name} is for {project.competition}.\nCorrect the config, or train"
-            f" with it:\n{project.command('push-train')}"
+            f"The artifact in {artifact} was trained for the competition {found.competition}, but"
+            f" the config {project.name} is for {project.competition}.\nCorrect the config, or"
+            f" train with it:\n{project.command('push-train')}"
         )
     return found
 
 
-# The members of an ensemble
+# Ensembles
 
 
 @dataclass(frozen=True)
 class Member:
-    """A trained model of an ensemble.
+    """A trained model in an ensemble.
 
     Attributes:
-        run_id, weights_sha256: of its artifact.
-        config: the name of its config.
-        weight: above 0.
-        folder: of its artifact, on this machine.
-        file: the ensemble.json that names it.
+        run_id, weights_sha256: identity of its artifact.
+        config: name of its config.
+        weight: weight in the ensemble, above 0.
+        folder: local folder of its artifact.
+        file: the ensemble.json that it was read from.
     """
 
     run_id: str
@@ -705,12 +706,12 @@ class Member:
 
 
 def ensemble(path: Path, project: Project) -> list[Member]:
-    """Return the members that have a weight, the heaviest first, each verified byte for byte.
+    """Return the members with a weight above 0, heaviest first, after verifying their files.
 
     Raises:
-        UsageError: if there is no such file or folder, or a member was trained for a different
+        UsageError: if the file or a folder does not exist, or a member was trained for a different
             competition.
-        Unverified: if the file was changed, or a folder has a different artifact.
+        Unverified: if the file was changed, or a folder contains a different artifact.
     """
     if not path.is_file():
         raise UsageError(f"{path} is not a file; expected an ensemble.json.\n{AVERAGE_AGAIN}")
@@ -723,20 +724,20 @@ def ensemble(path: Path, project: Project) -> list[Member]:
     for member in members:
         if not member.folder.is_dir():
             raise UsageError(
-                f"{path} names {member.folder} as the artifact of run {member.run_id}; there is no"
-                f" such folder.\nMove it back, or pull it again. {AVERAGE_AGAIN}"
+                f"{path} lists {member.folder} as the artifact of run {member.run_id}, but that"
+                f" folder does not exist.\nMove it back, or pull it again. {AVERAGE_AGAIN}"
             )
         found = own_manifest(project, member.folder)
         if (found.run_id, found.weights_sha256) != (member.run_id, member.weights_sha256):
             raise Unverified(
-                f"{member.folder} has run {found.run_id}, weights {found.weights_sha256[:12]};"
-                f" {path} pins run {member.run_id}, weights {member.weights_sha256[:12]}.\n"
+                f"{member.folder} contains run {found.run_id}, weights {found.weights_sha256[:12]};"
+                f" {path} expects run {member.run_id}, weights {member.weights_sha256[:12]}.\n"
                 f"Restore the folder. {AVERAGE_AGAIN}"
             )
     return sorted(members, key=lambda member: -member.weight)
 
 
 def expected(members: Sequence[Member]) -> dict[str, Any]:
-    """Return the `expect` of an inference's bundle: each member, with its weight."""
+    """Return `expect` for an inference bundle, with all members and their weights."""
     pinned = [{name: getattr(member, name) for name in PINNED} for member in members]
     return {"members": pinned}

@@ -1,7 +1,7 @@
-"""What a push would change and cost, shown before anything is spent.
+"""Shows what a push would change and cost before anything is spent.
 
-Reads  a bundle, the current version of its kernel, the journal's pushes, the quota
-Gives  a `Preview`, or a refusal of what cannot work
+Reads  a bundle, its kernel's current version, the journal's pushes, and the quota
+Gives  a `Preview`, or an error if the push cannot succeed
 """
 
 import json
@@ -24,27 +24,27 @@ from deploy.runs import accelerator
 
 WRITES, IDENTITY = "%%writefile ", "bundle.json"
 RUNNING = ("QUEUED", "RUNNING")
-AT_A_TIME = {"TPU": 1, "GPU": 2, "CPU": 5}  # sessions, by Kaggle's limits
-INFER_AT_MOST = 12 * 3600 - 60  # seconds, below Kaggle's cap for a GPU
-LOOK_BACK = 10  # the newest pushes, whose runs may still be active
+AT_A_TIME = {"TPU": 1, "GPU": 2, "CPU": 5}  # Kaggle's limits on concurrent sessions
+INFER_AT_MOST = 12 * 3600 - 60  # seconds; Kaggle's limit for GPUs is higher
+LOOK_BACK = 10  # latest pushes to check for active runs
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What a push would do.
+    """The effects of a push.
 
     Attributes:
-        built: the bundle to push.
-        version: the current version, as far as it is known; 0 before the first push.
-        changes: what differs from the current version: files, "notebook" for the rest of the
+        built: bundle to push.
+        version: current version as far as known, or 0 before the first push.
+        changes: differences from the current version, which are files, "notebook" for all other
             code, and settings with their values.
         accelerator: "TPU", "GPU" or "CPU".
-        quota: of this week.
-        active: the runs pushed from here that have not ended on that accelerator.
-        beside: runs of this notebook that have not ended on another accelerator.
-        unknown: why Kaggle did not report whether a run has ended; "" if it did.
-        rehearsed: how this code and config were rehearsed, or the command that rehearses them.
-        most: the seconds that the session would get with enough quota.
+        quota: this week's quota.
+        active: active runs on that accelerator that were pushed from this project.
+        beside: active runs of this notebook on another accelerator.
+        unknown: why Kaggle did not report whether a run has ended, or "".
+        rehearsed: how this code and config were rehearsed, or the command to rehearse them.
+        most: session length in seconds if there is enough quota.
     """
 
     built: Bundle
@@ -60,26 +60,26 @@ class Preview:
 
     @property
     def hours_left(self) -> float | None:
-        """Hours left this week on that accelerator; None if Kaggle does not say."""
+        """This week's remaining hours on that accelerator, or None if unknown."""
         left = {"TPU": self.quota.tpu_seconds, "GPU": self.quota.gpu_seconds}.get(self.accelerator)
         return None if left is None else left / 3600
 
     @property
     def hours_reserved(self) -> float:
-        """The part of `hours_left` that running sessions may still use."""
+        """The part of `hours_left` that is reserved by running sessions."""
         return self.quota.reserved.get(self.accelerator, 0.0) / 3600
 
     @property
     def paid(self) -> bool:
-        """Whether the account pays for time beyond the week's quota."""
+        """Whether the account pays for time that exceeds the weekly quota."""
         return self.accelerator in self.quota.paid
 
     @property
     def seconds(self) -> int:
-        """The length of the session to request: `most`, or what is left of the quota.
+        """Session length to request: `most`, or the rest of the quota if that is less.
 
-        Kaggle may refuse a session that could take more than that. If all of it is reserved, the
-        request is for all of it, and Kaggle decides.
+        Kaggle may refuse sessions that exceed the unreserved quota. If all of it is reserved, the
+        whole remaining quota is requested, and Kaggle decides.
         """
         if self.hours_left is None or self.paid:
             return self.most
@@ -87,10 +87,10 @@ class Preview:
         return max(1, min(self.most, int(3600 * (free if free > 0 else self.hours_left))))
 
     def lines(self) -> list[str]:
-        """Return the preview as lines for a person."""
+        """Return the preview as lines for the user."""
         changes = [f"changes     {change}" for change in self.changes]
         if self.version and not changes:
-            changes = [f"changes     nothing that is known of version {self.version}"]
+            changes = [f"changes     none known since version {self.version}"]
         return [
             f"push        {self.built.handle}, version {self.version + 1}",
             f"{self.accelerator} quota   {self._quota_in_words()}",
@@ -100,22 +100,22 @@ class Preview:
                 for name in self.built.metadata["model_sources"]
             ),
             *(f"active      {run}" for run in self.active),
-            *(f"beside      {run}: it keeps its place and uses quota too" for run in self.beside),
-            *([f"unknown     what else runs: {self.unknown}"] if self.unknown else []),
+            *(f"beside      {run}: it remains in place and uses quota too" for run in self.beside),
+            *([f"unknown     other active runs: {self.unknown}"] if self.unknown else []),
             *changes,
         ]
 
     def _quota_in_words(self) -> str:
         if self.accelerator == "CPU":
-            return "none is needed"
+            return "not needed"
         hours = self.hours_left
         left = "unknown" if hours is None else f"{hours:.1f} hours are left this week"
         if self.hours_reserved:
-            left += f", {self.hours_reserved:.1f} of them reserved by running sessions"
+            left += f", of which running sessions reserve {self.hours_reserved:.1f}"
         if self.paid:
-            left += "; Kaggle charges this account for more"
+            left += "; Kaggle charges this account for additional time"
         if self.seconds < self.most:
-            left += "; the session asks for no more, and the run saves before they end"
+            left += "; the session is limited to them, and the run saves before they are used up"
         return left
 
 
@@ -128,17 +128,17 @@ def look(
     *,
     again: bool = False,
 ) -> Preview:
-    """Return what pushing a bundle would do.
+    """Return the effects of pushing a bundle.
 
     Args:
-        current: the current version of its kernel; None if there is none, or it is unknown.
-        version: its number; 0 if there is none.
-        again: push even if as many sessions are active as Kaggle allows: it may report a session
-            that has ended as active for ever.
+        current: the kernel's current version, or None if there is none or it is unknown.
+        version: number of the current version, or 0 if there is none.
+        again: push even if the maximum number of sessions are active, because Kaggle may keep
+            reporting an ended session as active.
 
     Raises:
         NoQuota: if no time is left this week and the account does not pay for more.
-        NoSlot: if as many sessions are active as Kaggle allows. No call can stop one.
+        NoSlot: if the maximum number of sessions are active. The API cannot stop sessions.
     """
     project = records.project
     shape = built.metadata["machine_shape"]
@@ -146,7 +146,7 @@ def look(
     try:
         quota = kaggle.quota()
     except UNTOLD:
-        quota = Quota(None, None)  # the push may work all the same
+        quota = Quota(None, None)  # the push may still work
     rehearse = f"{project.command('dry-run')}, with --input DIR for a folder"
     if built.kernel == BENCH:
         words = f"--config {shlex.quote(project.config)} --output bench"
@@ -159,7 +159,7 @@ def look(
         wanted,
         quota,
         *_active(kaggle, records, built.handle, wanted),
-        bundle.how_rehearsed(project.runs, built) or f"never as it stands; to do so: {rehearse}",
+        bundle.how_rehearsed(project.runs, built) or f"not as it stands; to do so: {rehearse}",
         KERNELS[built.kernel].seconds,
     )
     if built.kernel == INFER and project.infer_hours is not None:
@@ -175,12 +175,12 @@ def _require_quota(made: Preview, project: Project) -> None:
         return
     instead, when, at = "", "Try again next week.", made.quota.renewed
     if at is not None:
-        when = f"The week's quota returns at {at:%Y-%m-%d %H:%M} UTC."
+        when = f"The weekly quota is renewed at {at:%Y-%m-%d %H:%M} UTC."
     if made.accelerator == "TPU" and made.built.kernel == TRAIN:
         command = replace(project, runtime=PAIR).command("push-train")
-        instead = f"\nOr train on two T4 GPUs, which have their own quota:\n{command}"
+        instead = f"\nOr train on two T4 GPUs, which have a separate quota:\n{command}"
     raise NoQuota(
-        f"No {made.accelerator} time is left this week; {made.built.handle} needs some.\n"
+        f"No {made.accelerator} time is left this week, but {made.built.handle} requires some.\n"
         f"{when}{instead}"
     )
 
@@ -192,9 +192,9 @@ def _require_slot(made: Preview, project: Project) -> None:
     raise NoSlot(
         f"Kaggle allows {allowed} {made.accelerator} session{'s' if allowed > 1 else ''} at a time;"
         f" active: {', '.join(active)}.\n"
-        f"Wait for its end:\n{project.command(f'watch --run {active[0]}')}\n"
+        f"Wait until it ends:\n{project.command(f'watch --run {active[0]}')}\n"
         f"Or stop it on its page: https://www.kaggle.com/code/{active[0].rpartition('/')[0]}\n"
-        "If it has ended and Kaggle still reports it as active, push anyway:\n"
+        "If it has ended but Kaggle still reports it as active, push anyway:\n"
         f"{project.command(f'{KERNELS[made.built.kernel].task} --again')}"
     )
 
@@ -202,10 +202,10 @@ def _require_slot(made: Preview, project: Project) -> None:
 def _active(
     kaggle: Kaggle, records: Records, handle: str, wanted: str
 ) -> tuple[list[str], list[str], str]:
-    """Return the runs pushed from here that have not ended on the accelerator `wanted`, those of
-    the same notebook on another one, and why others are unknown, or "".
+    """Return the active runs pushed from this project on the accelerator `wanted`, the same
+    notebook's active runs on another accelerator, and why other runs are unknown, or "".
 
-    Kaggle itself refuses a push while a session that was started elsewhere takes the last slot.
+    If a session that was started elsewhere occupies the last slot, Kaggle itself refuses the push.
     """
     active, beside, unknown = dict[str, None](), dict[str, None](), ""
     for row in records.made()[:LOOK_BACK]:
@@ -215,7 +215,7 @@ def _active(
             continue
         try:
             status = started(kaggle, row, kaggle.kernel_status(run.handle, run.version).name)
-        except NotFound:  # it was deleted, or never ran
+        except NotFound:  # it was deleted or never ran
             continue
         except UNTOLD as error:
             unknown = str(error).splitlines()[0]
@@ -225,12 +225,12 @@ def _active(
     return [*active], [*beside], unknown
 
 
-# What would change
+# Changes
 
 
 def _changes(current: Source, built: Bundle) -> list[str]:
-    """Return what differs from the current version: files by name, settings and sources with
-    their values.
+    """Return the differences from the current version, which are file names, and settings and
+    sources with their values.
     """
     old, new = _parts(current.text), _parts(built.text)
     changes = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
@@ -244,16 +244,16 @@ def _changes(current: Source, built: Bundle) -> list[str]:
 
 
 def _parts(text: str) -> dict[str, Any]:
-    """Return {file or "notebook": source} of a bundle, and what it "expects" of what it mounts.
+    """Return {file name or "notebook": source} of a bundle, and what it "expects" to be mounted.
 
-    A notebook that is not one of ours is one part: it may have been edited on Kaggle.
+    Any other notebook is returned as a single part, as it may have been edited on Kaggle.
     """
     try:
         sources = ["".join(cell["source"]) for cell in json.loads(text)["cells"]]
     except (*MALFORMED, RecursionError):
         return {"notebook": text}
     parts, rest = dict[str, Any](), []
-    for source in sources[1:]:  # the first has the commit and the hash, which always differ
+    for source in sources[1:]:  # skip the first cell, whose commit and hash always differ
         if source.startswith(WRITES):
             name, _, parts[name] = source.removeprefix(WRITES).partition("\n")
         else:

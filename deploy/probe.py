@@ -1,12 +1,12 @@
-"""Probe: what Kaggle does where this project can only assume, seen on one's own account.
+"""Probe that checks, on your own account, what this project can only assume about Kaggle.
 
-Reads  a connection, and the slug of a competition whose rules were accepted
-Makes  private notebooks whose names begin with relay-live-, and deletes them at its end, also after
-       Ctrl-C or an error
-Gives  facts by the names that the local Kaggle has for them, in a file without names and keys
+Reads  a connection, and the slug of a competition whose rules you have accepted
+Makes  private notebooks whose names start with relay-live-, which are deleted at the end, even
+       after Ctrl-C or an error
+Gives  facts, under the names used by the local Kaggle, in a file without names or keys
 
-It spends no quota. What machine a push gets, the first cell of each notebook shows; when a dataset
-is ready, the first publish.
+It does not use any quota. The first cell of each notebook shows which machine a push gets, and the
+first publish shows when a dataset is ready, so these are not checked here.
 """
 
 import json
@@ -35,12 +35,12 @@ from deploy.watch import NOT_YET
 from formats import atomic_file
 
 REFUSALS = (Refused, NoQuota, Denied)
-SESSION_SECONDS = 900.0  # of a session that ends by itself within some minutes
+SESSION_SECONDS = 900.0  # limit for sessions that end by themselves within a few minutes
 DELETING_SECONDS = 600.0
-DELETES = 3  # tries
-# Words of ours for what is looked at, beside Kaggle's statuses.
+DELETES = 3  # attempts
+# Our own words for observed states, in addition to Kaggle's statuses.
 LISTED, UNLISTED = "LISTED", "UNLISTED"
-# What this project assumes of Kaggle, by the step that shows it.
+# Assumptions about Kaggle, grouped by the step that checks them.
 FACTS: dict[str, dict[str, Any]] = {
     "cpu": {
         "other_slug": "",
@@ -58,15 +58,15 @@ ASSUMED = {name: value for facts in FACTS.values() for name, value in facts.item
 
 
 class Session(NamedTuple):
-    """One run of a notebook that has ended, and what was seen of it.
+    """A notebook run that has ended, and what was observed.
 
     Attributes:
-        handle: of the notebook.
-        refused: the kinds of sources of which Kaggle did not take one.
-        seconds: {status: for how many seconds after the push it was seen}; and with UNLISTED, for
-            how many after its end its output was seen empty.
-        files: {name: signed address} of its output.
-        found: what the notebook printed.
+        handle: handle of the notebook.
+        refused: kinds of sources from which Kaggle rejected at least one.
+        seconds: {status: seconds after the push until which it was observed}. UNLISTED is the
+            number of seconds after the end during which the output was empty.
+        files: {name: signed URL} of its output.
+        found: findings printed by the notebook.
     """
 
     handle: str
@@ -78,17 +78,17 @@ class Session(NamedTuple):
 
 @dataclass
 class Probe:
-    """The steps, and what they found out.
+    """The steps of the probe, and their findings.
 
     Attributes:
-        connect: returns a connection, whose pace says how long each wait may take.
-        competition: slug of one whose rules were accepted.
-        show: is given one line each.
-        killed_seconds: timeout of the session that is killed.
-        name: with which the name of all that is made begins.
-        facts: {name: value} of those that were seen.
-        notes: what else was seen.
-        made: the addresses of the notebooks that may be on Kaggle.
+        connect: function that returns a connection, whose pace limits each wait.
+        competition: slug of a competition whose rules have been accepted.
+        show: function that prints a line.
+        killed_seconds: timeout of the session that will be killed.
+        name: prefix for the names of everything that is created.
+        facts: {name: value} of the facts that were observed.
+        notes: other observations.
+        made: handles of the notebooks that may be on Kaggle.
     """
 
     connect: Callable[[], Kaggle]
@@ -101,23 +101,24 @@ class Probe:
     made: set[str] = field(default_factory=set)
 
     def run(self, folder: Path) -> dict[str, Any]:
-        """Take the steps, delete what they made, whatever ends them, and show what was seen.
+        """Run all steps, delete everything they created in any case, and show the findings.
 
         Args:
-            folder: of the file, which is written after each step.
+            folder: folder for the file, which is written after each step.
 
         Returns:
-            {"file": its path, "facts": those that were seen, "assumed": all of them, "notes":
-            sentences, "left": the commands that delete what could not be deleted}.
+            {"file": its path, "facts": the observed facts, "assumed": all assumptions, "notes":
+            sentences, "left": commands to delete what could not be deleted}.
 
         Raises:
-            RelayError: the probe is unfinished; as Unreachable, CredentialError, DiskError.
+            RelayError: if the probe could not be finished, such as Unreachable, CredentialError or
+                DiskError.
         """
         self.kaggle = self.connect()
         found = {"facts": self.facts, "assumed": ASSUMED, "notes": self.notes}
         file = folder / f"facts-{self.name.rpartition('-')[2]}.json"
-        self.show("This takes about half an hour, and CPU sessions of minutes: they cost no quota.")
-        self.show(f"It makes private notebooks, {self.name}…, and deletes them at its end.")
+        self.show("This takes about half an hour and a few minutes of CPU sessions, but no quota.")
+        self.show(f"It creates private notebooks, {self.name}…, and deletes them at the end.")
         try:
             for name in FACTS:
                 step = getattr(self, name)
@@ -126,14 +127,14 @@ class Probe:
                     step()
                 except (*REFUSALS, Ambiguous, RunFailed) as error:
                     self.show(f"{name}: {str(error).splitlines()[0]}")
-                    # Without Kaggle's own words, which may name somebody.
+                    # Leave out Kaggle's message, which may contain names.
                     self.notes.append(f"{name} ended as {type(error).__name__}")
                 finally:
                     plain = json.loads(secrets.to_json(found))
                     atomic_file.write(file, f"{json.dumps(plain, indent=1)}\n".encode())
         finally:
             left = self._delete_all()
-        self.show(f"{'fact':20}{'assumed':12}seen")
+        self.show(f"{'fact':20}{'assumed':12}observed")
         for name, assumed in ASSUMED.items():
             seen = str(self.facts.get(name, "-"))
             differs = "  differs" if seen not in ("-", str(assumed)) else ""
@@ -143,7 +144,7 @@ class Probe:
     # The steps
 
     def cpu(self) -> None:
-        """Run a notebook, and read what it wrote."""
+        """Run a notebook, and read its output."""
         site = auth.address()
         reach = f"{site}:443" if site == auth.SITE else site
         session = self._ran({"competition_sources": [self.competition]}, reach=reach)
@@ -156,29 +157,29 @@ class Probe:
         }
 
     def again(self) -> None:
-        """Mount the notebook's own output in it."""
+        """Mount the notebook's own output."""
         own = self._handle + self.facts.get("other_slug", "")
         session = self._ran({"kernel_sources": [own]})
         mounted = NOTEBOOK in session.found["markers"]
         self.facts["own_output"] = mounted and "kernel_sources" not in session.refused
 
     def killed(self) -> None:
-        """Let a session be killed by its timeout, and look for its output."""
+        """Let a session exceed its timeout, and look for its output."""
         seconds = self.killed_seconds
         session = self._ran({}, ends=ENDED[1:], seconds=seconds, hold=10 * seconds)
         self.facts["killed_output"] = MARKER in session.files
 
-    # What the steps do
+    # Helpers
 
     @property
     def _handle(self) -> str:
         return f"{self.kaggle.username}/{self.name}"
 
     def _watch(self, look: Callable[[], str], *ends: str) -> dict[str, float]:
-        """Look until the word is one of `ends`, or another for longer than Kaggle should need.
+        """Poll until the state is one of `ends`, or another state lasts longer than expected.
 
         Returns:
-            {word: until how many seconds after the call it was seen}, the last one last.
+            {state: seconds after the call until which it was observed}, with the last state last.
         """
         pace, began = self.kaggle.pace, time.monotonic()
         late = {SAVED: pace.unstarted, UNLISTED: pace.unstarted, NOT_YET: pace.unseen}
@@ -203,19 +204,19 @@ class Probe:
         seconds: float = SESSION_SECONDS,
         **does: Any,
     ) -> Session:
-        """Push the notebook, wait for its end, and read its output.
+        """Push the notebook, wait until it ends, and read its output.
 
         Args:
-            sources: by kind, as "dataset_sources".
-            ends: statuses with which it may end; by default it has to be complete.
-            seconds: after which Kaggle ends the session.
-            does: as `probe_notebook.run` takes it; a session that has to reach something asks for
-                the internet.
+            sources: sources by kind, such as "dataset_sources".
+            ends: allowed final statuses. By default, it must be complete.
+            seconds: when Kaggle stops the session.
+            does: arguments for `probe_notebook.run`. With `reach`, the session requests internet
+                access.
 
         Raises:
             Refused, NoQuota, Denied: if Kaggle refuses it.
-            RunFailed: if Kaggle gives no version, or another notebook than one of this probe; if it
-                ends otherwise, does not start, or is complete and shows nothing.
+            RunFailed: if Kaggle returns no version or a notebook that is not part of this probe, or
+                if the run ends otherwise, does not start, or is complete without any findings.
         """
         code = Path(probe_notebook.__file__).read_text(encoding="utf-8") + f"\n\nrun(**{does})"
         about = {"enable_internet": "reach" in does, **machine(""), **sources}
@@ -227,18 +228,18 @@ class Probe:
             raise RunFailed(f"{handle} is {status}; expected {' or '.join(ends)}.")
         ask = partial(self.kaggle.kernel_output, handle, saved.version)
         waited |= self._watch(lambda: LISTED if ask()[0] else UNLISTED, LISTED)
-        time.sleep(self.kaggle.pace.stable)  # until all files are listed
+        time.sleep(self.kaggle.pace.stable)  # wait until all files are listed
         files, log = ask()
         found = _printed(log)
         if "COMPLETE" in ends and not (files and found):
-            raise RunFailed(f"Kaggle shows no file of {handle}, or not what it printed.")
-        # A value of another type was not seen.
+            raise RunFailed(f"Kaggle lists no files of {handle}, or not its printed findings.")
+        # Values of another type are ignored.
         self.facts |= {k: v for k, v in found.items() if type(v) is type(ASSUMED.get(k))}
         refused = [kind for kind, names in saved.invalid.items() if names]
         return Session(handle, refused, waited, files, found)
 
     def _push(self, about: Mapping[str, Any], code: str, seconds: float) -> tuple[str, Saved]:
-        """Push a notebook of this code; return the address that it got, and Kaggle's answer."""
+        """Push a notebook with this code. Return the assigned handle and Kaggle's response."""
         handle = self._handle
         metadata = {
             "id": handle,
@@ -258,26 +259,26 @@ class Probe:
             if said := failures.plain(saved.error):
                 raise failures.refusal(f"Kaggle refused to run {handle}: {said}", said)
         except REFUSALS:
-            with suppress(*REFUSALS):  # where Kaggle does not tell, it may be there
+            with suppress(*REFUSALS):  # if Kaggle does not report it, it may exist
                 if self.kaggle.get_kernel(handle) is None:
                     self.made.discard(handle)
             raise
         given = saved.handle or handle
         if saved.version < 1 or not given.lower().startswith(handle.lower()):
             raise RunFailed(
-                f"Kaggle answered the push of {handle} with version {saved.version} of {given};"
-                " expected a version of that notebook.\nWhat it answered is not looked at."
+                f"Kaggle returned version {saved.version} of {given} for the push of {handle};"
+                " expected a version of that notebook.\nThe response is ignored."
             )
         self.made = self.made - {handle} | {given}
         return given, saved
 
-    # The end
+    # Clean-up
 
     def _delete_all(self) -> list[str]:
-        """Delete what was made; show and return the commands that delete what is left."""
+        """Delete what was created. Print and return commands that delete the rest."""
         try:
-            # With a time of its own, after Ctrl-C and the deadline, too, and a connection of its
-            # own: an interruption may lock the other one for ever.
+            # Use a separate time limit, also after Ctrl-C and the deadline. Use a new connection as
+            # well, because an interrupt may lock the old one forever.
             with deadline.limit(DELETING_SECONDS, "Deleting took too long."):
                 if self.made:
                     self.kaggle = self.connect()
@@ -293,7 +294,7 @@ class Probe:
         return left
 
     def _delete(self, handle: str) -> None:
-        """Delete a notebook, which stays in `made` until Kaggle shows it no longer."""
+        """Delete a notebook. It stays in `made` until Kaggle no longer has it."""
         is_taken = False
         for _ in range(DELETES):
             try:
@@ -302,7 +303,7 @@ class Probe:
             except (*REFUSALS, Ambiguous) as error:
                 is_taken |= isinstance(error, Ambiguous)
                 self.show(str(error).splitlines()[0])
-            with suppress(*REFUSALS):  # as of a notebook without a version, which is there
+            with suppress(*REFUSALS):  # such as for a notebook without versions, which exists
                 if is_taken and self.kaggle.get_kernel(handle) is None:
                     self.made.discard(handle)
                     return
@@ -310,9 +311,9 @@ class Probe:
 
 
 def _printed(log: str) -> dict[str, Any]:
-    """Return what a notebook printed; {} if its log, as Kaggle stores it, lacks that."""
+    """Return the findings that a notebook printed, or {} if they are not in its log."""
     for line in log_lines(log):
-        with suppress(*MALFORMED, RecursionError):  # Kaggle may cut a log anywhere
+        with suppress(*MALFORMED, RecursionError):  # Kaggle may truncate a log anywhere
             found = json.loads(line)[FINDINGS]
             if isinstance(found["markers"], list):
                 return dict(found)

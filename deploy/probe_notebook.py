@@ -1,6 +1,7 @@
-"""What a session of `doctor --live` finds out: the code of its notebook.
+"""Code of the notebook that collects findings about a session for `doctor --live`.
 
-Kaggle runs this text, so it imports only what every image has. It prints one line of JSON.
+Kaggle runs this file as a notebook, so it only imports modules that are in every image. It prints a
+single line of JSON.
 """
 
 import json
@@ -11,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 INPUT = Path(os.environ.get("LOCALKAGGLE_ROOT", "/kaggle")) / "input"
-FINDINGS = "findings"  # the name of what is printed
-MARKER, NOTEBOOK = "marker.txt", "notebook"  # the file that says what wrote an output; its text
+FINDINGS = "findings"  # key of the printed JSON
+MARKER, NOTEBOOK = "marker.txt", "notebook"  # file that identifies an output, and its content
 CONNECT_SECONDS = 5.0
 
 
 def run(reach: str = "", hold: float = 0.0) -> None:
-    """Print what this session finds, and write the marker.
+    """Print the findings of this session, and write the marker.
 
     Args:
-        reach: host:port to which the internet should lead; "": do not try.
-        hold: seconds for which the session goes on afterwards.
+        reach: host:port to check for internet access, or "" to skip the check.
+        hold: seconds to keep the session running afterwards.
     """
     Path(MARKER).write_text(NOTEBOOK)
     found: dict[str, Any] = {"layout": layout(), "markers": markers()}
@@ -32,7 +33,7 @@ def run(reach: str = "", hold: float = 0.0) -> None:
 
 
 def layout() -> str | None:
-    """Return where inputs are: as since 2026, "flat" as before, or in both places."""
+    """Return the layout of the inputs: "2026", "flat" (used before 2026), or "both"."""
     names = {path.name for path in INPUT.glob("*")}
     flat = names - {"competitions", "datasets", "notebooks"}
     if not names:
@@ -41,13 +42,13 @@ def layout() -> str | None:
 
 
 def markers() -> list[str]:
-    """Return the texts of the markers that are mounted, in any layout."""
+    """Return the contents of all mounted markers, in either layout."""
     places = ("*", "notebooks/*/*")
     return [path.read_text() for place in places for path in INPUT.glob(f"{place}/{MARKER}")]
 
 
 def reaches(address: str) -> bool:
-    """Return whether a connection to host:port can be opened."""
+    """Return whether a connection to host:port can be established."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()

@@ -1,9 +1,9 @@
-"""Pushes a bundle once, and finds out what came of a push without an answer.
+"""Pushes a bundle exactly once, and resolves pushes that got no response.
 
-Reads  the journal's pushes, and the versions that Kaggle has
-Gives  the run that a push made, or the one that already has its bundle
+Reads  the journal's pushes, and the versions on Kaggle
+Gives  the run created by a push, or the existing run with its bundle
 
-Nothing here uses "the latest" version: another browser tab may have made it.
+This module never uses "the latest" version, because another browser tab may have created it.
 """
 
 import re
@@ -32,27 +32,27 @@ from deploy.records import Records, run_of
 from deploy.runs import ENDED_BADLY, SAVED, Run, page
 
 T = TypeVar("T")
-OTHERS_AT_MOST = 10  # versions that others may have pushed after ours
+OTHERS_AT_MOST = 10  # maximum number of versions that others may have pushed after ours
 NO_NOTEBOOK = re.compile(r"(notebook|kernel) not found", re.IGNORECASE)
 
 
-# The one call that must not be made twice
+# The call that must never be repeated
 
 
 def send(
     kaggle: Kaggle, journal: Journal, request: Request, built: Bundle, before: int, seconds: int
 ) -> Steps[Run]:
-    """Push a bundle, record the version that Kaggle gave, and return its run.
+    """Push a bundle, record the version that Kaggle returns, and return its run.
 
     Args:
         request: the intended push in the journal.
-        before: the current version; 0 if there is none.
-        seconds: when Kaggle ends the session; no call can end one.
+        before: current version, or 0 if there is none.
+        seconds: when Kaggle stops the session. The API cannot stop it earlier.
 
     Raises:
-        NoQuota: if the week's accelerator time is used up, or too many sessions run.
-        Refused: if Kaggle refuses; `SourcesRefused` if the run started without one of its sources.
-        Ambiguous: if the answer was lost, and no version can be identified as ours.
+        NoQuota: if this week's accelerator time is used up, or too many sessions are running.
+        Refused: if Kaggle refuses. `SourcesRefused` is raised if the run started without a source.
+        Ambiguous: if the response was lost and no version can be identified as ours.
     """
     with journal.ended_by_errors(request):
         request = journal.record(request, State.SENT, before=before)
@@ -72,7 +72,7 @@ def send(
             raise
         if run.handle != built.handle:
             yield Note(
-                f"Kaggle gave {built.handle} another address, {run.handle}. Later commands use it."
+                f"Kaggle changed {built.handle} to {run.handle}. Later commands use the new name."
             )
         known = {"number": run.version, "handle": run.handle, "url": run.url}
         journal.record(request, State.VERSION, **known)
@@ -80,13 +80,13 @@ def send(
 
 
 def _answered(built: Bundle, saved: Saved) -> Run:
-    """Return the run in Kaggle's answer to a push. All of its sources have to be there."""
+    """Return the run from Kaggle's response to a push, after checking that no source is missing."""
     if said := failures.plain(saved.error).rstrip("."):
         raise failures.refusal(f"Kaggle refused to run {built.handle}: {said}.", said)
     _require_sources(built, saved.version, saved.invalid)
     if saved.version < 1:
         raise Ambiguous(
-            f"Kaggle accepted the push of {built.handle} but gave no version number; expected one."
+            f"Kaggle accepted the push of {built.handle} but did not return a version number."
         )
     handle = saved.handle or built.handle
     handle = built.handle if handle.lower() == built.handle.lower() else handle
@@ -94,32 +94,32 @@ def _answered(built: Bundle, saved: Saved) -> Run:
 
 
 def _refused_first(built: Bundle, heading: str, error: Refused) -> str:
-    """Return the message about Kaggle's refusal of a new notebook; "" if the refusal says all."""
+    """Return the message for a new notebook that Kaggle refused, or "" if no advice is needed."""
     if isinstance(error, NotFound) or NO_NOTEBOOK.search(heading):
-        why = "An earlier first push may have been refused, which leaves an address without a"
-        why += " version; or the address begins with a digit."
+        why = "An earlier first push may have been refused, which leaves a notebook without any"
+        why += " versions. Or the notebook's name starts with a digit."
         return failures.without_version(built.handle, f"{heading}\n{why}")
     if failures.IN_USE.search(heading):
         return (
-            f"{heading}\nExpected {built.handle} to be free. Delete what has that title by hand,"
+            f"{heading}\n{built.handle} is already in use. Delete the item with that title by hand,"
             f" and push again. Or {failures.OTHER_ADDRESS}"
         )
     return ""
 
 
 def _lost(kaggle: Kaggle, built: Bundle, before: int, lost: Ambiguous) -> Steps[Run]:
-    """Return the run of a push whose answer was lost, if a new version has the bundle."""
+    """Return the run of a push whose response was lost, if a new version contains the bundle."""
     seconds = kaggle.pace.unseen
     yield Note(
-        f"The answer to the push was lost. Looking for its version for up to {seconds:.0f} s."
+        f"The response to the push was lost. Looking for its version for up to {seconds:.0f} s."
     )
     look = partial(_find, kaggle, built.handle, built.sha256, before)
     try:
         found = _patiently(kaggle, seconds, look)
     except NotFound:
         unseen = "no new version has it"
-    except RelayError as error:  # it says nothing about the push
-        unseen = f"its version cannot be looked for: {str(error).splitlines()[0]}"
+    except RelayError as error:  # this error is not about the push
+        unseen = f"its version cannot be determined: {str(error).splitlines()[0]}"
     else:
         _require_sources(built, found.version, _missing(built, found))
         return _run(built, built.handle, found.version)
@@ -127,7 +127,7 @@ def _lost(kaggle: Kaggle, built: Bundle, before: int, lost: Ambiguous) -> Steps[
         lost, built.metadata.get("dataset_sources", ()), "" if before else built.handle
     )
     raise Ambiguous(
-        f"The answer to the push of {built.handle} was lost, and {unseen.rstrip('.')}.\n"
+        f"The response to the push of {built.handle} was lost, and {unseen.rstrip('.')}.\n"
         f"{str(lost).splitlines()[0]}\n{advice}{failures.LOOK}"
     ) from lost
 
@@ -137,39 +137,39 @@ def _run(built: Bundle, handle: str, version: int) -> Run:
     return Run(handle, version, page(handle), built.sha256, shape)
 
 
-# Which version has a bundle
+# Finding the version of a bundle
 
 
 def _missing(built: Bundle, source: Source) -> dict[str, tuple[str, ...]]:
-    """Return the sources of a bundle that a version lacks, by kind."""
+    """Return the bundle's sources that are missing from a version, by kind."""
     wanted = {kind: set(built.metadata.get(kind, ())) for kind in SOURCES}
     lacking = {kind: wanted[kind].difference(source.asks[kind]) for kind in SOURCES}
     return {kind: tuple(sorted(names)) for kind, names in lacking.items() if names}
 
 
 def _require_sources(built: Bundle, version: int, wrong: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise `SourcesRefused` if Kaggle rejected a source of the bundle."""
+    """Raise `SourcesRefused` if Kaggle rejected any of the bundle's sources."""
     wrong = {kind: names for kind, names in wrong.items() if names}
     if wrong:
         named = "; ".join(
             f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in wrong.items()
         )
-        runs = f"Version {version} runs without it, so its result is worthless. " if version else ""
+        runs = f"Version {version} runs without it, so it is useless. " if version else ""
         pages = failures.plain(models.pages(wrong.get("model_sources", ())))
         licence = f"\nIf a model has a licence, accept it on its page:\n{pages}" if pages else ""
         raise SourcesRefused(
             f"Kaggle did not accept all sources of {built.handle}"
             f" ({failures.plain(named)}).\n"
-            f"{runs}Expected all of them. Check on kaggle.com that they exist and are shared"
-            f" with you, and that you joined the competition.{licence}",
+            f"{runs}Check on kaggle.com that all of them exist and are shared with you, and that"
+            f" you have joined the competition.{licence}",
             version,
             tuple(wrong),
         )
 
 
 def _patiently(kaggle: Kaggle, seconds: float, ask: Callable[[], T]) -> T:
-    """Return an answer, and retry `NotFound` and `Unknown` for these seconds of pauses: a new
-    version may be hidden for some time, and a 403 may be temporary. Slow answers do not count.
+    """Call `ask`, retrying `NotFound` and `Unknown` until the pauses add up to these seconds. New
+    versions may not be visible at first, and a 403 may be temporary. Slow responses do not count.
     """
     left, pause = seconds, kaggle.pace.first
     while True:
@@ -184,11 +184,11 @@ def _patiently(kaggle: Kaggle, seconds: float, ask: Callable[[], T]) -> T:
 
 
 def _find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source:
-    """Return the newest version after `before` that has a bundle.
+    """Return the newest version after `before` that contains a bundle.
 
     Raises:
-        NotFound: if none has it.
-        Unknown: if Kaggle does not say.
+        NotFound: if no version contains it.
+        Unknown: if Kaggle does not report it.
     """
     newest = kaggle.get_kernel(handle)
     last = newest.version if newest is not None else 0
@@ -196,14 +196,14 @@ def _find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source:
         source = newest if version == last else kaggle.get_kernel(handle, version)
         if source is not None and sha256 in source.text:
             return source
-    raise NotFound(f"No version of {handle} has the bundle {sha256[:12]}.")
+    raise NotFound(f"No version of {handle} contains the bundle {sha256[:12]}.")
 
 
 # Earlier pushes of the same bundle
 
 
 def recorded(kaggle: Kaggle, records: Records, built: Bundle) -> Steps[tuple[Run, str] | None]:
-    """Return the run of a bundle in the journal, and its status, unless it failed or is gone."""
+    """Return a bundle's run in the journal and its status, or None if it failed or is gone."""
     journal = records.journal
     rows = journal.requests(PUSH, handle=built.handle, bundle_sha256=built.sha256)
     ours = next((row for row in rows if row.state != State.REFUSED), None)
@@ -213,8 +213,8 @@ def recorded(kaggle: Kaggle, records: Records, built: Bundle) -> Steps[tuple[Run
     if status is None:
         journal.record(ours, State.ABSENT)
         yield Note(
-            f"{journal.server} does not find {run_of(ours)}, so it no longer counts: the version"
-            " was deleted, its notebook was renamed, or that Kaggle was restarted. Its page:"
+            f"{journal.server} cannot find {run_of(ours)}, so it is ignored. The version was"
+            " deleted, its notebook was renamed, or that Kaggle server was restarted. Its page:"
             f" https://www.kaggle.com/code/{ours.handle}"
         )
     return None if status is None or status in ENDED_BADLY else (run_of(ours), status)
@@ -223,8 +223,8 @@ def recorded(kaggle: Kaggle, records: Records, built: Bundle) -> Steps[tuple[Run
 def holding(
     kaggle: Kaggle, records: Records, built: Bundle, current: Source | None
 ) -> tuple[Run, str] | None:
-    """Return the run of the current version, and its status, if it has the bundle and its sources
-    and did not fail: another machine may have pushed it.
+    """Return the current version's run and status if it contains the bundle and its sources and did
+    not fail. It may have been pushed from another machine.
     """
     if current is None or built.sha256 not in current.text or _missing(built, current):
         return None
@@ -235,10 +235,10 @@ def holding(
 
 
 def status_of(kaggle: Kaggle, row: Request) -> str | None:
-    """Return the status of our version; None if Kaggle does not have it.
+    """Return our version's status, or None if Kaggle does not have the version.
 
     Raises:
-        Unknown: if Kaggle does not say whether it exists.
+        Unknown: if Kaggle does not report whether it exists.
     """
     ask = partial(kaggle.kernel_status, row.handle, row.number)
     try:
@@ -249,18 +249,18 @@ def status_of(kaggle: Kaggle, row: Request) -> str | None:
 
 
 def started(kaggle: Kaggle, row: Request, status: str) -> str:
-    """Return the status of our version; QUEUED instead of a draft if it may not be queued yet."""
+    """Return our version's status, with QUEUED instead of a draft if it may still be queued."""
     return "QUEUED" if status == SAVED and row.age < kaggle.pace.unstarted else status
 
 
-# What came of a push without an answer
+# Pushes without a response
 
 
 def resolve(kaggle: Kaggle, records: Records, kernels: Iterable[str] = KERNELS) -> Steps[None]:
-    """Look for the version that has the bundle of each unclear push, and record it.
+    """Find the version that contains the bundle of each unclear push, and record it.
 
     Raises:
-        Unknown: if Kaggle does not say.
+        Unknown: if Kaggle does not report it.
     """
     for row in records.unclear(kernels):
         look = partial(_find, kaggle, row.handle, row.bundle_sha256, row.before or 0)
@@ -269,13 +269,13 @@ def resolve(kaggle: Kaggle, records: Records, kernels: Iterable[str] = KERNELS) 
         except NotFound:
             records.journal.record(row, State.ABSENT)
             yield Note(
-                f"The last push of {row.kernel} had no answer, and no version of {row.handle} has"
-                " its bundle."
+                f"The last push of {row.kernel} got no response, and no version of {row.handle}"
+                " contains its bundle."
             )
         else:
             known = {"number": found.version, "url": page(row.handle)}
             records.journal.record(row, State.VERSION, **known)
             yield Note(
-                f"The last push of {row.kernel} had no answer; it became"
+                f"The last push of {row.kernel} got no response, but created"
                 f" {row.handle}/{found.version}."
             )

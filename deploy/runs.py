@@ -1,4 +1,4 @@
-"""A run: one execution of a kernel version, and why it failed."""
+"""Runs, which are executions of a kernel version, and why they fail."""
 
 import re
 from dataclasses import dataclass, field
@@ -8,46 +8,46 @@ from deploy.client import Kaggle
 from deploy.errors import Denied, NotFound, NotMounted, RelayError, UsageError
 from deploy.project import BENCH, INFER, KERNELS, PAIR, SHAPES, TRAIN
 
-SAVED = "NEW_SCRIPT"  # Kaggle's status of a draft, or of a version that is not queued yet
-CANCELLED = "CANCEL_ACKNOWLEDGED"  # in a browser, or by Kaggle after its time
+SAVED = "NEW_SCRIPT"  # Kaggle's status of drafts and of versions that are not queued yet
+CANCELLED = "CANCEL_ACKNOWLEDGED"  # by the user in a browser, or by Kaggle after a timeout
 ENDED_BADLY = ("ERROR", "CANCEL_REQUESTED", CANCELLED, SAVED)
 ENDED = ("COMPLETE", "ERROR", CANCELLED, SAVED)
-NOT_MOUNTED = "ERROR, a source was not mounted"  # the status of a run that never started
+NOT_MOUNTED = "ERROR, a source was not mounted"  # status of a run that could not start
 TAIL_LINES = 40
 ERROR_LINE = re.compile(r"\s*[\w.]*(Error|Exception|Interrupt|Exit)\b\s*(:|$)")
 FAILING_CELL = re.compile(r'Exception encountered at "In \[(\d+)\]"')
 TIME_UP = r"exceeded [\d.]+ seconds|maximum allowed execution time"
-# Patterns of the end of a failed run's log, and what usually helps. The first match counts. After a
-# colon at the end comes the command that pushes the run again.
+# Patterns for the end of a failed run's log, with advice. The first match is used. If the advice
+# ends with a colon, the command that pushes the run again is appended.
 CRASHES = {
     NotMounted.words: "Kaggle may not mount a source in the first run after it was attached."
-    " Nothing has to be edited. Push the same again:",
-    r"Asked for \w+|Unable to initialize backend 'tpu'": "Kaggle gave a different machine. Verify"
-    " the account at kaggle.com/settings, remove any docker pin, and push again.",
-    r"RESOURCE_EXHAUSTED|[Oo]ut of memory|MemoryError": "Memory ran out. Use a smaller model,"
-    " batchnorm_batch or image size in the config and push again.",
-    r"exit code 137|DeadKernelError": "The session was killed: its memory ran out, or its time"
-    " (session_hours must be less than Kaggle allows).\nA training resumes from its last whole"
+    " You do not have to change anything. Push it again:",
+    r"Asked for \w+|Unable to initialize backend 'tpu'": "Kaggle assigned a different machine."
+    " Verify the account at kaggle.com/settings, remove any docker pin, and push again.",
+    r"RESOURCE_EXHAUSTED|[Oo]ut of memory|MemoryError": "The run ran out of memory. Use a smaller"
+    " model, batchnorm_batch or image size in the config and push again.",
+    r"exit code 137|DeadKernelError": "The session was killed because it ran out of memory or time"
+    " (session_hours must be below Kaggle's limit).\nTraining resumes from its last complete"
     " checkpoint. Push it again:",
     r"No space left|Disk quota exceeded|\[Errno 28\]": "/kaggle/working is full. Keep fewer"
-    " checkpoints, write scratch to /kaggle/tmp, and push again.",
+    " checkpoints, write temporary files to /kaggle/tmp, and push again.",
     r"[Nn]etwork is unreachable|Name or service not known|Temporary failure in name resolution"
-    r"|NameResolutionError": "The notebook has no internet: it is off in infer-gpu and prepare-cpu,"
-    " and everywhere for an account whose phone is not verified (kaggle.com/settings). Mount what"
-    " it needs as a dataset, or verify the phone; push again.",
-    r"ModuleNotFoundError|ImportError": "Kaggle's image lacks that module, or has another version"
-    " of it. Use what it has (constraints/), and push again.",
-    TIME_UP: "The session's time ended. Lower epochs, or raise batch, in the config and push"
+    r"|NameResolutionError": "The notebook has no internet access. It is off in infer-gpu and"
+    " prepare-cpu, and in all notebooks of accounts without a verified phone"
+    " (kaggle.com/settings). Mount the files as a dataset, or verify the phone, then push again.",
+    r"ModuleNotFoundError|ImportError": "The module is missing from Kaggle's image, or has another"
+    " version there. Use the installed packages (see constraints/), and push again.",
+    TIME_UP: "The session ran out of time. Lower epochs or raise batch in the config, and push"
     " again.",
     r"this is the artifact of another run": "Kaggle mounted an older version. Publish the artifact"
-    " again, wait for it, and push infer-gpu again.",
-    r"No kernel name found": "The notebook has no kernelspec. Push the one from this command:\n"
-    "invoke build",
+    " again, wait until it is ready, and push infer-gpu again.",
+    r"No kernel name found": "The notebook has no kernelspec. Push the one that this command"
+    " builds:\ninvoke build",
 }
 
 
 def crash_advice(log: str) -> str:
-    """Return what usually helps after such an end of a log; "" if that is unknown.
+    """Return advice for a log that ends like this, or "" if there is none.
 
     >>> crash_advice("OSError: [Errno 28] No space left on device").split(".")[0]
     '/kaggle/working is full'
@@ -57,14 +57,14 @@ def crash_advice(log: str) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """One execution of a kernel version.
+    """An execution of a kernel version.
 
     Attributes:
         handle: owner/slug of the kernel.
-        version: of the kernel.
-        url: of its page; "" if there is none, or it is unknown.
-        bundle_sha256: "" if we did not push it.
-        machine_shape: Kaggle's name of the machine that it asked for; "" if unknown.
+        version: version of the kernel.
+        url: URL of its page, or "" if it has none or is unknown.
+        bundle_sha256: SHA-256 of its bundle, or "" if we did not push it.
+        machine_shape: Kaggle's name for the requested machine, or "" if unknown.
     """
 
     handle: str
@@ -83,7 +83,7 @@ class Run:
 
     @property
     def push_task(self) -> str:
-        """The task that pushes its kernel again, to the same kind of machine.
+        """The task that pushes its kernel to the same kind of machine again.
 
         >>> Run("ann/digits-train-tpu", 1, machine_shape="NvidiaTeslaT4").push_task
         'push-train --for gpu-t4x2'
@@ -95,7 +95,7 @@ class Run:
 
 
 def accelerator(kernel: str, machine_shape: str = "") -> str:
-    """Return "TPU", "GPU" or "CPU", by the machine, or else by the end of the kernel's name.
+    """Return "TPU", "GPU" or "CPU", based on the machine or else on the kernel's name.
 
     >>> accelerator("digits-train-tpu"), accelerator("digits-train-tpu", "NvidiaTeslaT4")
     ('TPU', 'GPU')
@@ -103,13 +103,13 @@ def accelerator(kernel: str, machine_shape: str = "") -> str:
     if machine_shape:
         return "TPU" if machine_shape.startswith("Tpu") else "GPU"
     kinds = re.findall(r"-(tpu|cpu|gpu)(?=-|$)", kernel)
-    if not kinds and kernel.endswith(BENCH):  # it asks for a TPU or GPU by its shape
+    if not kinds and kernel.endswith(BENCH):  # its machine shape requests a TPU or GPU
         return "CPU"
     return kinds[-1].upper() if kinds else "GPU"
 
 
 def parse(text: str) -> Run:
-    """Return the run with the name `owner/slug/3`. Raises `UsageError` for any other text.
+    """Parse a run's name such as `owner/slug/3`. Raises `UsageError` if it is invalid.
 
     >>> parse("ann/digits-train-tpu/3").version
     3
@@ -118,51 +118,51 @@ def parse(text: str) -> Run:
     if match is None:
         raise UsageError(
             f"--run {text[:80]!r} is not a run; expected owner/slug/version, such as"
-            " ann/digits-train-tpu/3, or for `invoke report` an existing folder.\n"
-            "Correct it, or leave it out for the last run that was pushed from here."
+            " ann/digits-train-tpu/3. `invoke report` also accepts an existing folder.\n"
+            "Correct it, or omit it to use the last run that was pushed from this project."
         )
     return Run(match[1], int(match[2]))
 
 
 def page(handle: str) -> str:
-    """Return the address of a notebook's page; "" for a local Kaggle, which has no pages."""
+    """Return the URL of a notebook's page, or "" for a local Kaggle, which has no pages."""
     return "" if auth.environment() == "LOCALHOST" else f"https://www.kaggle.com/code/{handle}"
 
 
 def missing(kaggle: Kaggle, run: Run, error: Denied | NotFound) -> RelayError:
-    """Return the error for a run that Kaggle does not find, or does not show to this account."""
+    """Return the error for a run that does not exist or is not visible to this account."""
     owner, user = run.handle.partition("/")[0], kaggle.username
     if owner.lower() != user.lower():
         return type(error)(
-            f"There is no run {run} that {user} may see: you are logged in as {user}, and the run"
-            f" is {owner}'s.\nLog in as {owner}, or name one of your own runs: --run"
+            f"{user} has no access to a run {run}: you are logged in as {user}, but the run belongs"
+            f" to {owner}.\nLog in as {owner}, or specify one of your own runs with --run"
             " owner/slug/version. To see who is logged in:\ninvoke doctor"
         )
-    if isinstance(error, Denied):  # it may be there
+    if isinstance(error, Denied):  # the run may exist
         return error
     return NotFound(
-        f"Kaggle does not find {run}: it was deleted, or its notebook was renamed on Kaggle.\n"
-        f"Look at https://www.kaggle.com/code/{run.handle}, and name it by its new address: --run"
-        " owner/slug/version. To see what was pushed from here:\ninvoke status"
+        f"Kaggle cannot find {run}: it was deleted, or its notebook was renamed on Kaggle.\n"
+        f"Check https://www.kaggle.com/code/{run.handle}, and specify the run with its new name:"
+        " --run owner/slug/version. To see what was pushed from this project:\ninvoke status"
     )
 
 
 def failed(kaggle: Kaggle, run: Run, status: str, failure: str, then: str) -> str:
-    """Return the message about a failed run: its cell, its error, the end of its log, and what
-    usually helps.
+    """Return the message for a failed run, with its failing cell, its error, the end of its log,
+    and advice.
 
     Args:
         failure: Kaggle's message.
-        then: the last lines: what to do next.
+        then: last lines of the message, which state what to do next.
     """
     push = f"invoke {run.push_task}"
     if status == SAVED:
         return (
-            f"{run} was saved and not run; expected a run. Kaggle also reports that about a version"
-            f" that was just pushed. If its page shows no run, push it again:\n{push}"
+            f"{run} was saved but not run. Kaggle also reports this for versions that have just"
+            f" been pushed. If its page does not show a run, push it again:\n{push}"
         )
     try:
-        # As one text, since a secret of several lines is recognized only whole.
+        # Redact the whole text, because secrets that span several lines are only recognized whole.
         log = failures.plain("\n".join(kaggle.kernel_log(run.handle, run.version)))
         lines = log.split("\n") if log else ["(it is empty)"]
     except RelayError as error:
@@ -172,7 +172,7 @@ def failed(kaggle: Kaggle, run: Run, status: str, failure: str, then: str) -> st
     end = "\n".join([failure, *lines[-TAIL_LINES:]])
     stopped = status == CANCELLED and not re.search(TIME_UP, end)
     how = "was cancelled on kaggle.com" if stopped else f"ended as {status}"
-    # The log of a run that was cancelled has no cause.
+    # The log of a cancelled run does not contain a cause.
     advice = "To run it again:" if stopped else crash_advice(end)
     parts = [
         f"{run} {how}; expected COMPLETE.",

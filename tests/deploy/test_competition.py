@@ -238,7 +238,7 @@ def test_ctrl_c_leaves_a_submission_that_is_followed(kaggle, submit, scores, rec
     [
         ({"submissionsDisabled": True}, False, errors.Refused, "is not accepting submissions"),
         ({}, False, errors.NoQuota, "midnight UTC"),
-        ({}, True, errors.Refused, "no more will be allowed"),
+        ({}, True, errors.Refused, "no further submissions are possible"),
     ],
 )
 def test_a_submission_that_is_not_allowed_is_not_sent(

@@ -73,7 +73,7 @@ def test_a_version_counts_after_it_has_stayed_ready(kaggle, publish, server, sho
     assert publish().version == 1
 
     assert server.count("GetDataset") >= 5 and kaggle.pace.stable == 0.1
-    assert sum("waiting until it stays so" in line for line in shown) == 2
+    assert sum("waiting until it is stable" in line for line in shown) == 2
 
 
 def test_what_an_earlier_call_may_have_made_is_waited_for(publish, server, records):
@@ -120,11 +120,11 @@ def test_other_bytes_of_the_same_size_are_noticed(publish, server, artifact, rec
     """Stale and converted uploads have been seen, with status ok."""
     returns(server, artifact, w=b"Weights")
 
-    with pytest.raises(Unverified, match="other bytes"):
+    with pytest.raises(Unverified, match="differs from the file"):
         publish()
 
     row = records.journal.last(PUBLISH)
-    assert (row.state, row.number) == (State.VERSION, 1) and "other bytes" in row.why
+    assert (row.state, row.number) == (State.VERSION, 1) and "differs from the file" in row.why
 
 
 def test_an_upload_is_resumed_only_with_the_same_bytes(kaggle, publish, server, artifact, records):
@@ -159,7 +159,9 @@ def test_files_that_a_desktop_adds_are_not_published(publish, server, artifact):
     assert publish().files.keys() == {"manifest.json", "weights.npz"}
 
     (artifact / "notes.txt").write_text("mine")
-    with pytest.raises(Unverified, match=r"notes\.txt is not in the manifest(.|\n)*Move files out"):
+    with pytest.raises(
+        Unverified, match=r"notes\.txt is not in the manifest(.|\n)*Remove any files"
+    ):
         publish()
 
 
@@ -187,7 +189,7 @@ def test_a_file_with_a_secret_or_in_a_folder_is_not_sent(
     ("is_private", "said"),
     [
         (False, "artifact is public"),
-        (True, r"features\.csv, and no manifest\.json"),
+        (True, r"features\.csv, but no manifest\.json"),
     ],
 )
 def test_a_dataset_that_is_public_or_not_ours_is_not_changed(publish, server, is_private, said):
@@ -211,7 +213,7 @@ def test_an_artifact_of_another_competition_is_not_published(
     path.write_bytes(checksums.sealed(manifest))
     letters = replace(records.project, competition="letters", handoff="kernel")
 
-    with pytest.raises(UsageError, match="trained for the competition digits; the") as raised:
+    with pytest.raises(UsageError, match="trained for the competition digits, but the") as raised:
         done(datasets.artifact(kaggle, Records(letters), tmp_path))
 
     assert str(raised.value).endswith("invoke push-train --config digits")
@@ -248,7 +250,7 @@ UPDATE = "Permission 'datasets.update' was denied"
     ("there", "call", "code", "said", "kind", "advice"),
     [
         (GONE, "CreateDataset", 409, TAKEN, Refused, r'Delete it by hand(.|\n)*handoff="kernel"'),
-        (at(1), "CreateDatasetVersion", 403, UPDATE, Denied, "still processes(.|\n)*some minutes"),
+        (at(1), "CreateDatasetVersion", 403, UPDATE, Denied, "is processing(.|\n)*a few minutes"),
     ],
 )
 def test_a_refused_call_names_the_fix_and_makes_nothing(

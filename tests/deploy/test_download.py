@@ -158,7 +158,7 @@ def test_a_downloaded_archive_that_may_not_be_unpacked_is_kept(tmp_path, shown):
     path.parent.mkdir()
     path.write_bytes(zipped([("../evil", b"evil")]))
 
-    with pytest.raises(archives.ArchiveError, match=r"leads out(?s:.*)Put its files into") as said:
+    with pytest.raises(archives.ArchiveError, match=r"leads out(?s:.*)Unpack its files to") as said:
         download.unpack(path, tmp_path / SLUG, shown.append)
 
     assert [each.name for each in path.parent.iterdir()] == [path.name]
@@ -171,7 +171,7 @@ def test_only_one_process_downloads_or_unpacks(host, tmp_path, shown):
     path = download.fetch(connect(), SLUG, folder)
     with locked(folder.with_name(f"{SLUG}.download.lock"), ""):
         with pytest.raises(
-            Busy, match=r"Another process downloads or unpacks .*small-files"
+            Busy, match=r"Another process is downloading or unpacking .*small-files"
         ) as said:
             download.unpack(path, folder, shown.append)
         with pytest.raises(Busy):

@@ -173,11 +173,11 @@ WATCHES = [
     Row("K11 no status", 5, "for a machine", {STATUS: [NONE]}, ever=True, arrange=soon),
     Row("K12 ours failed", 1, "/2 ended as ERROR", arrange=second_run_failed),
     Row("K13 queued for ever", 5, "waiting for a machine", arrange=queued_for_ever),
-    Row("K14 a push", 7, "Wait for its end", arrange=state("RUNNING"), body=pushed(fresh=True)),
+    Row("K14 a push", 7, "Wait until it ends", arrange=state("RUNNING"), body=pushed(fresh=True)),
     Row("K20 no kernelspec", 1, "invoke build", arrange=failed(NO_KERNEL)),
-    Row("K37 time", 1, "The session's time ended", arrange=state("CANCEL_ACKNOWLEDGED", TIME)),
+    Row("K37 time", 1, "The session ran out of time", arrange=state("CANCEL_ACKNOWLEDGED", TIME)),
     Row("K38 half a log", 1, "pull --run", {OUTPUT: [HALF_A_LOG]}, ever=True, arrange=failed("")),
-    Row("K40 out of memory", 1, "its memory ran out", arrange=failed(DEAD)),
+    Row("K40 out of memory", 1, "ran out of memory", arrange=failed(DEAD)),
     Row("K48 another server", 2, "expected LOCALHOST, PROD", arrange=elsewhere),
 ]
 PULLS = [
@@ -187,15 +187,15 @@ PULLS = [
     Row("K36 a climbing name", 4, "plain name", {OUTPUT: ["a name that climbs"]}, ever=True),
 ]
 PUBLISHES = [
-    Row("K22 ready too early", 0, "checksum verified", {READY: [*EARLY, ABSENT]}, CREATE, 1),
-    Row("K25 not found yet", 0, "checksum verified", {"GetDataset": [ABSENT] * 6}, CREATE, 1),
+    Row("K22 ready too early", 0, "its checksums match", {READY: [*EARLY, ABSENT]}, CREATE, 1),
+    Row("K25 not found yet", 0, "its checksums match", {"GetDataset": [ABSENT] * 6}, CREATE, 1),
     Row("K26 refused by a 200", 4, "already in use", {CREATE: [TAKEN]}, CREATE),
     Row("K27 no upload", 4, "refused to upload", {"upload": [None, said(400)]}, ever=True),
-    Row("K28 a folder", 2, "flat", arrange=holding("folder/array.npz")),
+    Row("K28 a folder", 2, "no folders", arrange=holding("folder/array.npz")),
     Row("K31 too many files", 2, "at most 200 files", arrange=MANY),
 ]
 NEXT_PUBLISHES = [
-    Row("K05 a lost answer", 0, "checksum verified", {NEXT: ["reset after"]}, NEXT, 1),
+    Row("K05 a lost answer", 0, "its checksums match", {NEXT: ["reset after"]}, NEXT, 1),
 ]
 INFERENCES = [
     Row("K23 another run's version", 2, "invoke publish", arrange=another_run_s_version),

@@ -181,14 +181,14 @@ def test_handed_over_and_own_sources_are_mounted(root, mounted, kernel, more, da
     ("datasets", "more", "said"),
     [
         # A folder of this machine is no dataset, though its name be that of an owner.
-        ([OWN], {"needs": [OWN.split("/")[0]]}, "a path of this machine(.|\n)*--model owner"),
-        ([], {"needs": ["/home/ann/dinov3"]}, "a path of this machine(.|\n)*--model owner"),
-        ([], {"needs": ["../weights"]}, "a path of this machine"),
+        ([OWN], {"needs": [OWN.split("/")[0]]}, "a path on this machine(.|\n)*--model owner"),
+        ([], {"needs": ["/home/ann/dinov3"]}, "a path on this machine(.|\n)*--model owner"),
+        ([], {"needs": ["../weights"]}, "a path on this machine"),
         # A training begins with a dataset on Kaggle alone.
         (
             [],
             {"first_stage": "runs/out/artifact"},
-            "(?s)owner/slug.*in the config pretrained, or init_from",
+            "(?s)owner/slug.*pretrained in the config, or publish",
         ),
         # What is no list of datasets is refused with the file in which it stands.
         ("keras/weights", {}, r"(?s)(?=.*dataset_sources).*kernel-metadata\.json"),
@@ -286,10 +286,13 @@ def test_an_imported_custom_file_travels(root):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("from deploy import journal\n", r"imports deploy\.journal, which does not travel"),
-        ("CONFIG = (\n", "is not Python"),
-        ("from .... import more\n", "is not Python: attempted relative import beyond"),
-        ("CONFIG = 1  # caf\xe9\n", "is not Python: 'utf-8' codec can't decode"),
+        (
+            "from deploy import journal\n",
+            r"imports deploy\.journal, which is not available on Kaggle",
+        ),
+        ("CONFIG = (\n", "is not valid Python"),
+        ("from .... import more\n", "is not valid Python: attempted relative import beyond"),
+        ("CONFIG = 1  # caf\xe9\n", "is not valid Python: 'utf-8' codec can't decode"),
     ],
 )
 def test_an_import_that_would_fail_on_kaggle_is_refused(root, text, message):
@@ -340,7 +343,7 @@ def check(notebook: dict, metadata: dict, offline: bool = False) -> None:
         ("id", "ann/" + "x" * 51, "5 to 50"),
         ("is_private", "true", "is_private"),
         ("machine_shape", "TpuV38", "expected one of .*TpuV5E8"),
-        ("machine_shape", "NvidiaTeslaT4", "do not fit"),
+        ("machine_shape", "NvidiaTeslaT4", "do not match"),
         ("language", "r", "python"),
     ],
 )

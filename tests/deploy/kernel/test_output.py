@@ -106,7 +106,7 @@ def test_a_run_of_another_account_is_reported_with_both_accounts(pull, between):
     """Several accounts may use one machine and journal."""
     between.say("GetKernelSessionStatus", [(403, {"code": 403, "message": "Permission denied"})])
 
-    with pytest.raises(Denied, match="logged in as ann, and the run is bob's"):
+    with pytest.raises(Denied, match="logged in as ann, but the run belongs to bob"):
         pull(Run("bob/digits-train-tpu", 3))
 
 
@@ -130,7 +130,7 @@ def begun(kaggle, between, into):
     """Return a pull that has downloaded all that there is, and waits."""
     between.always(LIST, listing(between, changed(".hidden", None)))
     steps = output.pull(kaggle, RUN, into)
-    assert "does not have all files as the run wrote them (.hidden)" in next(steps).text
+    assert "some files on Kaggle differ from those that the run wrote (.hidden)" in next(steps).text
     return steps
 
 
@@ -156,14 +156,22 @@ def test_ctrl_c_keeps_the_files_for_the_next_pull(kaggle, pull, between, tmp_pat
         # Nothing says what it is.
         ({"artifact/weights.npz": b"weights"}, Unverified, r"manifest\.json cannot be read"),
         # Old or cut weights predict, too.
-        (artifact(weights=b"wEights"), Unverified, "weights.npz has other bytes"),
+        (artifact(weights=b"wEights"), Unverified, "weights.npz has changed"),
         (artifact(bundle_sha256="b2"), Unverified, "from a different run"),
         # All names are judged before the first byte. A run could otherwise say where it came from.
-        ({output.NOTE: b"{}"}, BadAnswer, "Rename it"),
+        ({output.NOTE: b"{}"}, BadAnswer, "Rename the file"),
         # A page in place of a file, a file that the listing forgot.
-        (changed("submission.csv", b"<html>"), Unverified, "submission.csv of .* is missing, or"),
+        (
+            changed("submission.csv", b"<html>"),
+            Unverified,
+            "submission.csv of .* is missing or differs",
+        ),
         (changed("outputs.json", None), Unverified, "has no outputs.json"),
-        (changed(STATE, b"[]"), Unverified, "step-00000008/state.npz of .* not what the run"),
+        (
+            changed(STATE, b"[]"),
+            Unverified,
+            "step-00000008/state.npz of .* differs from",
+        ),
     ],
 )
 def test_files_that_the_run_did_not_write_are_not_kept(pull, between, tmp_path, files, kind, said):

@@ -123,7 +123,7 @@ WAY_OUT = rf"(?s)not found.*code/{HANDLE}.*\[slugs\]"
         # Kaggle keeps an address without a version where an earlier push was refused.
         ((404, {"code": 404, "message": "Notebook not found"}), Refused, WAY_OUT),
         # It may have happened: what is there is looked at.
-        ({}, Ambiguous, "no version number"),
+        ({}, Ambiguous, "not return a version number"),
         ((500, b""), Ambiguous, rf"(?s)500 each time: {HANDLE} may be.*Delete it by hand"),
     ],
 )
@@ -217,7 +217,7 @@ def test_a_missing_run_is_not_said_to_continue(watch, between, shown):
     between.always(STATUS, (403, {"code": 403, "message": "Permission denied"}))
     between.always("ListKernels", {"kernels": []})
 
-    said = f"(?s)not find {HANDLE}/9: .* renamed on Kaggle.*code/{HANDLE}, and name it.*--run"
+    said = f"(?s)cannot find {HANDLE}/9: .* renamed on.*code/{HANDLE}, and specify the run.*--run"
     with pytest.raises(NotFound, match=said) as caught:
         watch(Run(HANDLE, 9))
 

@@ -91,7 +91,7 @@ def test_changed_files_are_not_resumed_from(tmp_path):
 
     assert before.keys() - output.saved_progress(tmp_path).files.keys() == {"history.csv"}
     weights.write_text("{} ")
-    with pytest.raises(Unverified, match=r"weights\.npz is not what the run wrote"):
+    with pytest.raises(Unverified, match=r"weights\.npz is not the file that the run wrote"):
         output.saved_progress(tmp_path)
 
 
@@ -131,7 +131,7 @@ def test_missing_extra_and_cut_files_are_all_named(artifact):
     listed = json.loads((artifact / "manifest.json").read_text())["files"]
     reseal(artifact, files={**listed, "golden.npz": {"sha256": "0" * 64, "size": 1}})
 
-    named = r"(?s)extra\.bin is not in.*golden\.npz is missing.*weights\.npz has other bytes"
+    named = r"(?s)extra\.bin is not in.*golden\.npz is missing.*weights\.npz has changed"
     with pytest.raises(Unverified, match=named):
         output.manifest(artifact)
 
@@ -140,8 +140,8 @@ def test_missing_extra_and_cut_files_are_all_named(artifact):
     ("spoil", "said"),
     [
         # Its files are whole, and inference would refuse it on the GPU.
-        (lambda path: edit(path, run_id="r2"), "(?s)changed after.*the bytes that the run.*invoke"),
-        (link, "weights.npz is missing, or a link"),
+        (lambda path: edit(path, run_id="r2"), "(?s)changed after.*the file that the run.*invoke"),
+        (link, "weights.npz is missing or is a link"),
         (lambda path: (path / "manifest.json").unlink(), r"cannot be read(.|\n)*\ninvoke pull"),
     ],
 )

@@ -37,7 +37,7 @@ KERNEL = {
     "ERROR": "ended as ERROR",
     "CANCEL_REQUESTED": WAITS,  # it has not ended yet
     "CANCEL_ACKNOWLEDGED": "was cancelled on kaggle.com",
-    "NEW_SCRIPT": "was saved and not run",
+    "NEW_SCRIPT": "was saved but not run",
 }
 ON_ITS_WAY = (
     *("NOT_YET_PERSISTED", "BLOBS_RECEIVED", "BLOBS_DECOMPRESSED", "BLOBS_COPIED_TO_SDS"),

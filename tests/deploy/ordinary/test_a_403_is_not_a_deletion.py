@@ -123,7 +123,7 @@ def test_a_push_whose_answer_was_lost_is_looked_for_and_not_sent_again(start, ou
     local.faults.say("SaveKernel", ["reset after"])
     local.faults.say("GetKernel", itertools.chain([None], FOR_EVER))
 
-    with pytest.raises(Ambiguous, match="its version cannot be looked for: Kaggle refused"):
+    with pytest.raises(Ambiguous, match="its version cannot be determined: Kaggle refused"):
         push(kaggle, ours)
     with pytest.raises(Unknown, match="push-train --again"):
         push(kaggle, ours)
@@ -151,7 +151,7 @@ def test_a_new_or_deleted_notebook_is_pushed(start, ours, shown, missing):
     assert [plan.version for plan in plans] == [0, 0]
     states = [row.state for row in Records(ours).journal.requests(PUSH)]
     assert states == [State.VERSION, State.GONE]
-    assert any("the version was deleted" in line for line in shown)
+    assert any("The version was deleted" in line for line in shown)
 
 
 def test_a_push_without_an_answer_is_looked_for_while_its_version_may_be_hidden(start, ours):

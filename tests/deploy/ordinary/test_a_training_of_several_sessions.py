@@ -74,7 +74,7 @@ def test_relay_goes_from_session_to_session_to_the_score(start, ours, shown):
         asked.append(shown.built.kernel if isinstance(shown, Preview) else "submit")
 
     how = {"agree": agree}
-    with pytest.raises(NoQuota, match="quota returns at 2030-01-05 00:00 UTC") as caught:
+    with pytest.raises(NoQuota, match="quota is renewed at 2030-01-05 00:00 UTC") as caught:
         run(kaggle, ours, shown, **how)
 
     assert str(caught.value).endswith("To resume then:\ninvoke relay --config digits")
@@ -108,7 +108,7 @@ def test_a_late_source_pushes_the_same_notebook_again(start, ours, shown):
 def test_a_missing_source_is_pushed_twice_at_most(start, ours, shown):
     local, kaggle = start(Script(v1="unmounted", v2="unmounted"))
 
-    with pytest.raises(NotMounted, match="Push the same again:\ninvoke push-train\n"):
+    with pytest.raises(NotMounted, match="Push it again:\ninvoke push-train\n"):
         run(kaggle, ours, shown)
 
     assert counts(local) == (["ERROR"] * 2, 0, 0)
@@ -135,15 +135,16 @@ def test_a_dataset_that_is_not_shared_ends_a_push_before_its_session(with_theirs
     """Exit code 2. Once it is shared the same command pushes, even if Kaggle does not say."""
     local, kaggle = with_theirs
 
-    with pytest.raises(SourceMissing, match=f"Kaggle shows rehearsal no dataset {THEIRS}") as told:
+    said = f"rehearsal has no access to a dataset {THEIRS}"
+    with pytest.raises(SourceMissing, match=said) as told:
         push(kaggle, ours, show=shown.append)
 
-    assert "or ask its owner to share it" in str(told.value)
+    assert "or ask the owner to share it" in str(told.value)
     assert (told.value.exit_code, not local.kernels.kernels) == (2, True)
     local.datasets.datasets[THEIRS].is_private = False
     local.faults.say("GetDataset", ["400"])
     assert push(kaggle, ours, show=shown.append).version == 1
-    assert any(line.startswith(f"Unknown whether Kaggle has {THEIRS}: ") for line in shown)
+    assert any(line.startswith(f"Could not check that Kaggle has {THEIRS}: ") for line in shown)
 
 
 def test_a_dataset_in_the_config_is_checked_before_a_push(start, ours, shown):

@@ -65,7 +65,8 @@ def test_a_token_without_access_to_a_model_pushes_it_with_a_note(live, ours, sho
     local.faults.say("ListModelInstanceVersionFiles", ["403"])
 
     assert push(kaggle, ours, show=shown.append).version == 1
-    (note,) = [text for text in shown if text.startswith("Unknown whether Kaggle has the model")]
+    start = "Could not check that Kaggle has the model"
+    (note,) = [text for text in shown if text.startswith(start)]
     assert "more permissions" in note and note.endswith(PAGE)
 
 

@@ -50,7 +50,7 @@ def test_a_run_from_another_machine_takes_the_slot_until_it_ends(local, kaggle, 
     with pytest.raises(NoSlot, match="To resume then:\ninvoke push-train") as caught:
         steps.trained(kaggle, ours)
 
-    assert "session count of 1" in str(caught.value) and "quota returns" not in str(caught.value)
+    assert "session count of 1" in str(caught.value) and "quota is renewed" not in str(caught.value)
 
 
 # Another machine of Kaggle's
@@ -108,7 +108,7 @@ def test_a_session_asks_for_what_is_neither_used_nor_reserved(between, ours):
     seen = preview(ours)
 
     assert (seen.hours_left, seen.seconds) == (10.0, 5 * 3600)
-    said = "10.0 hours are left this week, 5.0 of them reserved by running sessions"
+    said = "10.0 hours are left this week, of which running sessions reserve 5.0"
     assert said in seen.lines()[1]
     told = "\n".join(status.state_lines(status.now(connect(), Records(ours))))
     assert "10.0 hours, of which running sessions reserve 5.0 hours" in told

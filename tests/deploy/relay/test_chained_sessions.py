@@ -121,7 +121,7 @@ def test_a_session_on_another_machine_runs_beside_one_in_the_queue(
     run, _ = one(kaggle, on_the_pair, show=shown.append, agreed=True)
 
     script.released.set()
-    assert f"beside      {waiting}: it keeps its place and uses quota too" in shown
+    assert f"beside      {waiting}: it remains in place and uses quota too" in shown
     assert (waiting.version, run.version, script.sources[3]) == (2, 3, OWN)
 
 

@@ -49,7 +49,7 @@ def test_each_member_is_published_once_and_mounted_by_its_bytes(live, ours, ense
     run = steps.pushed(live, ours, INFER, members=members, show=shown.append)
 
     assert [each.version for each in made] == [1, 1]
-    assert sum("nothing was sent" in line for line in shown) == 2
+    assert sum("Nothing was sent" in line for line in shown) == 2
     source = live.get_kernel(run.handle)
     named = [bundle.member(member.weights_sha256) for member in members]
     handles = [bundle.address("rehearsal", "digits", name) for name in named]
@@ -72,13 +72,13 @@ AGAIN = "(.|\n)*python -m pipeline ensemble"
             f"was c{AGAIN}",
         ),
         (lambda path: path.unlink(), UsageError, f"is not a file{AGAIN}"),
-        (lambda path: (path.parent / "r1/weights.npz").write_bytes(b"r9"), Unverified, "other byt"),
+        (lambda path: (path.parent / "r1/weights.npz").write_bytes(b"r9"), Unverified, "changed"),
         (
             lambda path: shutil.copytree(
                 path.parent / "r2", path.parent / "r1", dirs_exist_ok=True
             ),
             Unverified,
-            "has run r2, .* pins run r1",
+            "contains run r2, .* expects run r1",
         ),
         (lambda path: shutil.rmtree(path.parent / "r1"), UsageError, "Move it back"),
     ],
@@ -95,7 +95,7 @@ def test_an_ensemble_of_another_competition_is_refused(ensemble, ours):
     """Its members would be published under this competition's name, and infer on its test set."""
     other = dataclasses.replace(ours, config="tumours", competition="breast-cancer")
 
-    with pytest.raises(UsageError, match="competition digits; the config tumours is for"):
+    with pytest.raises(UsageError, match="competition digits, but the config tumours is for"):
         output.ensemble(ensemble, other)
 
 
@@ -119,7 +119,7 @@ def test_several_models_do_not_travel_through_a_kernel_s_output(ours, ensemble):
     ours = dataclasses.replace(ours, handoff="kernel")
     code = bundle.read(ours, "infer-gpu")
 
-    with pytest.raises(UsageError, match="handoff='kernel' cannot hand over several models"):
+    with pytest.raises(UsageError, match="handoff='kernel' only supports a single model"):
         bundle.build(ours, code, bundle.Inputs(expect), "ann")
 
 

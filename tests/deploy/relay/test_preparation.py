@@ -161,7 +161,7 @@ def test_a_push_without_an_accelerator_asks_for_no_quota(live, ours, local):
 
     steps.pushed(live, ours, PREPARE, agree=seen.append)
 
-    assert seen[0].lines()[:2] == [f"push        {HANDLE}, version 1", "CPU quota   none is needed"]
+    assert seen[0].lines()[:2] == [f"push        {HANDLE}, version 1", "CPU quota   not needed"]
 
 
 def test_the_command_after_a_preparation_continues_it(push, live, ours):

@@ -136,10 +136,10 @@ def test_an_unclear_publish_hides_the_one_before_it(live, ours, local, publish):
 @pytest.mark.parametrize(
     ("first_stage", "said"),
     [
-        ("rehearsal/missing", "no dataset rehearsal/missing"),
-        ("ann/theirs/1", "no dataset ann/theirs"),
+        ("rehearsal/missing", "no access to a dataset rehearsal/missing"),
+        ("ann/theirs/1", "no access to a dataset ann/theirs"),
         (f"{STAGE}/3", rf'has no version 3\..*\n.*init_from="{STAGE}/2"'),
-        (STAGE, rf'names no version, (.|\n)*init_from="{STAGE}/2", into the config'),
+        (STAGE, rf'has no version, (.|\n)*to the config.*init_from="{STAGE}/2"'),
     ],
 )
 def test_a_second_stage_is_not_pushed_without_its_first(
@@ -165,7 +165,7 @@ def test_a_second_stage_that_names_a_version_is_pushed_and_published(live, local
     run = push(live, second)
 
     assert live.get_kernel(run.handle).asks["dataset_sources"] == (f"{STAGE}/1",)
-    with pytest.raises(UsageError, match=rf'init_from="{STAGE}/1", into the config'):
+    with pytest.raises(UsageError, match=rf'to the config.*init_from="{STAGE}/1"'):
         publish(2, b"second", dataclasses.replace(ours, first_stage=STAGE))
     assert versions(local) == 1
     assert publish(2, b"second", second)[0].version == 2

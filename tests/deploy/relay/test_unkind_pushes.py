@@ -139,7 +139,7 @@ def test_a_new_address_that_begins_with_a_digit_names_the_edit(site, ours):
 
 @pytest.mark.parametrize("facts", [{"other_slug": "-9"}, {"prefixes": True}])
 def test_the_same_push_finds_its_run(site, ours, facts):
-    """At another address; and from another machine without its journal, whatever prefixes Kaggle
+    """At Kaggle changed; and from another machine without its journal, whatever prefixes Kaggle
     gives its sources.
     """
     local, kaggle = site(Script(v1="complete"), **facts)
@@ -161,7 +161,7 @@ def test_a_notebook_at_another_address_is_followed_there(site, ours, shown):
     assert (done.folder / "artifact" / "weights.npz").read_bytes() == unbroken()
     assert str(done.run) == f"{other}/3" and list(local.kernels.kernels) == [other]
     assert script.sources[3] == [f"notebooks/{other}"]
-    assert sum("another address" in line for line in shown) == 1
+    assert sum("Kaggle changed" in line for line in shown) == 1
     infer = replace(ours, handoff="kernel")
     built = steps.built(infer, INFER, "rehearsal", artifact=done.folder / "artifact")
     assert built.metadata["kernel_sources"] == [other]
@@ -196,5 +196,5 @@ def test_a_session_never_asks_for_more_time_than_is_left(site, ours, left, facts
     request = local.kernels.version(run.handle, run.version).request
     short = asked < SESSION
     assert request.session_timeout_seconds == asked < local.session_seconds["TPU"]
-    assert ("asks for no more" in previews[0].lines()[1]) == short
+    assert ("is limited to them" in previews[0].lines()[1]) == short
     assert (f'\\"session_seconds\\": {asked}' in request.text) == short

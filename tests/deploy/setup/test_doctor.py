@@ -88,7 +88,7 @@ def test_a_healthy_project_passes_on_the_local_kaggle_and_is_left_as_it_was(whol
     asked = {method for method, *_ in local.journal}
     assert {name for name in asked if not name.startswith(("Get", "List", "Download"))} == set()
     assert sorted(whole.rglob("*")) == before
-    assert rows["login"].found == "rehearsal, by the key"
+    assert rows["login"].found == "rehearsal, with the key"
 
 
 def test_no_competition_is_looked_up_before_one_is_started(server, whole):
@@ -154,14 +154,14 @@ def test_a_token_tells_whose_it_is_and_an_expired_one_before_a_good_key_is_a_war
     monkeypatch.setenv("KAGGLE_API_TOKEN", TOKEN)
     server.always("IntrospectToken", {"active": True, "username": "tess"})
     rows = examine(whole)
-    assert rows["login"].found == "tess, by a token"
+    assert rows["login"].found == "tess, with a token"
     assert "tess/digits-train-tpu" in rows["notebooks"].found
 
     server.always("IntrospectToken", NOT_FOUND)
     rows = examine(whole)
     assert verdicts(rows) == {"login": WARN} and code(rows) == 0
     assert rows["login"].fix == "unset KAGGLE_API_TOKEN"
-    assert "also there: KAGGLE_USERNAME and KAGGLE_KEY" in rows["credentials"].found
+    assert "also found: KAGGLE_USERNAME and KAGGLE_KEY" in rows["credentials"].found
 
 
 def test_no_secret_is_shown_where_kaggle_repeats_it(server, whole, monkeypatch, tmp_path, shown):
