@@ -1,5 +1,4 @@
-"""Files that both sides read and write, by the standard library and numpy alone.
+"""File formats shared by both sides, using only the standard library and numpy.
 
-Comes in: bytes, arrays and paths. Goes out: files that are complete or as they were before, and
-verified content.
+Files are written atomically, and contents are verified when they are read.
 """

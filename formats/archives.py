@@ -1,15 +1,15 @@
-"""Archives among a competition's files: unpacks them where a person would, and packs them again.
+"""Unpacks the archives in a competition's files to the expected locations, and packs them again.
 
-Kaggle serves a competition's files as one archive. Some of them are archives themselves, and a
-notebook finds those packed. Names alone decide where their contents belong, so this machine and a
-session agree:
+Kaggle serves a competition's files as a single archive. It may contain further archives, which are
+still packed in a notebook. Their names alone determine where the contents go, so that this machine
+and a session agree:
 
     archive         contains             which goes to
     train.csv.zip   train.csv            train.csv
     train.zip       train/ or train.csv  train/ or train.csv
     train.zip       1.jpg, 2.jpg, …      train/1.jpg, train/2.jpg, …
 
-An archive stays packed if its contents are there already.
+An archive stays packed if its contents already exist.
 """
 
 import gzip
@@ -32,37 +32,35 @@ from formats.errors import DiskError, KnownError, writing
 
 try:
     from lzma import LZMAError
-except ImportError:  # a Python that was built without lzma
+except ImportError:  # Python was built without lzma
     LZMAError = EOFError  # type: ignore[assignment, misc]
 
 ZIP, TARS = ".zip", (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 TABLES = (".csv", ".tsv", ".json", ".parquet", ".txt")
 GZIPPED = tuple(f"{ending}.gz" for ending in TABLES)
-NOTE = ".packed.json"  # in an unpacked folder: {archive: its contents}, in the order of unpacking
-LEVELS = 3  # of archives in archives, and of folders that are searched for them
+NOTE = ".packed.json"  # {archive: its contents} for an unpacked folder, in order of unpacking
+LEVELS = 3  # maximum depth of nested archives, and of folders searched for them
 MOST = 50  # archives in a folder; if there are more, each is a training example
-FIRST = 20  # entries of a folder to look at: if none is an archive, the rest are not either
+FIRST = 20  # entries of a folder to check; if none is an archive, the others are not either
 PIECE = 1 << 20
 SHOWN_SECONDS = 10.0
 DAMAGED = zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError
-REFUSED = RuntimeError, ValueError  # for a method or a password; for a name
+REFUSED = RuntimeError, ValueError  # for an unsupported method or a password; for a name
 Show = Callable[[str], None]
 Packed = Mapping[str, list[str]]
-"""{path of an archive: the paths of its contents at the top level}, in the competition's folder."""
+"""{path of an archive: paths of its top-level contents}, relative to the competition's folder."""
 
 
 class ArchiveError(KnownError):
-    """An archive is damaged, or contains something that may not be unpacked."""
+    """An archive is damaged, or contains files that cannot be unpacked safely."""
 
 
 class DamagedError(ArchiveError):
-    """An archive is corrupt; downloading it again may help."""
+    """An archive is corrupt. Downloading it again may help."""
 
 
 class Member(NamedTuple):
-    """A file in an archive: its path, its unpacked size in bytes (0 if unknown), and how to open
-    it.
-    """
+    """A file in an archive, with its path, unpacked size in bytes (0 if unknown) and opener."""
 
     path: PurePosixPath
     size: int
@@ -70,7 +68,7 @@ class Member(NamedTuple):
 
 
 def is_archive(name: str) -> bool:
-    """Return whether a file with this name is an archive that can be unpacked.
+    """Return whether this is the name of an archive that can be unpacked.
 
     >>> [is_archive(name) for name in ("train.csv.zip", "a.TGZ", "train.csv.gz", "brain.nii.gz")]
     [True, True, True, False]
@@ -79,7 +77,7 @@ def is_archive(name: str) -> bool:
 
 
 def _stem(name: str) -> str:
-    """Return an archive's name without its ending.
+    """Return an archive's name without its extension.
 
     >>> _stem("train.csv.zip"), _stem("train.tar.gz")
     ('train.csv', 'train')
@@ -95,10 +93,10 @@ def _opened(archive: Path, *, whole: bool = False) -> Iterator[list[Member]]:
     """Yield the files in an archive.
 
     Args:
-        whole: read it to its end afterwards, where a compressed TAR has its checksum.
+        whole: read to the end afterwards, where a compressed TAR has its checksum.
 
     Raises:
-        ArchiveError: if it cannot be read, or a path in it leads out of the folder.
+        ArchiveError: if it cannot be read, or contains a path outside the folder.
     """
     name = archive.name.lower()
     try:
@@ -112,7 +110,7 @@ def _opened(archive: Path, *, whole: bool = False) -> Iterator[list[Member]]:
             with tarfile.open(archive) as tar:
                 files = [each for each in tar.getmembers() if not each.isdir()]
                 if odd := [each.name for each in files if not each.isfile()]:
-                    raise ValueError(f"{odd[0]!r} in it is a link or a device")
+                    raise ValueError(f"it contains {odd[0]!r}, which is a link or a device")
                 yield _members(
                     (each.name, each.size, partial(tar.extractfile, each)) for each in files
                 )
@@ -123,17 +121,17 @@ def _opened(archive: Path, *, whole: bool = False) -> Iterator[list[Member]]:
             yield [Member(path, 0, partial(gzip.GzipFile, archive))]
     except (*DAMAGED, *REFUSED, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # a disk error; those of gzip and bz2 have no number
+            raise  # a disk error; errors of gzip and bz2 have no number
         kind = ArchiveError if isinstance(error, REFUSED) else DamagedError
         why = _first_line(error) or "it ends too early"
         raise kind(
-            f"{archive} cannot be unpacked: {why}; expected a whole archive without a password"
-            " whose paths stay inside it.\nDownload it again, or unpack it yourself."
+            f"{archive} cannot be unpacked: {why}; expected an intact archive without a password or"
+            " paths outside of it.\nDownload it again, or unpack it yourself."
         ) from error
 
 
 def _first_line(error: Exception) -> str:
-    """Return the first line of a message without its full stop, so that more words can follow.
+    """Return a message's first line without its full stop, so that text can be appended.
 
     >>> _first_line(ValueError("It cannot be opened:\\n- method gz"))
     'It cannot be opened'
@@ -142,23 +140,23 @@ def _first_line(error: Exception) -> str:
 
 
 def _members(found: Iterable[tuple[str, int, Callable[[], Any]]]) -> list[Member]:
-    """Return the files with safe paths, without those that macOS adds and without notes.
+    """Return the files with safe paths, skipping notes and files added by macOS.
 
     Raises:
-        ValueError: for a path that leads out of the folder.
+        ValueError: if a path is outside the folder.
     """
     members = []
     for name, size, read in found:
         path = PurePosixPath(name.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or not path.parts:
-            raise ValueError(f"the path {name[:200]!r} in it leads out of the folder")
+            raise ValueError(f"its path {name[:200]!r} is outside the folder")
         if path.parts[0] != "__MACOSX" and not path.name.startswith("._") and path.name != NOTE:
             members.append(Member(path, size, read))
     return members
 
 
 def _prefix(archive: Path, members: Iterable[Member]) -> PurePosixPath:
-    """Return the folder next to an archive where its contents belong; "." is right next to it."""
+    """Return the subfolder for an archive's contents, or "." if they go next to the archive."""
     name = _stem(archive.name)
     tops = {member.path.parts[0] for member in members}
     alike = all(top == name or Path(top).stem == name for top in tops)
@@ -177,15 +175,15 @@ def roots(archive: Path) -> list[str]:
 
 
 def unpack(archive: Path, folder: Path, show: Show, prefix: PurePosixPath | None = None) -> None:
-    """Unpack an archive, and compare each file with its checksum.
+    """Unpack an archive, and verify each file's checksum.
 
     Args:
-        folder: where to.
-        show: called with a line at most every `SHOWN_SECONDS`.
-        prefix: the subfolder; by default as the names decide.
+        folder: destination.
+        show: prints a line, at most every `SHOWN_SECONDS`.
+        prefix: subfolder. By default, it is determined by the names.
 
     Raises:
-        ArchiveError: if it is damaged; some of its files have been unpacked by then.
+        ArchiveError: if it is damaged. Some files may have been unpacked already.
         DiskError: if its files do not fit on the disk or cannot be written.
     """
     with _opened(archive, whole=True) as members:
@@ -204,15 +202,15 @@ def unpack(archive: Path, folder: Path, show: Show, prefix: PurePosixPath | None
 
 
 def unpack_below(folder: Path, show: Show) -> dict[str, list[str]]:
-    """Unpack all archives in a folder and in each other, and remove them.
+    """Unpack all archives in a folder, including nested ones, and delete them.
 
-    An archive that cannot be unpacked stays, and a line says why.
+    If an archive cannot be unpacked, it is kept, and a line states the reason.
 
     Returns:
-        The archives that were unpacked, as `Packed`.
+        The unpacked archives, as `Packed`.
 
     Raises:
-        DiskError: as `unpack` does.
+        DiskError: see `unpack`.
     """
     done, left = dict[str, list[str]](), set[Path]()
     for _ in range(LEVELS):
@@ -228,7 +226,7 @@ def unpack_below(folder: Path, show: Show) -> dict[str, list[str]]:
 
 def find(folder: Path, levels: int = LEVELS) -> list[Path]:
     """Return the archives in a folder and its subfolders, sorted. If a folder has more than `MOST`,
-    they are training examples and are not returned.
+    they are training examples and are skipped.
     """
     entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     entries = [each for each in entries if not each.name.startswith((".", "__"))]
@@ -241,17 +239,17 @@ def find(folder: Path, levels: int = LEVELS) -> list[Path]:
 
 
 def holding(folder: Path, names: Collection[str] | None) -> list[Path]:
-    """Return the archives in a folder that contain one of these paths, if it exists only there.
+    """Return the archives in a folder that contain one of these paths, if it only exists there.
 
     Args:
-        names: paths in the folder, or patterns; None for the contents of every archive.
+        names: paths in the folder, or patterns. None matches the contents of all archives.
     """
     if names is None:
         return [path for path in find(folder) if _holds(folder, path, None)]
     found = dict[Path, None]()
     for wanted in map(PurePosixPath, names):
         places = list(wanted.parents)
-        # "." exists, and is not a pattern. A folder may have a hundred thousand pictures.
+        # "." exists, and is not a pattern. A folder may contain a hundred thousand images.
         if not wanted.parts or any(folder.glob(str(wanted))):
             first = islice(os.scandir(folder / wanted), FIRST) if (folder / wanted).is_dir() else ()
             places = [wanted] if any(is_archive(entry.name) for entry in first) else []
@@ -262,7 +260,7 @@ def holding(folder: Path, names: Collection[str] | None) -> list[Path]:
 
 
 def _holds(folder: Path, archive: Path, wanted: PurePosixPath | None) -> bool:
-    """Return whether only an archive contains a path in a folder; None for any path."""
+    """Return whether a path (None for any) only exists in an archive."""
     try:
         held = [
             PurePosixPath((archive.parent / root).relative_to(folder)) for root in roots(archive)
@@ -278,14 +276,14 @@ def _holds(folder: Path, archive: Path, wanted: PurePosixPath | None) -> bool:
 
 
 def beside(folder: Path, names: Collection[str] | None, place: Path, show: Show) -> Path:
-    """Return a folder in which these paths are unpacked: the folder itself if no archive holds one
-    of them, otherwise a new folder with links to everything in it. The archives are linked too,
-    since a custom reader may open them itself.
+    """Return a folder in which these paths are unpacked. If an archive contains one of them, this
+    is a new folder with links to everything in `folder`, otherwise `folder` itself. Archives are
+    linked as well, because a custom reader may open them.
 
     Args:
-        names: as in `holding`.
-        place: the new folder.
-        show: called with lines.
+        names: see `holding`.
+        place: path of the new folder.
+        show: prints a line.
 
     Raises:
         DiskError: if the contents do not fit on the disk.
@@ -301,24 +299,24 @@ def beside(folder: Path, names: Collection[str] | None, place: Path, show: Show)
                 if (place / parent).is_symlink():
                     (place / parent).unlink()
                     _link(folder / parent, place / parent)
-            # An earlier one may have held the same.
+            # An earlier archive may have had the same contents.
             if _holds(place, path, None) and _unpacked(path, show):
                 done.append(path.relative_to(place).as_posix())
-                if not path.is_symlink():  # it came out of another archive
+                if not path.is_symlink():  # it was in another archive
                     path.unlink()
-    show(f"Unpacked {', '.join(done) or 'nothing'} into {place}")
+    show(f"Unpacked {', '.join(done) or 'nothing'} to {place}")
     return place
 
 
 def _unpacked(archive: Path, show: Show) -> list[Path]:
-    """Unpack an archive where its contents belong, whole or not at all. Return the paths that this
-    made; [] if it stays packed, and a line says why.
+    """Unpack an archive to where its contents belong, completely or not at all. Return the created
+    paths. If it stays packed, return [] and print the reason.
     """
     made: list[Path] = []
     try:
         held = [archive.parent / root for root in roots(archive)]
         if there := [root for root in held if root.exists()]:
-            show(f"{archive.name} stays packed: {there[0].name} is there already")
+            show(f"{archive.name} stays packed because {there[0].name} already exists")
             return []
         made = held
         unpack(archive, archive.parent, show)
@@ -331,7 +329,7 @@ def _unpacked(archive: Path, show: Show) -> list[Path]:
 
 
 def _link(folder: Path, place: Path) -> None:
-    """Make a new folder with links to everything in a folder."""
+    """Create a folder with links to everything in another folder."""
     with writing(place):
         place.mkdir(parents=True)
         for path in folder.iterdir():
@@ -339,7 +337,7 @@ def _link(folder: Path, place: Path) -> None:
 
 
 def pack(folder: Path, packed: Packed) -> None:
-    """Pack what was unpacked into archives again, as on Kaggle, but always into ZIP files.
+    """Pack unpacked contents again, as on Kaggle, but always into ZIP files.
 
     Raises:
         DiskError: if they cannot be written.
@@ -348,10 +346,10 @@ def pack(folder: Path, packed: Packed) -> None:
         path = folder / name
         path = path.with_name(f"{_stem(path.name)}{ZIP}")
         files = [file for root in held for file in _files(folder / root)]
-        if not files or path in files:  # x.tar that contained x.zip
+        if not files or path in files:  # such as x.tar that contained x.zip
             continue
         with writing(path):
-            path.unlink(missing_ok=True)  # it may be a link to the user's file
+            path.unlink(missing_ok=True)  # it may link to the user's file
             with zipfile.ZipFile(path, "w", strict_timestamps=False) as archive:
                 for file in files:
                     archive.write(file, file.relative_to(path.parent))
@@ -360,10 +358,10 @@ def pack(folder: Path, packed: Packed) -> None:
 
 
 def packed_in(folder: Path) -> Packed:
-    """Return what `unpack_below` unpacked in a folder, by its note; {} without a note.
+    """Return what `unpack_below` unpacked in a folder, according to its note, or {}.
 
     Raises:
-        ArchiveError: if the note is invalid, or names a path outside the folder.
+        ArchiveError: if the note is invalid, or lists a path outside the folder.
     """
     note = folder / NOTE
     try:
@@ -373,19 +371,19 @@ def packed_in(folder: Path) -> Packed:
     except FileNotFoundError:
         return {}
     except (ValueError, TypeError, AttributeError) as error:
-        raise ArchiveError(f"{note} cannot be read: {error}.\nRemove it.") from error
+        raise ArchiveError(f"{note} cannot be read: {error}.\nDelete it.") from error
     return packed
 
 
 def require_space(folder: Path, size: int, what: str) -> None:
-    """Raise `DiskError` if that many bytes do not fit on the disk of a folder."""
+    """Raise `DiskError` if a folder's disk has less free space than this number of bytes."""
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     if size > free:
         raise DiskError(
-            f"{what} needs {size / 1e9:,.1f} GB in {folder}, and {free / 1e9:,.1f} GB are free.\n"
-            "Free some space, then run the same command again."
+            f"{what} requires {size / 1e9:,.1f} GB in {folder}, but only {free / 1e9:,.1f} GB are"
+            " free.\nFree some space, then run the same command again."
         )
 
 

@@ -1,4 +1,4 @@
-"""Atomic writes: a file is new or as before, whenever the process dies."""
+"""Atomic writes, which leave either the old or the new file if the process is killed."""
 
 import os
 from pathlib import Path
@@ -7,13 +7,12 @@ from formats.errors import writing
 
 
 def write(path: Path, content: bytes) -> Path:
-    """Write a file by one rename, and return its path. A kill never leaves a partial file. The
-    folder is created if it does not exist.
+    """Write a file atomically by renaming it, and return its path. Missing folders are created.
 
     Raises:
-        DiskError: if it cannot be written; an older file is kept.
+        DiskError: if it cannot be written. The old file is kept.
     """
-    # Always the same name, so that repeated kills leave only one such file.
+    # Always use the same name, so that repeated kills leave only one file.
     temporary = path.with_name(f".{path.name}-writing")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -26,7 +25,7 @@ def write(path: Path, content: bytes) -> Path:
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Write a file in place, and return when its bytes are on the disk."""
+    """Write a file in place, and return once its contents are on the disk."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()
@@ -34,7 +33,7 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power loss; fsync of a file covers its bytes only."""
+    """Make the names in a folder survive a power loss, because fsync of a file does not."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
-"""Checkpoint folders: `step-<8 digits>` with state.npz and a sealed manifest.json.
+"""Checkpoint folders, named `step-<8 digits>`, with state.npz and a sealed manifest.json.
 
-The manifest has the step, the sha256 of state.npz, and details of the run.
+The manifest contains the step, the SHA-256 of state.npz, and details of the run.
 """
 
 import re
@@ -15,10 +15,10 @@ NAME = re.compile(r"step-(\d{8,})")
 
 
 def newest_first(folder: Path) -> list[Path]:
-    """Return the checkpoint folders, complete or not; [] if the folder does not exist.
+    """Return all checkpoint folders, complete or not, or [] if the folder does not exist.
 
     Raises:
-        OSError: if it cannot be listed.
+        OSError: if the folder cannot be listed.
     """
     if not folder.is_dir():
         return []
@@ -30,12 +30,12 @@ def verified(path: Path) -> dict[str, Any]:
     """Return the manifest of a complete checkpoint.
 
     Raises:
-        Exception: of several kinds, from JSON and the system, if it is not complete.
+        Exception: of various types, from JSON and the operating system, if it is incomplete.
     """
     manifest = opened((path / MANIFEST).read_bytes())
     found, expected = sha256(path / STATE), manifest["sha256"]
     if found != expected:
         raise ValueError(f"{STATE} has sha256 {found[:12]}…, expected {expected[:12]}…")
     if manifest["step"] != int(path.name.removeprefix("step-")):
-        raise ValueError(f"it holds step {manifest['step']}")
+        raise ValueError(f"it contains step {manifest['step']}")
     return manifest

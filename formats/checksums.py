@@ -1,6 +1,6 @@
-"""The sha256 of files, and sealed manifests.
+"""SHA-256 checksums of files, and sealed manifests.
 
-A sealed manifest is JSON that has its own sha256 in `manifest_sha256`, so an edit is noticed.
+A sealed manifest is JSON that contains its own SHA-256 in `manifest_sha256` to detect changes.
 """
 
 import errno
@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 SEAL = "manifest_sha256"
-# The format of artifacts, checkpoints and all other sealed files. It goes up when their content
-# changes, and when a seed draws different batches, augmentation or dropout, since a run must not
+# Format of artifacts, checkpoints and all other sealed files. Increase it when their contents
+# change, or when a seed produces other batches, augmentation or dropout, since a run must not
 # change midway.
 FORMAT = 1
 
 
 def sha256(path: Path) -> str:
-    """Return the file's sha256 as 64 hex digits.
+    """Return a file's SHA-256 as 64 hex digits.
 
     Raises:
-        OSError: if it cannot be read, or is a pipe or a device, where a read may never end.
+        OSError: if it cannot be read, or is a pipe or device, which may block forever.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "It is not a regular file", str(path))
@@ -31,17 +31,17 @@ def sha256(path: Path) -> str:
 
 
 def file_entry(path: Path) -> dict[str, Any]:
-    """Return {"sha256", "size"} of a file, as in manifests. Raises as `sha256` does."""
+    """Return a file's {"sha256", "size"}, as in manifests. Raises `OSError` like `sha256`."""
     return {"sha256": sha256(path), "size": path.stat().st_size}
 
 
 def sealed(manifest: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a manifest's file, with `format` and `manifest_sha256` added.
+    """Return a manifest's file contents, with `format` and `manifest_sha256` added.
 
     >>> sealed({"b": 1, "a": 2}) == sealed({"a": 2, "b": 1, "manifest_sha256": "of an older text"})
     True
     """
-    # Through JSON once, since a number as a key sorts differently from its text.
+    # Convert via JSON, because numeric keys are sorted differently from strings.
     plain = json.loads(json.dumps({**manifest, "format": FORMAT}))
     plain.pop(SEAL, None)
     plain[SEAL] = hashlib.sha256(_text(plain)).hexdigest()
@@ -49,17 +49,17 @@ def sealed(manifest: Mapping[str, Any]) -> bytes:
 
 
 def opened(content: bytes) -> dict[str, Any]:
-    """Return the manifest in the bytes that `sealed` returned.
+    """Parse a manifest that was written by `sealed`.
 
     Raises:
-        ValueError: if a byte differs.
+        ValueError: if any byte differs.
     """
     manifest = json.loads(content)
     if not isinstance(manifest, dict) or SEAL not in manifest:
-        raise ValueError(f"it lacks {SEAL}: something else wrote it, or it was changed")
+        raise ValueError(f"{SEAL} is missing: it was changed, or written by something else")
     if (found := manifest.get("format")) != FORMAT:
         raise ValueError(
-            f"its format is {found}, and this version of the project reads {FORMAT}: use the commit"
+            f"its format is {found}, but this version of the project reads {FORMAT}: use the commit"
             " that wrote it (git_commit, in an artifact's manifest)"
         )
     if sealed(manifest) != content:

@@ -1,6 +1,6 @@
-"""Errors that a person can fix, of both sides.
+"""Errors that users can fix, on both sides.
 
-A message says what happened, what was expected, and the command or edit that fixes it.
+Each message states what went wrong, what was expected, and how to fix it.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class KnownError(Exception):
-    """The base class of the errors of both sides; `exit_code` is that of docs/dev/design.md."""
+    """Base class for errors on both sides. docs/dev/design.md lists the values of `exit_code`."""
 
     exit_code = 1
 
@@ -22,16 +22,16 @@ class DiskError(KnownError):
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn a disk error while `path` is written into a `DiskError` with advice."""
+    """Convert disk errors that occur while writing `path` to a `DiskError` with advice."""
     try:
         yield
     except OSError as error:
-        # Connection errors are OSErrors too; those of requests have no number.
+        # Connection errors are OSErrors, too. Errors of requests have no number.
         if error.errno is None or isinstance(error, ConnectionError | TimeoutError):
             raise
         raise DiskError(
             f"Could not write {path}: {error.strerror or error}.\n"
-            "Expected a folder with free space in which this user may write.\n"
-            "Free some space or choose another folder, then run the same command again; everything"
+            "Expected a folder with free space that this user can write to.\n"
+            "Free some space or choose another folder, then run the same command again. Everything"
             " saved earlier is still there."
         ) from error

@@ -1,4 +1,4 @@
-"""Arrays by name in an .npz file, never pickled."""
+"""Named arrays in .npz files, without pickle."""
 
 import io
 import zipfile
@@ -9,28 +9,28 @@ import numpy as np
 
 
 def to_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Return the bytes of an .npz file of these arrays; equal arrays give equal bytes."""
+    """Return an .npz file's contents. Identical arrays produce identical files."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
-            # A fixed date: numpy's own savez may write the time.
+            # Use a fixed date, because numpy's savez may write the time.
             info = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
             with archive.open(info, "w", force_zip64=True) as member:
-                # Not `ascontiguousarray`, which gives a scalar the shape (1,).
+                # `ascontiguousarray` would give a scalar the shape (1,).
                 contiguous = np.asarray(array, order="C")
                 np.lib.format.write_array(member, contiguous, allow_pickle=False)
     return buffer.getvalue()
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of an .npz file by name.
+    """Return the arrays in an .npz file, keyed by name.
 
     Raises:
-        Exception: of a dozen kinds, from numpy and zipfile, if it is not a valid .npz file.
+        Exception: of various types, from numpy and zipfile, if the file is invalid.
     """
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     for name, array in arrays.items():
-        if not isinstance(array, np.ndarray):  # numpy returns the bytes of other members
+        if not isinstance(array, np.ndarray):  # numpy returns other members as bytes
             raise ValueError(f"{path.name} contains {name!r}, which is not an array")
     return arrays

@@ -1,7 +1,7 @@
-"""Folders with a sealed manifest.json that has the sha256 of each file.
+"""Folders with a sealed manifest.json that contains each file's SHA-256.
 
-A folder is written next to its place, flushed to the disk and renamed. So a kill or a power loss
-leaves the older folder or the new one, and a changed byte is noticed.
+A folder is written to a temporary location, flushed to the disk and renamed. A kill or power loss
+therefore leaves either the old or the new folder, and any change to a file is detected.
 """
 
 import hashlib
@@ -18,18 +18,18 @@ MANIFEST = "manifest.json"
 
 
 def write(folder: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a folder in place of an older one, and return its manifest.
+    """Write a folder, replacing an existing one, and return its manifest.
 
-    An older folder is renamed to `.<name>-old` first and removed last. After a failure between the
-    two renames, the next write restores it.
+    An existing folder is first renamed to `.<name>-old`, and deleted at the end. If there is a
+    failure between the two renames, the next write restores it.
 
     Args:
-        folder: where; its parent exists.
-        files: content by name.
-        manifest: JSON values; "files": {name: {"sha256", "size"}} is added.
+        folder: path of the folder. Its parent must exist.
+        files: {name: content}.
+        manifest: JSON values, to which "files": {name: {"sha256", "size"}} is added.
 
     Raises:
-        DiskError: if it cannot be written; an older folder is kept.
+        DiskError: if it cannot be written. An existing folder is kept.
     """
     entries = {
         name: {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
@@ -40,7 +40,7 @@ def write(folder: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any])
     with writing(folder):
         if old.exists() and not folder.exists():
             old.rename(folder)
-        for leftover in (fresh, old):  # of a write that was killed
+        for leftover in (fresh, old):  # from a killed write
             shutil.rmtree(leftover, ignore_errors=True)
         try:
             fresh.mkdir()
@@ -49,7 +49,7 @@ def write(folder: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any])
             sync_folder(fresh)
             if folder.is_dir():
                 folder.rename(old)
-            fresh.rename(folder)  # fails if a file is in its place
+            fresh.rename(folder)  # fails if there is a file with this name
             sync_folder(folder.parent)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
@@ -58,13 +58,13 @@ def write(folder: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any])
 
 
 def verify(path: Path, entry: Mapping[str, Any]) -> None:
-    """Raise `ValueError` unless a file exists with the {"sha256", "size"} of its entry."""
+    """Raise `ValueError` unless a file exists and matches its entry's {"sha256", "size"}."""
     if not path.is_file():
-        raise ValueError(f"{path.name} is missing; {MANIFEST} lists it")
+        raise ValueError(f"{path.name} is missing, but {MANIFEST} lists it")
     actual = file_entry(path)
     if actual != entry:
         raise ValueError(
-            f"{path.name} has other bytes than {MANIFEST} says: {actual['size']} bytes, sha256"
+            f"{path.name} does not match {MANIFEST}: it has {actual['size']} bytes, sha256"
             f" {actual['sha256'][:12]}…; expected {entry['size']} bytes,"
             f" {str(entry['sha256'])[:12]}…"
         )

@@ -95,9 +95,9 @@ def test_no_path_of_an_archive_leads_out_of_the_folder(tmp_path, shown, path, ma
     made = unpacked(tmp_path, {name: inner, "train.csv": TABLE}, shown)
 
     assert made == {name: inner, "train.csv": TABLE}
-    assert "leads out of the folder" in shown[0] and "stays packed" in shown[0]
+    assert "is outside the folder" in shown[0] and "stays packed" in shown[0]
     (other := tmp_path / "other").mkdir()
-    with pytest.raises(archives.ArchiveError, match="leads out"):
+    with pytest.raises(archives.ArchiveError, match="outside the folder"):
         unpacked(other, {path: b"evil"}, shown)
     assert not list(tmp_path.rglob("*evil*"))
 
@@ -148,7 +148,7 @@ def test_a_damaged_inner_archive_stays_packed_with_a_message(tmp_path, shown, na
 
     assert unpacked(tmp_path, files, shown) == files
     (said,) = shown
-    assert "cannot be unpacked: " in said and said.endswith("stay inside it. It stays packed")
+    assert "cannot be unpacked: " in said and said.endswith("outside of it. It stays packed")
     assert ":;" not in said and ".;" not in said and ": ;" not in said
 
 
@@ -158,7 +158,9 @@ def test_a_downloaded_archive_that_may_not_be_unpacked_is_kept(tmp_path, shown):
     path.parent.mkdir()
     path.write_bytes(zipped([("../evil", b"evil")]))
 
-    with pytest.raises(archives.ArchiveError, match=r"leads out(?s:.*)Unpack its files to") as said:
+    with pytest.raises(
+        archives.ArchiveError, match=r"outside the folder(?s:.*)Unpack its files to"
+    ) as said:
         download.unpack(path, tmp_path / SLUG, shown.append)
 
     assert [each.name for each in path.parent.iterdir()] == [path.name]
@@ -207,7 +209,7 @@ def test_an_archive_whose_contents_are_there_stays_packed(tmp_path, shown):
 
     assert unpacked(tmp_path, {**files, **theirs}, shown) == files
     assert not archives.packed_in(tmp_path / SLUG)
-    assert shown == ["train.csv.zip stays packed: train.csv is there already"]
+    assert shown == ["train.csv.zip stays packed because train.csv already exists"]
 
 
 def test_training_examples_that_are_archives_stay_packed(tmp_path, shown):

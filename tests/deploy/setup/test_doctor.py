@@ -129,7 +129,7 @@ SPENT = {"tpuQuota": {"timeUsed": "72000s", "totalTimeAllowed": "72000s"}}
     [
         ({QUOTA: UNAUTHORIZED}, "login", 3, "", ASKING),
         ({QUOTA: BUSY}, "login", 6, "", ASKING),
-        ({QUOTA: SPENT}, "quota", 0, "TPU 0.0 hours, GPU unknown left.*pushed to the TPU", ()),
+        ({QUOTA: SPENT}, "quota", 0, "TPU 0.0 hours, GPU unknown left.*push to the TPU", ()),
         ({FILES: BUSY}, "competition", 6, "", ()),
         ({FILES: DENIED}, "competition", 3, RULES, ()),
         ({FILES: NOT_FOUND}, "competition", 2, "Correct the slug", ()),

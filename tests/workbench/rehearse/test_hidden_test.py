@@ -186,7 +186,7 @@ def test_what_came_in_archives_is_packed_again(competition, tiny, tmp_path):
 def test_a_note_about_archives_outside_the_folder_is_refused(competition, tiny, tmp_path):
     (tmp_path / "mine").mkdir()
     (competition / archives.NOTE).write_text(json.dumps({"a.zip": ["../mine"]}))
-    with pytest.raises(archives.ArchiveError, match="leads out of the folder"):
+    with pytest.raises(archives.ArchiveError, match="is outside the folder"):
         HiddenTest(tiny, competition).write(tmp_path / "seen")
     assert (tmp_path / "mine").is_dir()
 
