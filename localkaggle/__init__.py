@@ -1,8 +1,8 @@
-"""A Kaggle on this machine: its protocol on 127.0.0.1, and sessions that really run notebooks."""
+"""A local Kaggle server that implements Kaggle's protocol and runs the notebooks it receives."""
 
 import sys
 
-if sys.platform == "win32":  # before anything imports fcntl or pwd
+if sys.platform == "win32":  # check this first, because fcntl and pwd cannot be imported
     print(
         "kaggle-relay needs Linux or macOS; on Windows run it in WSL:"
         " https://learn.microsoft.com/windows/wsl/install",

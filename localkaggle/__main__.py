@@ -1,4 +1,4 @@
-"""python -m localkaggle serve|export: a Kaggle on this machine, and its competitions as folders."""
+"""Run a local Kaggle server, or export one of its competitions to a folder."""
 
 import argparse
 import errno
@@ -22,7 +22,7 @@ EXAMPLES = """examples:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit code (docs/dev/design.md)."""
+    """Run a command and return its exit code (see docs/dev/design.md)."""
     parser = argparse.ArgumentParser(
         "python -m localkaggle",
         description=__doc__,
@@ -30,23 +30,23 @@ def main(arguments: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="serve|export")
-    serving = commands.add_parser("serve", help="serve on 127.0.0.1 until Ctrl-C")
+    serving = commands.add_parser("serve", help="run a server on 127.0.0.1 until Ctrl-C")
     serving.set_defaults(command=_serve, parser=serving)
     add = serving.add_argument
-    add("--port", type=int, help="default: the last one of its folder, or a free one")
-    text = "keep everything there, and resume from it; default: a temporary folder"
+    add("--port", type=int, help="default: the port last used with --folder, or any free port")
+    text = "folder for the server's state, to resume from later (default: a temporary folder)"
     add("--folder", type=Path, help=text)
-    add("--offline", action="store_true", help="give no session the internet")
-    text = "behave as recorded in a file of `invoke doctor --live`"
+    add("--offline", action="store_true", help="do not give sessions internet access")
+    text = "reproduce the behavior recorded by `invoke doctor --live` in FILE"
     add("--facts", type=Path, metavar="FILE", help=text)
-    text = "publish the files in DIR as a dataset of another user; repeat for more"
+    text = "publish the files in DIR as another user's dataset; can be repeated"
     add("--dataset", action="append", default=[], metavar="OWNER/SLUG=DIR", help=text)
-    text = "publish the files in DIR as a model version, by its five names; repeat for more"
+    text = "publish the files in DIR as the model version NAME; can be repeated"
     add("--model", action="append", default=[], metavar="NAME=DIR", help=text)
-    export = commands.add_parser("export", help="write a competition as Kaggle would mount it")
+    export = commands.add_parser("export", help="write a competition as it is mounted by Kaggle")
     export.set_defaults(command=_export)
     export.add_argument("competition", choices=competitions.NAMES)
-    export.add_argument("folder", type=Path, help="a new or empty one")
+    export.add_argument("folder", type=Path, help="path to a new or empty folder")
     options = parser.parse_args(arguments)
     return int(options.command(options))
 
@@ -59,19 +59,20 @@ def _serve(options: argparse.Namespace) -> int:
     except ValueError as error:
         options.parser.error(str(error))
     if not 0 <= (options.port or 0) <= 65535:
-        options.parser.error("--port: expected 0 (a free one) to 65535")
+        options.parser.error("--port: expected a number from 0 (any free port) to 65535")
     more |= {"port": options.port, "offline": options.offline}
     return serve(options.folder, "python -m localkaggle serve", **more)
 
 
 def serve(folder: Path | None, command: str, **more: Any) -> int:
-    """Serve until SIGINT or SIGTERM, print what to paste into another shell, and return an exit
-    code.
+    """Run a server until SIGINT or SIGTERM, and return an exit code.
+
+    It prints environment variables that the user can paste into another shell.
 
     Args:
-        folder: where to keep everything; None: a temporary folder, removed at the end.
-        command: what the user typed, without --folder and --port.
-        more: other arguments of `LocalKaggle`.
+        folder: folder for the server's state, or None for a temporary folder.
+        command: the command that the user ran, without --folder and --port.
+        more: additional arguments of `LocalKaggle`.
     """
     from localkaggle.server import LocalKaggle
     from localkaggle.sessions.session import NO_NAMESPACES, namespaces
@@ -89,20 +90,20 @@ def serve(folder: Path | None, command: str, **more: Any) -> int:
         except OSError as error:
             in_use = error.errno == errno.EADDRINUSE
             free = f" --folder {shlex.quote(str(place))} --port 0" if in_use else ""
-            text = f"could not serve: {error}; expected a free port and a writable folder"
+            text = f"cannot start the server: {error}; expected a free port and a writable folder"
             return _refused(2 if in_use else 8, text, command + free)
         hosted = f"competitions: {', '.join(kaggle.competitions)}"
-        print(f"# A Kaggle on 127.0.0.1:{kaggle.port}, {hosted}; its files are in {place}")
+        print(f"# Serving on 127.0.0.1:{kaggle.port}, {hosted}; its files are in {place}")
         if not namespaces():
             print(f"# {NO_NAMESPACES}.")
-        print("# Paste this into another shell, and use kaggle or invoke there:")
-        print("# (an API token of your own would override the key below)")
+        print("# Paste these lines into another shell, then use kaggle or invoke there.")
+        print("# API tokens are unset because they would override the key below.")
         print("unset KAGGLE_API_TOKEN KAGGLE_API_V1_TOKEN")
         for name, value in kaggle.environment.items():
             print(f"export {name}={shlex.quote(value)}")
-        print("# Ctrl-C stops it.", flush=True)
+        print("# Press Ctrl-C to stop the server.", flush=True)
         stop.wait()
-    print("# Stopped, with all its sessions.")
+    print("# Stopped the server and all its sessions.")
     return 0
 
 
@@ -115,20 +116,20 @@ def _export(options: argparse.Namespace) -> int:
             return _refused(2, f"{folder} is not empty; expected a new or empty folder", again)
         competitions.EMBEDDED[name]().write(folder)
     except OSError as error:
-        text = f"could not write {folder}: {error.strerror}; expected a writable disk with space"
+        text = f"cannot write {folder}: {error.strerror}; expected a writable disk with free space"
         return _refused(8, text, again)
     print(f"Wrote the competition {name} to {folder}")
     return 0
 
 
 def _beside(folder: Path) -> str:
-    """Return the path of another folder beside one, quoted for a shell."""
+    """Return the path to a different folder with the same parent, quoted for a shell."""
     place = folder.resolve()
     return shlex.quote(str(place.with_name(f"{place.name}-2")))
 
 
 def _refused(code: int, text: str, command: str) -> int:
-    """Print what happened and the command to type now, and return the exit code."""
+    """Print an error and the command to run next, and return the exit code."""
     print(f"Error: {text}.\n{command}", file=sys.stderr)
     return code
 

@@ -1,7 +1,7 @@
-"""Facts: how Kaggle behaves where that is not known for sure, or not always the same.
+"""Settings for behavior of Kaggle that is uncertain or varies.
 
-The defaults are what a first user meets if all goes well. Each other value was reported by somebody
-(docs/facts.md).
+The defaults are what a new user sees if nothing goes wrong. All other values were reported by users
+(see docs/facts.md).
 """
 
 import json
@@ -13,36 +13,37 @@ from typing import Any
 from localkaggle.sessions.session import Session
 
 SESSION_SECONDS = {"TPU": 9 * 3600.0, "GPU": 12 * 3600.0, "CPU": 12 * 3600.0}
-# The fields of `Options` that a file of facts may set beside those of `Facts`.
+# Fields of `Options` that a facts file can set in addition to the fields of `Facts`.
 OPTIONS = ("layout", "own_output", "verified", "queue_seconds", "ready_seconds")
 
 
 @dataclass(frozen=True)
 class Facts:
-    """How this Kaggle behaves.
+    """Behavior of the local Kaggle.
 
     Attributes:
-        refused_push: what remains of a push that is refused for its quota: "nothing"; "shell", of
-            a first push: a kernel without versions, whose calls fail until it is deleted; "source":
-            a version that has the source and never runs.
+        refused_push: what is created when a push is refused because the quota is used up. With
+            "nothing", nothing is created. With "shell", a first push creates a kernel that has no
+            versions and causes errors until it is deleted. With "source", a version with the source
+            is created but never run.
         new_script_seconds: how long the status of a new version is NEW_SCRIPT.
-        leading_digit: whether the slug of a new kernel may start with a digit.
-        other_slug: what Kaggle appends to the slug of a new kernel; "": nothing.
-        prefixes: whether GetKernel names sources as `datasets/owner/slug`, `code/owner/slug` and
+        leading_digit: whether the slug of a new kernel can start with a digit.
+        other_slug: suffix that Kaggle adds to the slug of a new kernel.
+        prefixes: whether GetKernel returns sources as `datasets/owner/slug`, `code/owner/slug` and
             `competitions/slug`.
-        listing_seconds: how long the output of an ended run is listed as empty.
-        versions_seconds: how long calls do not know of a new version.
+        listing_seconds: how long the output of a finished run is listed as empty.
+        versions_seconds: how long a new version is missing from responses.
         reserves: whether a push reserves quota for its whole timeout.
-        lower_timeouts: whether a push is refused unless its timeout is below the session's cap;
-            otherwise the cap replaces a higher timeout.
-        pays: whether the account pays for use beyond the weekly quota.
+        lower_timeouts: whether a push is refused if its timeout is not below the session limit.
+            If False, a longer timeout is reduced to the limit.
+        pays: whether the account pays for usage beyond the weekly quota.
         killed_output: whether the output of a killed session is kept.
         late_sources: whether the first session after a source was attached mounts nothing.
-        internet: whether a session that asks for the internet gets it.
-        missing: the status for the user's own kernel or dataset that does not exist: "404" or
-            "403". For another user's it is always 403.
-        gate: what the account has not accepted: "rules" of the competition; "licence" of the
-            models, which are then neither listed nor mounted; "": nothing.
+        internet: whether sessions that request internet access get it.
+        missing: status code for a kernel or dataset of the user that does not exist, "404" or
+            "403". For other users' kernels and datasets it is always 403.
+        gate: terms that the account has not accepted, either "rules" (of the competition),
+            "licence" (of the models, which are then neither listed nor mounted) or "".
     """
 
     refused_push: str = "nothing"
@@ -64,24 +65,24 @@ class Facts:
 
 @dataclass(frozen=True)
 class Options:
-    """The settings of a `LocalKaggle` beside its folder, its port and its contents.
+    """Settings of a `LocalKaggle` other than its folder, port and contents.
 
     Attributes:
-        offline: give no session the internet, even if it asks for it.
-        layout: the layout of /kaggle/input: "2026" (`competitions/<slug>`,
-            `datasets/<owner>/<slug>` …), "flat" (`<slug>`), or "both".
-        verified: whether the account is verified; if not, a TPU push silently gets a CPU.
-        session_seconds: {"TPU", "GPU" or "CPU": seconds} after which a session is killed.
-        own_output: whether a notebook may mount its own output, which is that of its newest
-            complete version.
-        memory_bytes: the memory limit of a session.
+        offline: whether to deny internet access to sessions that request it.
+        layout: layout of /kaggle/input, either "2026" (`competitions/<slug>`,
+            `datasets/<owner>/<slug>` etc.), "flat" (`<slug>`) or "both".
+        verified: whether the account is verified. Otherwise, a TPU push silently runs on a CPU.
+        session_seconds: time limits for sessions, as {"TPU", "GPU" or "CPU": seconds}.
+        own_output: whether a notebook can mount the output of its own newest complete version.
+        memory_bytes: memory limit of a session.
         queue_seconds: how long a push waits in the queue.
-        ready_seconds: how long Kaggle processes a dataset version.
-        python: {"TPU", "GPU" or "CPU": interpreter}, to rehearse with different versions.
+        ready_seconds: how long it takes to process a new dataset version.
+        python: Python interpreters as {"TPU", "GPU" or "CPU": path}, for rehearsing with different
+            package versions.
         variables: environment variables for all sessions.
-        private: folders that no session sees, such as one with hidden labels.
-        session: the class of a session; a test replaces it where no notebook has to run.
-        facts: how it behaves where Kaggle's behaviour is not known, or changes.
+        private: folders that are hidden from sessions, such as one with hidden labels.
+        session: the session class, which tests replace if they do not need to run a notebook.
+        facts: settings for behavior of Kaggle that is uncertain or varies.
     """
 
     offline: bool = False
@@ -100,22 +101,23 @@ class Options:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the contents of a file of `invoke doctor --live` as arguments of `LocalKaggle`.
+    """Read a facts file and return its contents as arguments for `LocalKaggle`.
 
     Args:
-        path: a JSON file whose "facts" are {name: value}, with the names of `Facts` and `OPTIONS`.
+        path: path to a JSON file written by `invoke doctor --live`. Its "facts" object maps names
+            from `Facts` and `OPTIONS` to values.
 
     Raises:
-        ValueError: if the file is not one.
+        ValueError: if the file is not a valid facts file.
     """
     try:
         given = dict(json.loads(path.read_text(encoding="utf-8"))["facts"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        text = f"{path} is not a file of `invoke doctor --live` ({error}); expected one of those"
+        text = f"{path} is not a file written by `invoke doctor --live`: {error}"
         raise ValueError(text) from error
     options = {name: given.pop(name) for name in OPTIONS if name in given}
     known = [item.name for item in fields(Facts)]
     if unknown := sorted(given.keys() - {*known}):
-        expected = f"expected some of: {', '.join((*known, *OPTIONS))}"
-        raise ValueError(f"{path} has the unknown fact {unknown[0]!r}; {expected}")
+        expected = f"expected only {', '.join((*known, *OPTIONS))}"
+        raise ValueError(f"Unknown fact {unknown[0]!r} in {path}: {expected}")
     return {**options, "facts": Facts(**given)}

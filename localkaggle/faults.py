@@ -1,8 +1,8 @@
-"""Faults: planned ways in which a call between a client and Kaggle goes wrong.
+"""Fault injection for calls between a client and the local Kaggle.
 
-A fault strikes before the call (it has no effect) or after it (it takes effect, and the answer is
-lost or wrong). docs/facts.md lists those that Kaggle was seen to produce; the others happen on any
-network.
+A fault occurs either before the call, which then has no effect, or after it. In the second case,
+the call takes effect but its response is lost or wrong. docs/facts.md lists the faults that were
+observed on Kaggle. The others can happen on any network.
 """
 
 import json
@@ -19,26 +19,27 @@ if TYPE_CHECKING:
 
 DRIP_SECONDS = 1.0  # between two bytes
 SILENT_AT_MOST = 120.0
-CUSTOM = "custom"  # the name of a kind that is not in `KINDS`
+CUSTOM = "custom"  # name used for kinds that are not in `KINDS`
 Change = Callable[[Response], object]
-"""Changes an answer; returns False if the answer has nothing to change."""
+"""Modifies a response. Returns False if there is nothing to change."""
 Edit = Callable[[Any], object]
-"""Changes the JSON object of an answer, or the files that it lists; returns False likewise."""
+"""Modifies a response's JSON object or list of files. Returns False if there is nothing to
+change."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One way to fail.
+    """A way in which a call can fail.
 
     Attributes:
-        after: whether the call takes effect first.
-        change: makes the answer wrong.
-        lost: whether the connection breaks instead of an answer.
-        silence: whether the connection stays open for a while without a byte.
-        drip: whether the answer is sent at one byte per second.
-        cut: the share of the body that is sent.
-        only: the operations that can fail in this way; empty: all.
-        never: the operations that cannot.
+        after: whether the call takes effect before it fails.
+        change: modifies the response.
+        lost: whether the connection is closed without a response.
+        silence: whether the connection stays open for a while without sending anything.
+        drip: whether the response is sent at one byte per second.
+        cut: fraction of the response body that is sent.
+        only: operations that can fail this way. If empty, all operations can.
+        never: operations that cannot fail this way.
     """
 
     after: bool
@@ -51,18 +52,18 @@ class Kind:
     never: tuple[str, ...] = ()
 
     def strikes(self, operation: str) -> bool:
-        """Return whether this operation can fail in this way."""
+        """Return whether an operation can fail this way."""
         return (not self.only or operation in self.only) and operation not in self.never
 
 
 def instead(code: int, value: Any, *, after: bool = False, **headers: str) -> Kind:
-    """Return the kind that sends this answer instead of the true one.
+    """Return a kind that replaces the response.
 
     Args:
-        code: the HTTP status.
-        value: an object to send as JSON, or the bytes of a page.
-        after: whether the call takes effect first.
-        headers: with _ for -.
+        code: HTTP status code.
+        value: an object to send as JSON, or an HTML page as bytes.
+        after: whether the call takes effect before it fails.
+        headers: HTTP headers, with underscores instead of hyphens.
     """
 
     def change(answer: Response) -> None:
@@ -76,15 +77,17 @@ def instead(code: int, value: Any, *, after: bool = False, **headers: str) -> Ki
 
 
 def edited(**values: Any) -> Kind:
-    """Return the kind in which the call takes effect and its answer gets these values."""
+    """Return a kind that sets fields of the response after the call has taken effect."""
     return _edits(lambda value: value.update(values))
 
 
 def meanwhile(happens: Callable[[], object], *, after: bool = True) -> Kind:
-    """Return the kind that calls a function before the answer is sent.
+    """Return a kind that calls a function before the response is sent.
 
-    With `after` the answer is the true one; without it the call has no effect and the answer is
-    empty.
+    Args:
+        happens: the function to call.
+        after: whether the call takes effect first. Otherwise, it has no effect and the response is
+            empty.
     """
     return Kind(after, lambda answer: happens() is not False)
 
@@ -94,7 +97,7 @@ def _refusal(code: int, message: str, *, after: bool = False, **headers: str) ->
 
 
 def _edits(edit: Edit, *only: str) -> Kind:
-    """Return the kind that edits the JSON object of an answer."""
+    """Return a kind that edits the JSON object in a response."""
 
     def change(answer: Response) -> bool:
         value = answer.get_json(silent=True)
@@ -107,7 +110,7 @@ def _edits(edit: Edit, *only: str) -> Kind:
 
 
 def _files(edit: Edit) -> Edit:
-    """Return the edit that applies `edit` to the files that an answer lists, if it lists any."""
+    """Return an edit that applies `edit` to the list of files in a response, if there is one."""
 
     def change(value: dict[str, Any]) -> object:
         files = value.get("files") or value.get("datasetFiles")
@@ -123,12 +126,12 @@ def _other_bytes(answer: Response) -> None:
 
 
 def _removed(*names: str) -> Edit:
-    """Return the edit that removes the first of these fields that is present."""
+    """Return an edit that removes the first of the given fields that is present."""
     return lambda value: any(value.pop(name, None) is not None for name in names)
 
 
 def _older(value: dict[str, Any]) -> object:
-    """Answer like a replica that has not received the latest change."""
+    """Change a response to that of a replica that has not received the latest change."""
     if value.get("currentVersionNumber"):
         value["currentVersionNumber"] -= 1
     elif value.get("publicScore"):
@@ -144,7 +147,7 @@ def _older(value: dict[str, Any]) -> object:
 
 
 def _climb(files: list[dict[str, Any]]) -> None:
-    """List the first file under a name that leads out of its folder."""
+    """Rename the first file in a list so that its path is outside of the folder."""
     name = "fileName" if "fileName" in files[0] else "name"
     files[0][name] = f"../../{files[0][name]}"
 
@@ -160,7 +163,7 @@ PAGE = b"<html><body>We will be back soon</body></html>"
 EXPIRED = b"<Error><Code>ExpiredToken</Code></Error>"
 NO_NOTEBOOK = {"error": "Notebook not found"}
 KINDS: dict[str, Kind] = {
-    # Before: the call has no effect
+    # Faults before the call, which has no effect
     "500": _refusal(500, "Internal error"),
     "502": _refusal(502, "Bad gateway"),
     "503, Retry-After 0": _refusal(503, "Unavailable", Retry_After="0"),
@@ -176,7 +179,7 @@ KINDS: dict[str, Kind] = {
     "no such notebook": replace(instead(200, NO_NOTEBOOK), only=("SaveKernel",)),
     "reset": Kind(False, lost=True),
     "silence": Kind(False, lost=True, silence=True),
-    # After: the call takes effect
+    # Faults after the call, which takes effect
     "500 after": _refusal(500, "Internal error", after=True),
     "reset after": Kind(True, lost=True),
     "silence after": Kind(True, lost=True, silence=True),
@@ -196,7 +199,7 @@ KINDS: dict[str, Kind] = {
 
 
 def operation_of(path: str) -> str:
-    """Return the method that a path calls, or "storage", "upload" or "log"."""
+    """Return the API method that a URL path calls, or "storage", "upload" or "log"."""
     parts = path.strip("/").split("/")
     if "v1" in parts:
         return "log" if "stream" in parts else parts[-1]
@@ -205,12 +208,12 @@ def operation_of(path: str) -> str:
 
 @dataclass
 class Faults:
-    """A WSGI application that lets requests to another one fail as planned.
+    """WSGI middleware that makes requests fail as planned.
 
     Attributes:
-        app: answers the requests that do not fail.
-        seen: the operation of each request since `clear`. Requests that follow a log are left out,
-            since a client repeats those by the clock.
+        app: the wrapped application, which handles the requests that do not fail.
+        seen: the operation of each request since the last `clear`. Requests that follow a log are
+            omitted, because their number depends on timing.
         struck: (kind, operation) of each request that failed as planned.
     """
 
@@ -222,21 +225,26 @@ class Faults:
     _ended: threading.Event = field(default_factory=threading.Event)
 
     def clear(self) -> None:
-        """Forget what was planned and seen, and release the requests that wait in silence."""
+        """Reset planned and recorded faults, and release the requests that are kept waiting."""
         with self._lock:
             self._ended.set()
             self._ended = threading.Event()
             self.seen, self.struck, self._planned = [], [], {}
 
     def say(self, operation: str, kinds: Iterable[str | Kind | None]) -> None:
-        """Let the next requests of this operation fail, one kind each; None lets one pass."""
+        """Plan faults for the next requests of an operation.
+
+        Args:
+            operation: name of the operation, as returned by `operation_of`.
+            kinds: a kind for each request, where None means that the request succeeds.
+        """
         with self._lock:
             self._planned[operation] = iter(kinds)
 
     def __call__(
         self, environ: "WSGIEnvironment", start_response: "StartResponse"
     ) -> Iterable[bytes]:
-        """Answer a request, or let it fail as planned."""
+        """Handle a request, or make it fail as planned."""
         operation = operation_of(environ["PATH_INFO"])
         with self._lock:
             ended, planned = self._ended, next(self._planned.get(operation, iter(())), None)
@@ -260,17 +268,17 @@ class Faults:
             raise ConnectionResetError("planned")
         if kind.drip:
             _drip(environ["werkzeug.socket"], answer, ended)
-        if kind.cut < 1:  # the announced length stays
+        if kind.cut < 1:  # the Content-Length header is not changed
             body = answer.data
             answer.response = [body[: len(body) - max(int(len(body) * (1 - kind.cut)), 1)]]
         return answer(environ, start_response)
 
 
 def _drip(connection: socket, answer: Response, ended: threading.Event) -> None:
-    """Send an answer byte by byte until nobody waits for it.
+    """Send a response one byte at a time, until it is complete or the client disconnects.
 
     Raises:
-        ConnectionResetError: at the end.
+        ConnectionResetError: always, to close the connection afterwards.
     """
     raw = f"HTTP/1.1 {answer.status}\r\n{answer.headers}".encode() + answer.data
     for place in range(len(raw)):
@@ -282,12 +290,12 @@ def _drip(connection: socket, answer: Response, ended: threading.Event) -> None:
 
 @dataclass
 class Wire:
-    """The connections that carry files, which may break on the way.
+    """Connections that transfer files, which can be interrupted.
 
     Attributes:
-        breaks_after: the bytes of a file that a connection carries before it breaks; 0: it holds.
-        down, up: the bytes that were downloaded and uploaded.
-        passed: is called after each piece of a file.
+        breaks_after: number of bytes after which a connection breaks. 0 means that it never does.
+        down, up: number of bytes that were downloaded and uploaded.
+        passed: called after each chunk of a file.
     """
 
     breaks_after: int = 0
@@ -297,10 +305,10 @@ class Wire:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def passing(self, pieces: Iterable[bytes], *, up: bool) -> Iterator[bytes]:
-        """Count the pieces of a file that pass on one connection, and yield them.
+        """Yield the chunks of a file that are transferred on one connection, and count their bytes.
 
         Raises:
-            ConnectionResetError: where the connection breaks.
+            ConnectionResetError: when the connection breaks.
         """
         before = 0
         for piece in pieces:
@@ -314,4 +322,4 @@ class Wire:
                 self.down += 0 if up else size
             self.passed()
             if size < len(piece):
-                raise ConnectionResetError("the wire broke")
+                raise ConnectionResetError("the connection broke as planned")

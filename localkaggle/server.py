@@ -1,4 +1,4 @@
-"""Server: Kaggle's protocol on 127.0.0.1, for any of Kaggle's own clients."""
+"""The local Kaggle server, which works with all of Kaggle's official clients."""
 
 import fcntl
 import shutil
@@ -27,33 +27,37 @@ from localkaggle.web import Handler, Web
 
 
 class LocalKaggle:
-    """A Kaggle with one account; a context manager that serves, and ends all sessions at exit.
+    """A Kaggle server with a single account.
+
+    Use it as a context manager, which starts the server and stops it together with all sessions.
 
     Args:
-        folder: a new or empty folder, or that of an earlier local Kaggle, from which this one
-            resumes: credentials, kernels, datasets, submissions and the used quota. What was
-            running then has ended with an error.
-        competitions: slugs of embedded ones, each built on first use, or `Competition`s.
-        port: on 127.0.0.1; 0: a free one; None: the last one of the folder, or a free one.
-        datasets: {owner/slug: folder} that other users published.
-        models: {owner/model/framework/variation/version: folder} that other users published.
+        folder: a new or empty folder, or the folder of an earlier local Kaggle. The server resumes
+            from the latter with the same credentials, kernels, datasets, submissions and quota.
+            Runs and submissions that were in progress fail.
+        competitions: slugs of embedded competitions, which are built on first use, or
+            `Competition`s.
+        port: port on 127.0.0.1. 0 selects any free port. None selects the port that was last used
+            with the folder, or any free port for a new folder.
+        datasets: other users' datasets, as {owner/slug: folder}.
+        models: other users' models, as {owner/model/framework/variation/version: folder}.
         options: fields of `Options`.
 
     Attributes:
-        options, facts: how it is set up, and how it behaves; tests replace `facts`.
-        folder: the folder, without links.
+        options, facts: settings of the server. Tests replace `facts`.
+        folder: resolved path to the folder.
         competitions: the hosted competitions.
-        state: saves what changes.
-        storage: the files that can be downloaded.
-        uploads: the files that were uploaded.
-        oauth: the key and the tokens of the account.
-        journal, wire: as in `Web`.
-        session_seconds: as in `Options`; tests change it.
+        state: saves the server's state.
+        storage: files that can be downloaded.
+        uploads: files that were uploaded.
+        oauth: the account's key and tokens.
+        journal, wire: see `Web`.
+        session_seconds: see `Options`. Tests change it.
 
     Raises:
-        FileExistsError: if the folder holds something else, or is in use.
-        ValueError: if its state cannot be read, or has a competition that is not hosted now.
-        OSError: if the port is in use, or the folder cannot be written.
+        FileExistsError: if the folder contains other files or is in use.
+        ValueError: if the saved state is invalid or has a competition that is no longer hosted.
+        OSError: if the port is in use or the folder is not writable.
     """
 
     KEPT = ("last_port", "hosted")
@@ -90,7 +94,7 @@ class LocalKaggle:
         web = Web(self)
         self.journal, self.wire = web.journal, web.wire
         self.faults = Faults(web)
-        # Bound here, since werkzeug exits if a port is in use.
+        # Bind the socket here, because werkzeug exits the process if the port is in use.
         with socket.create_server(("127.0.0.1", self.last_port if port is None else port)) as plug:
             self.port = self.last_port = int(plug.getsockname()[1])
             self._server = make_server(
@@ -106,10 +110,11 @@ class LocalKaggle:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables that lead any Kaggle client here, with its credentials.
+        """Environment variables that make Kaggle clients connect to this server.
 
-        HOME is private: a token in the real one would override these credentials and be sent.
-        Nothing listens on the port of the https proxy, so requests to other hosts fail at once.
+        HOME is a private folder, because a token in the user's home would override these
+        credentials and be sent. No server listens on the HTTPS proxy's port, so that requests to
+        other hosts fail immediately.
         """
         home = self.folder / "home"
         for name in (".kaggle", "tmp"):
@@ -128,11 +133,11 @@ class LocalKaggle:
         }
 
     def missing(self, service: str, is_own: bool) -> HTTPException:
-        """Return the answer about something that does not exist, or is private to another user.
+        """Return the error for an item that does not exist or is another user's private item.
 
         Args:
             service: "kernels" or "datasets".
-            is_own: whether it would belong to this user.
+            is_own: whether the item would belong to this user.
         """
         if is_own and self.facts.missing == "404":
             return NotFound("Not found")
@@ -143,21 +148,21 @@ class LocalKaggle:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.faults.clear()  # releases the requests that wait
+        self.faults.clear()  # releases requests that are kept waiting
         self.kernels.close()
         self.submissions.close()
         self._server.shutdown()
-        self._thread.join()  # this closes the port, so that another server can use it at once
+        self._thread.join()  # closes the port, so that another server can use it immediately
         self._lock_file.close()
 
     def _restore(self) -> None:
-        """Resume from the folder, without its uploads and reruns."""
+        """Restore the state from the folder, except for uploads and reruns."""
         parts = (self, self.kernels, self.datasets, self.models, self.submissions, self.oauth)
         self.state.load({type(part).__name__: part for part in parts})
         if lost := sorted({*self.hosted} - {*self.competitions}):
             raise ValueError(
                 f"the local Kaggle in {self.folder} hosts {lost[0]}; expected a new folder, or the"
-                " command that started it before (`invoke serve --input` for a folder of your own)"
+                " same command as before (`invoke serve --input`, if it hosted your own folder)"
             )
         shutil.rmtree(self.folder / "objects", ignore_errors=True)
         for path in self.folder.glob("sessions/rerun-*"):
@@ -165,19 +170,20 @@ class LocalKaggle:
 
 
 def _claimed(folder: Path) -> IO[str]:
-    """Lock a folder that is new, empty, or of a local Kaggle, and return the open lock file.
+    """Lock a folder and return the open lock file.
 
-    A file system without locks is served without one.
+    The folder must be new, empty or from an earlier local Kaggle. File systems that do not support
+    locks are used without a lock.
 
     Raises:
-        FileExistsError: if it holds something else, or another process serves it.
+        FileExistsError: if the folder contains other files or is used by another process.
     """
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / state.FILE
     if not kept.is_file():
         if any(folder.iterdir()):
             raise FileExistsError(
-                f"{folder} is not empty; expected a new or empty folder, or one of a local Kaggle"
+                f"{folder} is not empty; expected a new, empty or earlier local Kaggle folder"
             )
         kept.write_text("{}")
     lock = (folder / "lock").open("w")
@@ -186,8 +192,8 @@ def _claimed(folder: Path) -> IO[str]:
     except BlockingIOError as error:
         lock.close()
         raise FileExistsError(
-            f"{folder} is in use by another local Kaggle; expected that one to be stopped"
+            f"{folder} is in use by another local Kaggle; stop that one or use another folder"
         ) from error
     except OSError:
-        pass  # the file system has no locks
+        pass  # the file system does not support locks
     return lock

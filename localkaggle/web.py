@@ -1,7 +1,7 @@
-"""Web: the WSGI application that answers calls, uploads and downloads, and streams logs.
+"""WSGI application that handles API calls, uploads, downloads and log streams.
 
-It also serves as a proxy for http://localhost, so environment variables are enough to lead the
-official client here.
+It also acts as a proxy for http://localhost, so that the official client can be redirected to it
+with environment variables alone.
 """
 
 import errno
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 1 << 16
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-READING = ("Get", "List", "Download", "Introspect", "Start")  # calls that change no saved state
+READING = ("Get", "List", "Download", "Introspect", "Start")  # calls that only read
 SERVICES = {
     "kernels.KernelsApiService": "kernels",
     "datasets.DatasetApiService": "datasets",
@@ -56,7 +56,7 @@ ROUTES = Map(
 
 
 class Call(NamedTuple):
-    """An answered call: the request, without credentials, and the status of the answer."""
+    """An API call: its method, the request without credentials and the response status."""
 
     method: str
     asked: Any
@@ -64,30 +64,30 @@ class Call(NamedTuple):
 
 
 class Handler(WSGIRequestHandler):
-    """Passes one request to the application, and prints nothing."""
+    """Request handler that does not print a log."""
 
-    # Headers and body are sent apart; with Nagle's algorithm each answer waits 40 ms for an ACK.
+    # Headers and body are sent separately, so Nagle's algorithm would delay each response by 40 ms.
     disable_nagle_algorithm = True
 
     def log(self, type: str, message: str, *arguments: object) -> None:
-        """Print nothing; `Web.journal` records the calls."""
+        """Do nothing, because calls are recorded in `Web.journal`."""
 
     def connection_dropped(
         self, error: BaseException, environ: "WSGIEnvironment | None" = None
     ) -> None:
-        """Close a connection that the application or the client ended."""
+        """Close a connection that was dropped by the application or the client."""
         self.close_connection = True
 
 
 class Web:
-    """The application.
+    """The WSGI application.
 
     Args:
-        site: the local Kaggle; its services answer, and its state is saved after each call.
+        site: the local Kaggle, whose services handle the calls and whose state is saved after each.
 
     Attributes:
-        wire: counts the bytes of files, and breaks connections.
-        journal: the answered calls; each is added before its answer is sent.
+        wire: counts transferred bytes and breaks connections.
+        journal: the calls so far. Each is added before its response is sent.
     """
 
     def __init__(self, site: "LocalKaggle") -> None:
@@ -98,31 +98,31 @@ class Web:
     def __call__(
         self, environ: "WSGIEnvironment", start_response: "StartResponse"
     ) -> Iterable[bytes]:
-        """Answer a request, and add a call to the journal."""
+        """Handle a request, and add it to the journal if it is a call."""
         request = Request(environ)
         try:
             response = self._answered(request)
         except ConnectionError:
-            raise  # the client disconnected, or the wire broke
+            raise  # the client disconnected, or `wire` broke the connection
         except Exception as error:
             response = self._refusal(error)
         if request.method == "POST":
             method, is_read = request.path.rpartition("/")[2], response.status_code != 400
-            shown = is_read and method not in login.CALLS  # those have tokens
+            shown = is_read and method not in login.CALLS  # these contain tokens
             asked = request.get_json(force=True, silent=True) if shown else None
             self.journal.append(Call(method, asked, response.status_code))
         return response(environ, start_response)
 
     def _refusal(self, error: Exception) -> Response:
-        """Return an error as Kaggle's JSON."""
+        """Return an error response in the format used by Kaggle."""
         if isinstance(error, OSError) and error.errno in DISK_FULL:
             self._site.state.disk_full = str(error)
-            # Not 507: clients retry after a 5xx.
+            # Do not send status 507, because clients retry after 5xx errors.
             error = exceptions.BadRequest(f"The disk of the local Kaggle is full: {error}")
         if not isinstance(error, HTTPException):  # a bug of this server
             traceback.print_exc()
             error = exceptions.InternalServerError(f"Internal error: {type(error).__name__}")
-        if error.response is not None:  # it has its own body
+        if error.response is not None:  # the error already has a response body
             return error.get_response()
         said = {"code": error.code, "message": error.description}
         return Response(json.dumps(said), error.code, mimetype="application/json")
@@ -133,7 +133,7 @@ class Web:
             view, words = ROUTES.bind("localhost").match(path, request.method)
         except HTTPException as error:
             raise NotFound("Not found") from error
-        if request.method == "HEAD":  # an address is signed for GET alone
+        if request.method == "HEAD":  # URLs are only signed for GET requests
             raise NotFound("Not found")
         answer: Response = getattr(self, view)(request, **words)
         return answer
@@ -141,12 +141,12 @@ class Web:
     # Calls
 
     def _call(self, request: Request, service: str, method: str) -> Response:
-        """Answer a call with JSON, or redirect to a file."""
-        body = request.get_data()  # a connection that closes with unread data loses the answer
+        """Handle an API call, which returns JSON or redirects to a file."""
+        body = request.get_data()  # closing a connection with unread data would lose the response
         owner = getattr(self._site, SERVICES.get(service, ""), None)
         cls = _message(service, method) if owner is not None else None
         if cls is None or not hasattr(owner, method):
-            raise NotFound(f"{service}/{method} is not served here")
+            raise NotFound(f"{service}/{method} is not implemented by the local Kaggle")
         try:
             asked = json.loads(body or b"{}")
             if unknown := asked.keys() - {field.json_name for field in cls._fields}:
@@ -161,7 +161,7 @@ class Web:
             answer: Json | Path = getattr(owner, method)(message, user)
             if not method.startswith(READING):
                 self._site.state.save()
-        base = request.host_url.rstrip("/")  # as this client sees it: by the proxy, or directly
+        base = request.host_url.rstrip("/")  # the client may use the proxy or connect directly
         if isinstance(answer, Path):
             location = base + self._site.storage.share(answer.name, answer)
             return Response(status=302, headers={"Location": location})
@@ -172,7 +172,7 @@ class Web:
         return Response(json.dumps(said), mimetype="application/json")
 
     def _follow(self, request: Request, owner: str, slug: str) -> Response:
-        """Answer with the log of an ended session, or stream that of a running one."""
+        """Return the log of a finished session, or stream the log of a running one."""
         user = self._site.oauth.user(request.authorization)
         if user is None:
             raise Unauthorized("Unauthorized")
@@ -198,7 +198,7 @@ class Web:
         return self._site.uploads.receive(token, content_range, length, pieces)
 
     def _download(self, request: Request, key: str, name: str) -> Response:
-        """Answer with a file or a range of it, like Google's storage for Kaggle."""
+        """Return a file or a range of it, as Kaggle's Google Cloud Storage does."""
         path = self._site.storage.find(key)
         stat = path.stat()
         response = send_file(
@@ -214,7 +214,10 @@ class Web:
 
 @cache
 def _message(service: str, method: str) -> Any:
-    """Return kagglesdk's class for a request, or None; its module has the name of the service."""
+    """Return kagglesdk's request class for a method, or None if there is none.
+
+    The class is in the module that is named after the service.
+    """
     package, _, name = service.partition(".")
     module = re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
     types = importlib.import_module(f"kagglesdk.{package}.types.{module}")

@@ -1,8 +1,8 @@
-"""Competitions that the local Kaggle hosts.
+"""Competitions embedded in the local Kaggle.
 
-Each has public files, a hidden test set, and labels that only the server knows. It is made on first
-use, from data that scikit-learn ships or from a seed: nothing is downloaded, and the import is
-quick.
+Each competition has public files and a hidden test set, whose labels are only available to the
+server. Nothing is downloaded, because the data comes with scikit-learn or is generated from a seed.
+Competitions are built on first use, so importing this package is fast.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
-"""Cells: grey pictures of round cells among angular debris, made from a seed; the target is a mask.
+"""A segmentation competition with generated images of round cells among angular debris.
 
-Masks are run-length encoded, as on Kaggle: pairs of first pixel and length. Pixels count from 1,
-down the columns.
+The target is a mask of the cells. As on Kaggle, masks are run-length encoded as pairs of a start
+pixel and a length. Pixels are numbered from 1, column by column.
 """
 
 from functools import cache
@@ -16,8 +16,8 @@ SIDE, COUNT = 32, 900
 
 @cache
 def cells() -> Competition:
-    """Return the competition: 600 training pictures, 50 visible and 250 hidden test pictures."""
-    random = np.random.RandomState(0)  # numpy promises that its numbers never change
+    """Return the competition, with 600 training, 50 visible test and 250 hidden test images."""
+    random = np.random.RandomState(0)  # NumPy guarantees that its output never changes
     pictures, masks = zip(*(_drawn(random) for _ in range(COUNT)), strict=True)
     examples = Examples("rle", list(map(encoded, masks)), images=np.stack(pictures))
     return examples.competition(
@@ -31,7 +31,7 @@ def cells() -> Competition:
 
 
 def encoded(mask: np.ndarray) -> str:
-    """Return a mask as run-length encoding.
+    """Return the run-length encoding of a mask.
 
     >>> import numpy as np
     >>> encoded(np.array([[0, 1, 1], [1, 1, 0]]))
@@ -43,7 +43,7 @@ def encoded(mask: np.ndarray) -> str:
 
 
 def dice(given: Columns, solution: Columns) -> float:
-    """Return the mean Dice coefficient: twice the shared pixels over the pixels of both masks.
+    """Return the mean Dice coefficient, which is twice the overlap divided by the total size.
 
     >>> dice({"rle": {"a": "1 2"}}, {"rle": {"a": "2 2"}})
     0.5
@@ -64,15 +64,15 @@ def _pixels(text: str) -> set[int]:
     found = [pixel for start, length in pairs for pixel in range(start, start + length)]
     if not all(1 <= pixel <= SIDE * SIDE for pixel in found) or len(set(found)) != len(found):
         raise ScoringError(
-            f"Column rle has pixels outside the picture or repeated pixels: {text[:40]!r}"
+            f"Column rle has pixels outside the image or repeated pixels: {text[:40]!r}"
         )
     return set(found)
 
 
 def _drawn(random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
-    """Return a picture, uint8 (32, 32), and the mask of its cells, bool (32, 32)."""
+    """Return an image, uint8 (32, 32), and the mask of its cells, bool (32, 32)."""
     y, x = np.mgrid[:SIDE, :SIDE]
-    # Slanting light, so that no single grey level separates the cells from the rest.
+    # Uneven lighting, so that the cells cannot be found with a single gray-level threshold.
     tilt = random.uniform(-1.5, 1.5, 2)
     picture = 90 + tilt[0] * (y - SIDE / 2) + tilt[1] * (x - SIDE / 2)
     mask = np.zeros((SIDE, SIDE), bool)

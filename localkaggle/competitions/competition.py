@@ -1,4 +1,4 @@
-"""Competition: public files, a hidden test set, and the score of a submission."""
+"""A competition's public files, hidden test set and scoring."""
 
 import csv
 import io
@@ -12,35 +12,35 @@ import numpy as np
 
 Files = Mapping[str, bytes]
 Columns = Mapping[str, Mapping[str, str]]
-"""A table as {column: {id: value}}; values are text, as in the file."""
+"""A table as {column: {id: value}}, where values are strings as in the CSV file."""
 RESAMPLES = 100
 
 
 class ScoringError(Exception):
-    """A submission that cannot be scored, with Kaggle's text."""
+    """Raised with Kaggle's message if a submission cannot be scored."""
 
 
 @dataclass(frozen=True)
 class Competition:
-    """One competition.
+    """A competition.
 
     Attributes:
-        slug: as on Kaggle.
-        title: as on Kaggle.
-        training: {path: bytes} of the files beside both test sets.
-        visible_test: {path: bytes} of the visible test set and its sample submission.
-        hidden_test: the same of the hidden test set.
-        solution: {column: {id: value}} of the hidden test set, with the sample's columns. It is
-            never written to the disk.
-        score: takes the columns of the submission and of the solution; raises `ScoringError` for
-            values that it cannot read.
-        sample: path of the sample submission, whose first column has the ids.
-        daily_submissions: the number of submissions allowed per day.
-        takes_files: whether a submission is an uploaded file, not a notebook. Then nothing is
-            rerun: the visible test set is scored, and `hidden_test` is equal to it.
-        gpu_seconds: the time limit of a notebook with a GPU; None: that of a session.
-        closed: whether it takes no submissions.
-        writer: replaces `write` for a folder of the user.
+        slug: slug of the competition on Kaggle.
+        title: title of the competition on Kaggle.
+        training: files that are not part of a test set, as {path: bytes}.
+        visible_test: files of the visible test set and its sample submission, as {path: bytes}.
+        hidden_test: the corresponding files for the hidden test set.
+        solution: labels of the hidden test set as {column: {id: value}}, with the sample
+            submission's columns. They are never written to disk.
+        score: returns a score for the columns of a submission and of the solution. Raises
+            `ScoringError` for invalid values.
+        sample: path of the sample submission, whose first column contains the ids.
+        daily_submissions: number of submissions allowed per day.
+        takes_files: whether submissions are uploaded files instead of notebooks. If so, nothing is
+            rerun, the visible test set is scored, and `hidden_test` is the same as `visible_test`.
+        gpu_seconds: time limit for GPU notebooks, or None for the session's time limit.
+        closed: whether the competition no longer accepts submissions.
+        writer: replaces `write` if the competition is the user's folder.
     """
 
     slug: str
@@ -58,7 +58,12 @@ class Competition:
     writer: Callable[..., None] | None = field(default=None, repr=False)
 
     def write(self, folder: Path, *, hidden: bool = False) -> None:
-        """Write the folder that a session mounts; with `hidden`, for a scored rerun."""
+        """Write the folder that a session mounts.
+
+        Args:
+            folder: path to the folder.
+            hidden: whether to write the hidden test set, for a scored rerun.
+        """
         if self.writer is not None:
             self.writer(folder, hidden=hidden)
             return
@@ -69,20 +74,20 @@ class Competition:
             path.write_bytes(content)
 
     def judge(self, submission: Path) -> float:
-        """Return the score of a submission on the hidden test set.
+        """Return a submission's score on the hidden test set.
 
-        Rows may be in any order; columns have to be in the order of the sample.
+        Rows can be in any order, but columns must be in the same order as in the sample submission.
 
         Raises:
-            ScoringError: if its columns, ids or values do not fit the sample.
+            ScoringError: if the columns, ids or values do not match the sample submission.
         """
         return self.score(self._read(submission), self.solution)
 
     def standard_error(self, submission: Path) -> float:
-        """Return the bootstrap standard error of a submission's score over the hidden rows.
+        """Return the bootstrap standard error of a submission's score on the hidden rows.
 
         Raises:
-            ScoringError: as `judge` does.
+            ScoringError: see `judge`.
         """
         tables, random = (self._read(submission), self.solution), np.random.default_rng(0)
         ids, scores = list(next(iter(self.solution.values()))), list[float]()
@@ -95,14 +100,14 @@ class Competition:
                 }
                 for table in tables
             )
-            with suppress(ScoringError):  # such as the AUC of a single class
+            with suppress(ScoringError):  # for example, AUC is undefined for one class
                 scores.append(self.score(given, solution))
         return float(np.nanstd(scores))
 
     def _read(self, submission: Path) -> Columns:
-        """Return the columns of a submission; raise `ScoringError` as `judge` does."""
+        """Return a submission's columns, or raise `ScoringError` (see `judge`)."""
         header = next(csv.reader(io.StringIO(self.hidden_test[self.sample].decode())))
-        csv.field_size_limit(sys.maxsize)  # masks exceed the default
+        csv.field_size_limit(sys.maxsize)  # masks exceed the default limit
         try:
             with submission.open(newline="", encoding="utf-8-sig") as file:
                 rows = list(csv.reader(file))
@@ -127,7 +132,7 @@ class Competition:
         if found != expected:
             raise ScoringError("Submission ids do not match those of the test set")
         for column, values in given.items():
-            # A competition whose solution has empty texts (no mask) accepts them.
+            # Empty values are only allowed if the solution has some, such as empty masks.
             takes_none = any(not value.strip() for value in self.solution[column].values())
             if not takes_none and any(not value.strip() for value in values.values()):
                 raise ScoringError("Submission contains null values")

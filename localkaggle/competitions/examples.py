@@ -1,4 +1,4 @@
-"""Examples: labelled rows and pictures, split into the files of a competition."""
+"""Utilities for turning labelled rows and images into a competition's files."""
 
 import csv
 import hashlib
@@ -12,11 +12,11 @@ import numpy as np
 from localkaggle.competitions.competition import Columns, Competition
 
 Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""The indices of the training, the visible and the hidden rows."""
+"""Indices of the training, visible test and hidden test rows."""
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
-    r"""Return a CSV file.
+    r"""Return the contents of a CSV file.
 
     >>> table(["id", "label"], [["a", 3], ["b", ""]])
     b'id,label\na,3\nb,\n'
@@ -29,14 +29,14 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
 def split(
     count: int, *, visible: int, hidden: int, labels: np.ndarray | None = None, seed: int = 0
 ) -> Parts:
-    """Split rows into a training set and two test sets, each in random order.
+    """Split rows randomly into a training set and two test sets.
 
     Args:
         count: number of rows.
         visible: number of rows in the visible test set.
         hidden: number of rows in the hidden test set.
-        labels: shape (count,), to stratify by; None: do not stratify.
-        seed: of the random order.
+        labels: labels used for stratification, shape (count,), or None for no stratification.
+        seed: random seed.
     """
     from sklearn.model_selection import train_test_split
 
@@ -53,10 +53,10 @@ class Examples:
     """Labelled rows.
 
     Attributes:
-        target: the name of the target column.
-        values: its values, as text.
-        columns: {name: values} of the other columns.
-        images: uint8 (n, height, width), or None.
+        target: name of the target column.
+        values: target values as strings.
+        columns: the other columns, as {name: values}.
+        images: images as uint8 (n, height, width), or None.
     """
 
     target: str
@@ -74,21 +74,21 @@ class Examples:
         score: Callable[[Columns, Columns], float],
         **more: Any,
     ) -> Competition:
-        """Return the competition.
+        """Return a competition made from the examples.
 
-        Its train.csv has ids, columns and the target; test.csv has no target, and exists only with
-        columns. Pictures are in train/ and test/.
+        train.csv contains the ids, the columns and the target. test.csv has no target, and is
+        omitted if there are no columns. Images are in train/ and test/.
 
         Args:
-            slug: as in `Competition`.
-            title: as in `Competition`.
-            parts: from `split`.
-            placeholder: each value of the sample submission.
-            score: as in `Competition`.
-            more: other fields of `Competition`.
+            slug: see `Competition`.
+            title: see `Competition`.
+            parts: the result of `split`.
+            placeholder: value of all rows in the sample submission.
+            score: see `Competition`.
+            more: additional fields of `Competition`.
         """
-        # Numbers in the order of the parts, so that no two parts share an id. The id of a picture
-        # reveals neither its label nor its place in the data.
+        # Ids are unique across the training and test sets. For images, they are hashes, which do
+        # not reveal the label or the position in the original data.
         ids: dict[int, Any] = {row: n for n, row in enumerate(np.concatenate(parts).tolist())}
         if self.images is not None:
             ids = {row: hashlib.sha256(f"{slug} {row}".encode()).hexdigest()[:8] for row in ids}
@@ -128,7 +128,11 @@ class Examples:
 
 
 def png(pixels: np.ndarray) -> bytes:
-    """Return a PNG file of uint8 (height, width)."""
+    """Return the contents of a PNG file.
+
+    Args:
+        pixels: grayscale image as uint8 (height, width).
+    """
     from PIL import Image
 
     buffer = io.BytesIO()

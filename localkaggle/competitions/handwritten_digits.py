@@ -1,4 +1,7 @@
-"""Handwritten digits: scikit-learn's 1,797 (8x8, UCI) as files, in a table, and with a table."""
+"""Competitions made from the 1,797 handwritten digits (8x8 pixels, UCI) in scikit-learn.
+
+The images are provided as files, as columns of a table, or as files together with a table.
+"""
 
 from functools import cache
 
@@ -8,12 +11,15 @@ from localkaggle.competitions.competition import Competition
 from localkaggle.competitions.examples import Examples, split, table
 from localkaggle.competitions.metrics import accuracy
 
-LARGE = 20.0  # money
+LARGE = 20.0  # amount above which an order is large
 
 
 @cache
 def digits() -> Competition:
-    """PNG files and labels: 1,197 training rows, 100 visible and 500 hidden test rows."""
+    """Return a competition with PNG images.
+
+    It has 1,197 training rows, 100 visible test rows and 500 hidden test rows.
+    """
     pixels, labels = _pixels_and_labels()
     parts = split(len(pixels), visible=100, hidden=500, labels=labels)
     examples = Examples("label", list(map(str, labels)), images=pixels)
@@ -22,15 +28,16 @@ def digits() -> Competition:
 
 @cache
 def digits_csv() -> Competition:
-    """Pixels in CSV files, as in Kaggle's Digit Recognizer: 1,197 training and 600 test rows.
+    """Return a competition with pixels in CSV files, like Kaggle's Digit Recognizer.
 
-    test.csv has no ids: an id is the number of the row, from 1. As there, a submission is a file,
-    and the scored test set is public.
+    It has 1,197 training rows and 600 test rows. test.csv has no id column, because ids are row
+    numbers starting from 1. As in Digit Recognizer, submissions are files and the test set that is
+    scored is public.
     """
     images, labels = _pixels_and_labels()
     pixels = images.reshape(len(images), -1)
     names = [f"pixel{number}" for number in range(pixels.shape[1])]
-    # A different split from `digits`, so that this one shows something new.
+    # Use a different split than `digits`, so that results differ.
     train, *parts = split(len(pixels), visible=100, hidden=500, labels=labels, seed=1)
     asked = np.concatenate(parts)
     sample = [[place, 0] for place in range(1, len(asked) + 1)]
@@ -53,13 +60,14 @@ def digits_csv() -> Competition:
 
 @cache
 def orders() -> Competition:
-    """A handwritten quantity, with price and discount in a table.
+    """Return a competition that combines images with a table.
 
-    Whether an order is large depends on both: the quantity is only in the picture, and price and
-    discount are only in the table. 1,197 training rows, 100 visible and 500 hidden test rows.
+    Predicting whether an order is large requires both inputs, because its quantity is only in the
+    image while its price and discount are only in the table. There are 1,197 training rows, 100
+    visible test rows and 500 hidden test rows.
     """
     pixels, quantities = _pixels_and_labels()
-    # No two orders have the same numbers, so none can be memorized.
+    # Each order has a unique pair of price and discount, so that orders cannot be memorized.
     hundredths = np.random.RandomState(0).choice(800 * 50, len(pixels), replace=False)
     price, discount = 1 + hundredths % 800 / 100, hundredths // 800 / 100
     size = np.where(quantities * price * (1 - discount) > LARGE, "large", "small")
@@ -74,7 +82,7 @@ def orders() -> Competition:
 
 
 def _pixels_and_labels() -> tuple[np.ndarray, np.ndarray]:
-    """Return the images, uint8 (1797, 8, 8) from 0 to 255, and their digits, int (1797,)."""
+    """Return the images, uint8 (1797, 8, 8) from 0 to 255, and their labels, int (1797,)."""
     from sklearn.datasets import load_digits
 
     data = load_digits()

@@ -1,4 +1,4 @@
-"""Hosted: the competitions of one server. Each is made on first use, since it takes seconds."""
+"""The competitions hosted by a server, which are built on first use because it takes seconds."""
 
 import shutil
 import threading
@@ -9,12 +9,13 @@ from localkaggle.competitions import EMBEDDED, Competition
 
 
 class Hosted(Mapping[str, Competition]):
-    """{slug: Competition}; iteration makes none.
+    """A mapping from slug to `Competition`. Iterating over it does not build any competition.
 
     Args:
-        folder: receives `<slug>/visible` and `<slug>/hidden`, without hidden labels, and
-            `<slug>/archive.zip`.
-        competitions: slugs of embedded ones, made later, or `Competition`s, written at once.
+        folder: output folder for `<slug>/visible` and `<slug>/hidden`, which do not contain hidden
+            labels, and `<slug>/archive.zip`.
+        competitions: slugs of embedded competitions, which are built on first use, or
+            `Competition`s, which are written immediately.
     """
 
     def __init__(self, folder: Path, competitions: Sequence[str | Competition]) -> None:
@@ -26,7 +27,11 @@ class Hosted(Mapping[str, Competition]):
                 self.folder(slug)
 
     def folder(self, slug: str, *, hidden: bool = False) -> Path:
-        """Return the folder that a session mounts; with `hidden`, that of a scored rerun.
+        """Return the folder that a session mounts.
+
+        Args:
+            slug: slug of the competition.
+            hidden: whether to return the folder for a scored rerun.
 
         Raises:
             KeyError: if there is no such competition.
@@ -35,7 +40,7 @@ class Hosted(Mapping[str, Competition]):
         place = self._folder / competition.slug
         with self._lock:
             if not (place / "whole").exists():
-                shutil.rmtree(place, ignore_errors=True)  # of a server that was killed
+                shutil.rmtree(place, ignore_errors=True)  # left by a server that was killed
                 place.mkdir(parents=True)
                 for is_hidden, name in ((False, "visible"), (True, "hidden")):
                     competition.write(place / name, hidden=is_hidden)
@@ -43,7 +48,7 @@ class Hosted(Mapping[str, Competition]):
         return place / ("hidden" if hidden else "visible")
 
     def archive(self, slug: str) -> Path:
-        """Return the archive of the public files; it never changes, so a download can resume.
+        """Return an archive of the public files, which never changes so that downloads can resume.
 
         Raises:
             KeyError: if there is no such competition.

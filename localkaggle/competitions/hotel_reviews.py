@@ -1,6 +1,7 @@
-"""Reviews: short texts about hotels, made from a seed, and whether the guest would come again.
+"""A text competition with generated hotel reviews.
 
-The order of the words decides: "not" before a word, and what follows "but".
+The target is whether the guest would come again. It depends on the word order, because a "not"
+negates the word after it and only the clause after the last "but" counts.
 """
 
 from functools import cache
@@ -26,9 +27,9 @@ COUNT = 2400
 
 @cache
 def reviews() -> Competition:
-    """Return the competition: 1,700 training texts, 100 visible and 600 hidden test texts."""
+    """Return the competition, with 1,700 training, 100 visible test and 600 hidden test texts."""
     random, texts = np.random.RandomState(0), dict[str, bool]()
-    while len(texts) < COUNT:  # no text occurs twice, so none can be memorized
+    while len(texts) < COUNT:  # all texts are unique, so that they cannot be memorized
         texts |= [_written(random)]
     values = ["yes" if again else "no" for again in texts.values()]
     return Examples("again", values, {"text": list(texts)}).competition(
@@ -41,7 +42,7 @@ def reviews() -> Competition:
 
 
 def _written(random: np.random.RandomState) -> tuple[str, bool]:
-    """Return a text, and whether its last judgement is good."""
+    """Return a text, and whether its last clause is positive."""
     clauses, again = [], True
     for _ in range(random.randint(1, 4)):
         again = bool(random.rand() < 0.5)

@@ -1,4 +1,4 @@
-"""Medical tables that scikit-learn ships: one row per patient or tumour."""
+"""Competitions made from scikit-learn's medical tables, with one row per patient or tumor."""
 
 from functools import cache
 
@@ -8,22 +8,22 @@ from localkaggle.competitions.competition import Competition
 from localkaggle.competitions.examples import Examples, split
 from localkaggle.competitions.metrics import auc, rmse
 
-# The share of a column that is empty. The data set itself is complete; real tables are not.
+# Fraction of values to remove from a column, because the dataset is complete, unlike real tables.
 MISSING = {"sex": 0.02, "bp": 0.05, "s4": 0.03, "s6": 0.04}
 
 
 @cache
 def diabetes() -> Competition:
-    """How far the disease of 442 patients (Efron et al. 2004) progressed.
+    """Return a competition to predict the disease progression of patients (Efron et al. 2004).
 
-    292 training rows, 50 visible and 100 hidden test rows. `sex` is a category: the data set names
-    its groups 1 and 2 without explaining them.
+    Of its 442 rows, 292 are for training, 50 are visible test rows and 100 are hidden test rows.
+    `sex` is a categorical column, with values 1 and 2 that the dataset does not explain.
     """
     from sklearn.datasets import load_diabetes
 
     data = load_diabetes(scaled=False)
     names, measured = data.feature_names, data.data
-    # RandomState: numpy promises that its numbers never change.
+    # Use RandomState because NumPy guarantees that its output never changes.
     shares = [MISSING.get(name, 0.0) for name in names]
     empty = np.random.RandomState(0).random_sample(measured.shape) < shares
     columns = np.where(empty, "", _texts(measured)).T.tolist()
@@ -39,9 +39,10 @@ def diabetes() -> Competition:
 
 @cache
 def breast_cancer() -> Competition:
-    """The probability that each of 569 tumours (Wisconsin, UCI) is malignant; 37 % are.
+    """Return a competition to predict whether a tumor is malignant (Wisconsin, UCI).
 
-    369 training rows, 50 visible and 150 hidden test rows.
+    Of its 569 rows, 369 are for training, 50 are visible test rows and 150 are hidden test rows.
+    37% of the tumors are malignant.
     """
     from sklearn.datasets import load_breast_cancer
 
@@ -59,6 +60,6 @@ def breast_cancer() -> Competition:
 
 
 def _texts(numbers: np.ndarray) -> np.ndarray:
-    """Return numbers as a file has them."""
+    """Format numbers as strings for a CSV file."""
     texts: np.ndarray = np.vectorize("{:.10g}".format, otypes=[object])(numbers)
     return texts

@@ -1,8 +1,8 @@
-"""Metrics of the local Kaggle, computed without the code that they judge.
+"""Metrics of the local Kaggle, implemented independently of the pipeline that they evaluate.
 
-Each takes the columns of the submission and of the solution, {column: {id: value}} with the same
-columns and ids, and returns the mean over the columns. It raises `ScoringError` for a value that is
-not a number where it needs one.
+Each metric accepts the columns of a submission and of the solution as {column: {id: value}}, with
+the same columns and ids in both, and returns the mean over all columns. Metrics that require
+numbers raise `ScoringError` for other values.
 """
 
 import math
@@ -16,7 +16,7 @@ WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
 def accuracy(given: Columns, solution: Columns) -> float:
-    """Return the share of correct labels; 02 and 2 are the same label.
+    """Return the fraction of correct labels, where 02 and 2 are the same label.
 
     >>> accuracy({"label": {"a": "1", "b": "02"}}, {"label": {"a": "3", "b": "2"}})
     0.5
@@ -34,7 +34,7 @@ def accuracy(given: Columns, solution: Columns) -> float:
 
 
 def rmse(given: Columns, solution: Columns) -> float:
-    """Return the root mean squared error; lower is better.
+    """Return the root mean squared error. Lower is better.
 
     >>> rmse({"x": {"a": "1", "b": "5"}}, {"x": {"a": "8", "b": "4"}})
     5.0
@@ -56,12 +56,12 @@ def auc(given: Columns, solution: Columns) -> float:
 
 
 def _read(column: str, given: Columns, solution: Columns) -> tuple[list[float], list[float]]:
-    """Return the numbers of a column, predicted and true, in the order of the solution."""
+    """Return the predicted and true values of a column, in the solution's order."""
 
     def number(text: str) -> float:
         with suppress(ValueError):
             found = float(text)
-            if "_" not in text and math.isfinite(found):  # only Python reads 1_000 as a thousand
+            if "_" not in text and math.isfinite(found):  # Python would accept 1_000
                 return found
         raise ScoringError(f"Column {column} must be a finite number, found {text!r}")
 

@@ -1,4 +1,5 @@
-"""The services of the local Kaggle, which take the request classes of kagglesdk.
+"""API services of the local Kaggle.
 
-In: requests. Out: answers. Imports neither the server nor its HTTP handler.
+They accept kagglesdk's request objects and return responses. They import neither the server nor its
+HTTP handler.
 """

@@ -1,4 +1,4 @@
-"""Datasets: the service that turns uploads into versions. A version is current once it is ready."""
+"""Dataset service, which creates dataset versions from uploads."""
 
 import re
 import time
@@ -15,23 +15,23 @@ from localkaggle.services.protocol import SLUG, Json, file_names
 if TYPE_CHECKING:
     from localkaggle.server import LocalKaggle
 
-SOURCE = re.compile(r"([^/]+/[^/]+)(?:/([1-9][0-9]{0,8}))?")  # a dataset, or a version of one
+SOURCE = re.compile(r"([^/]+/[^/]+)(?:/([1-9][0-9]{0,8}))?")  # a dataset or one of its versions
 
 
 @dataclass
 class DatasetVersion:
-    """One version.
+    """A version of a dataset.
 
     Attributes:
-        folder: the folder of its files.
-        ready_at: when it counts as processed, in seconds of `time.time`.
+        folder: folder that contains the files.
+        ready_at: time at which processing finishes, as returned by `time.time`.
     """
 
     folder: Path
     ready_at: float = 0.0
 
     def is_ready(self) -> bool:
-        """Return whether it has been processed."""
+        """Return whether the version has been processed."""
         return time.time() >= self.ready_at
 
 
@@ -40,7 +40,7 @@ class Dataset:
     """A dataset and its versions, oldest first.
 
     Attributes:
-        is_folder: whether it is a folder of this machine, which stands for every version.
+        is_folder: whether the dataset is a local folder, which is used for every version number.
     """
 
     owner: str
@@ -56,20 +56,24 @@ class Dataset:
         return f"{self.owner}/{self.slug}"
 
     def current(self) -> int:
-        """Return the number of the newest ready version, or 0 if none is ready."""
+        """Return the number of the newest ready version, or 0 if no version is ready."""
         return max(self.folders(), default=0)
 
     def folders(self) -> dict[int, Path]:
-        """Return {number: folder} of the ready versions."""
+        """Return the folders of all ready versions as {number: folder}."""
         versions = enumerate(self.versions, 1)
         return {number: version.folder for number, version in versions if version.is_ready()}
 
     def files(self, number: int) -> Path | None:
-        """Return the folder of a ready version, or None; 0 stands for the newest one."""
+        """Return the folder of a ready version, or None if there is none.
+
+        Args:
+            number: version number, or 0 for the newest version.
+        """
         return self.folders().get(self.current() if self.is_folder else number or self.current())
 
     def described(self) -> Json:
-        """Return its description as JSON."""
+        """Return a JSON description of the dataset."""
         return {
             "ref": self.handle,
             "title": self.title,
@@ -93,13 +97,13 @@ class Datasets:
         self._site = site
 
     def publish(self, published: Mapping[str, Path]) -> None:
-        """Add datasets of other users as {owner/slug: folder}; sessions mount these folders."""
+        """Add other users' datasets as {owner/slug: folder}. Sessions mount these folders."""
         for handle, files in published.items():
             owner, _, slug = handle.partition("/")
             version = DatasetVersion(files.resolve())
             self.datasets[handle] = Dataset(owner, slug, slug, False, [version], is_folder=True)
 
-    # The calls of the protocol
+    # API calls
 
     def CreateDataset(self, request: Any, user: str) -> Json:
         """Create a dataset with its first version."""
@@ -118,7 +122,7 @@ class Datasets:
         return {"status": "error", "error": error}
 
     def CreateDatasetVersion(self, request: Any, user: str) -> Json:
-        """Create a version. It inherits no files from the one before."""
+        """Create a version, which does not include files from the previous version."""
         dataset = self._find(request, user)
         if dataset.owner != user:
             raise Forbidden("Permission 'datasets.update' was denied")
@@ -127,7 +131,7 @@ class Datasets:
         return self._add_version(dataset, request.body)
 
     def GetDatasetStatus(self, request: Any, user: str) -> Json:
-        """Return Kaggle's word for whether the newest version has been processed."""
+        """Return Kaggle's status of the newest version, which shows whether it is processed."""
         is_ready = self._find(request, user).versions[-1].is_ready()
         return {"status": "READY" if is_ready else "BLOBS_RECEIVED"}
 
@@ -136,13 +140,13 @@ class Datasets:
         return self._find(request, user).described()
 
     def ListDatasets(self, request: Any, user: str) -> Json:
-        """Return a page of this user's ready datasets, the newest first."""
+        """Return a page of the user's ready datasets, newest first."""
         ready = [one for one in self.datasets.values() if one.owner == user and one.current()]
         datasets, token = protocol.page(ready[::-1], request)
         return {"datasets": [one.described() for one in datasets], "nextPageToken": token}
 
     def DeleteDataset(self, request: Any, user: str) -> Json:
-        """Delete a dataset. Sessions that mounted it keep its files."""
+        """Delete a dataset. Sessions that have mounted it can still read its files."""
         dataset = self.datasets.get(f"{request.owner_slug}/{request.dataset_slug}")
         if dataset is None or dataset.owner != user:
             raise Forbidden("Permission 'datasets.delete' was denied")
@@ -159,10 +163,10 @@ class Datasets:
         """Redirect to one file of a version."""
         return protocol.file_in(self._version_folder(request, user), request.file_name)
 
-    # What the rest of the server needs
+    # Interface for the rest of the server
 
     def mounted(self, source: str) -> Path | None:
-        """Return the folder that a session mounts for owner/slug or owner/slug/3, or None."""
+        """Return the folder that a session mounts for owner/slug or owner/slug/3, if any."""
         match = SOURCE.fullmatch(source)
         dataset = self.datasets.get(match[1]) if match else None
         return dataset.files(int(match[2] or 0)) if match and dataset else None
@@ -180,7 +184,7 @@ class Datasets:
         return folder
 
     def _add_version(self, dataset: Dataset, content: Any) -> Json:
-        """Create a version from uploads, and return the answer."""
+        """Create a version from uploaded files, and return the response."""
         folder = protocol.unused_folder(
             self._site.folder / "datasets", dataset.handle, len(dataset.versions) + 1
         )

@@ -1,7 +1,7 @@
-"""Kernels: the service that accepts pushes, runs them and reports their status.
+"""Kernel service, which accepts pushes, runs them and reports their status.
 
-The status is QUEUED, then RUNNING, then COMPLETE or ERROR, as on Kaggle. Machines and limits follow
-public reports (docs/facts.md).
+As on Kaggle, the status changes from QUEUED to RUNNING and then to COMPLETE or ERROR. Machines and
+limits are based on public reports (see docs/facts.md).
 """
 
 import math
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).resolve().parents[2]
 SOURCE_BYTES = 1024 * 1024
-SECONDS = 9 * 3600.0  # reserved for a session that was pushed without a timeout
+SECONDS = 9 * 3600.0  # quota reserved for a session without a timeout
 SETTINGS = (
     *("language", "kernelType", "isPrivate", "enableGpu", "enableTpu", "enableInternet"),
     *("machineShape", "datasetDataSources", "kernelDataSources", "competitionDataSources"),
     "modelDataSources",
 )
-# Kind of source → its folder below /kaggle/input.
+# Folder in /kaggle/input for each kind of source.
 PLACES = {
     "competition": "competitions",
     "dataset": "datasets",
@@ -43,19 +43,19 @@ PLACES = {
     "model": "models",
 }
 KILLED = ("time", "memory", "killed")
-INTERRUPTED = "The session was interrupted: the local Kaggle ended while it ran"
+INTERRUPTED = "The session was interrupted because the local Kaggle stopped"
 
 
 @dataclass
 class Version:
-    """One version of a kernel, with its session.
+    """A version of a kernel and its session.
 
-    Times are seconds of `time.time`, since they outlive this process.
+    Times come from `time.time`, because they must stay valid after a restart.
 
     Attributes:
-        shape: the machine that it really gets.
-        seconds: how long its session ran.
-        listed_at: when the files of its output are listed.
+        shape: machine shape that the session actually gets.
+        seconds: duration of the session.
+        listed_at: time from which the output files are listed.
     """
 
     number: int
@@ -74,32 +74,32 @@ class Version:
 
     def __post_init__(self) -> None:
         self.log = Log(self.folder / "log.jsonl")
-        if self.status not in ("QUEUED", "RUNNING"):  # restored from the disk
+        if self.status not in ("QUEUED", "RUNNING"):  # restored from disk
             self.done.set()
 
     @property
     def asked(self) -> float:
-        """The seconds that its push asked for, which a quota may reserve."""
+        """Requested session time in seconds, which may be reserved from the quota."""
         return self.request.session_timeout_seconds or SECONDS
 
     @property
     def listed(self) -> bool:
-        """Whether the files of its output are listed."""
+        """Whether the output files are listed."""
         return self.done.is_set() and time.time() >= self.listed_at
 
     @property
     def working(self) -> Path:
-        """The folder of its output."""
+        """Output folder."""
         return self.folder / "working"
 
     def files(self) -> list[str]:
-        """Return the names of the files in its output; none until the output is listed."""
+        """Return the names of the output files, or an empty list until they are listed."""
         if not self.listed or not self.working.is_dir():
             return []
         return [name for name in file_names(self.working) if not (self.working / name).is_symlink()]
 
     def sources(self) -> list[tuple[str, str]]:
-        """Return (kind, name) of each source that it mounts, with the kinds of `PLACES`."""
+        """Return (kind, name) of each mounted source. Kinds are the keys of `PLACES`."""
         return [
             (kind, name)
             for kind in PLACES
@@ -127,10 +127,10 @@ class Kernels:
     """`kernels.KernelsApiService`.
 
     Args:
-        site: the local Kaggle; each session gets a folder in its `sessions`.
+        site: the local Kaggle. Each session gets a folder in its `sessions` folder.
 
     Attributes:
-        used_seconds: {accelerator: seconds} that this week's ended sessions took.
+        used_seconds: quota used by this week's finished sessions, as {accelerator: seconds}.
     """
 
     KEPT = ("kernels", "used_seconds")
@@ -142,7 +142,7 @@ class Kernels:
         self._threads: list[threading.Thread] = []
         self._closing = threading.Event()
 
-    # The calls of the protocol; each runs under the server's lock
+    # API calls, which hold the server's lock
 
     def SaveKernel(self, request: Any, user: str) -> Json:
         """Create a version and start its session."""
@@ -168,7 +168,7 @@ class Kernels:
         invalid = self._drop_invalid_sources(request, kernel.handle)
         if not error and not is_only_saved:
             self._start(version)
-        else:  # a refused one stays QUEUED
+        else:  # a refused version stays QUEUED
             version.status = "QUEUED" if error else "NEW_SCRIPT"
             version.done.set()
         if not error or facts.refused_push != "nothing":
@@ -186,14 +186,14 @@ class Kernels:
         }
 
     def GetKernelSessionStatus(self, request: Any, user: str) -> Json:
-        """Return the status of a version."""
+        """Return a version's status."""
         version = self._requested(request, user)
         is_new = time.time() - version.pushed < self._site.facts.new_script_seconds
         status = "NEW_SCRIPT" if is_new else version.status
         return {"status": status, "failureMessage": version.failure or None}
 
     def ListKernelSessionOutput(self, request: Any, user: str) -> Json:
-        """Return a page of a version's files, and its log so far."""
+        """Return a page of a version's output files, and the log so far."""
         version = self._requested(request, user)
         names, token = protocol.page(version.files(), request)
         files = [
@@ -217,7 +217,7 @@ class Kernels:
         return {"metadata": metadata, "blob": {**blob, "kernelType": pushed.kernel_type}}
 
     def ListKernels(self, request: Any, user: str) -> Json:
-        """Return a page of this user's kernels that have a version, the last pushed one first."""
+        """Return a page of the user's kernels that have versions, most recently pushed first."""
         known = filter(self._known, self.kernels.values())
         found = sorted(known, key=lambda one: -one.versions[-1].pushed)
         kernels, token = protocol.page(found, request)
@@ -225,7 +225,7 @@ class Kernels:
         return {"kernels": described, "nextPageToken": token}
 
     def DeleteKernel(self, request: Any, user: str) -> Json:
-        """Delete a kernel, with or without versions, and end its sessions."""
+        """Delete a kernel, whether or not it has versions, and cancel its sessions."""
         kernel = self.kernels.get(f"{request.user_name}/{request.kernel_slug}")
         if kernel is None or kernel.owner != user:
             raise Forbidden("Permission 'kernels.delete' was denied")
@@ -236,7 +236,7 @@ class Kernels:
         return {}
 
     def GetAcceleratorQuotaStatistics(self, request: Any, user: str) -> Json:
-        """Return the quota of this week."""
+        """Return this week's quota."""
         answer: Json = {"quotaRefreshTime": "2030-01-05T00:00:00Z"}
         for kind, total in machine_shapes.WEEKLY_SECONDS.items():
             active, now = self._active(kind), time.time()
@@ -250,14 +250,19 @@ class Kernels:
             }
         return answer
 
-    # What the rest of the server needs
+    # Interface for the rest of the server
 
     def find(self, handle: str, label: str | None, user: str) -> Version:
-        """Return the version of this user's kernel with a label such as "v2", or else the newest.
+        """Return a version of the user's kernel.
+
+        Args:
+            handle: owner/slug of the kernel.
+            label: label of the version, such as "v2", or None or "" for the newest version.
+            user: the user who sent the request.
 
         Raises:
-            HTTPException: as `LocalKaggle.missing` without such a kernel; 404 without such a
-                version.
+            HTTPException: if the kernel (see `LocalKaggle.missing`) or the version (404) does not
+                exist.
         """
         kernel = self.kernels.get(handle)
         known = self._known(kernel) if kernel else []
@@ -269,16 +274,16 @@ class Kernels:
         raise NotFound("Not found")
 
     def version(self, handle: str, number: int) -> Version | None:
-        """Return a version of a kernel, or None."""
+        """Return a version of a kernel, or None if it does not exist."""
         return next((found for found in self._of(handle) if found.number == number), None)
 
     def open_session(self, version: Version, folder: Path, *, rerun: bool) -> Session:
-        """Return a session that runs a version, with the present contents of its sources.
+        """Return a session for a version, which mounts the current contents of its sources.
 
         Args:
-            version: its notebook runs.
+            version: the version whose notebook to run.
             folder: a new folder for the session.
-            rerun: whether it is scored on the hidden test set.
+            rerun: whether this is a scored rerun on the hidden test set.
         """
         request, options, kind = version.request, self._options, kind_of(version.shape)
         internet = request.enable_internet and self._site.facts.internet
@@ -301,8 +306,9 @@ class Kernels:
         )
 
     def interrupt(self) -> None:
-        """End the sessions that ran when an earlier server was killed, with an error. Each used
-        the quota until it printed its last line.
+        """Mark sessions as failed if they were running when an earlier server was killed.
+
+        Each session used quota until its last line of output.
         """
         for version in self._versions():
             version.log.end()
@@ -312,7 +318,7 @@ class Kernels:
                 self._end(version, Outcome("killed", INTERRUPTED, max(last - version.began, 0.0)))
 
     def close(self) -> None:
-        """End all sessions and wait for them."""
+        """Cancel all sessions and wait for them to finish."""
         self._closing.set()
         for version in self._versions():
             if version.session is not None:
@@ -320,10 +326,10 @@ class Kernels:
         for thread in self._threads:
             thread.join(30)
 
-    # A push
+    # Pushes
 
     def _named(self, title: str, owner: str) -> Kernel:
-        """Return the kernel whose slug follows from a title, whichever slug was asked for."""
+        """Return the kernel whose slug is derived from a title, ignoring the requested slug."""
         if not 5 <= len(title) <= 50:
             raise BadRequest("The title must be between 5 and 50 characters long.")
         name = protocol.require(SLUG, protocol.slug(title), "title") + self._site.facts.other_slug
@@ -331,7 +337,7 @@ class Kernels:
         return known or Kernel(secrets.randbelow(10**8) + 1, owner, name, title)
 
     def _given_shape(self, request: Any) -> str:
-        """Return the machine shape that the session really gets; "" is a CPU."""
+        """Return the machine shape that a session actually gets, where "" means a CPU."""
         usual = "TpuV5E8" if request.enable_tpu else "NvidiaTeslaT4" if request.enable_gpu else ""
         asked = request.machine_shape or usual
         if asked not in machine_shapes.SHAPES:
@@ -340,7 +346,7 @@ class Kernels:
         return "" if kind_of(shape) == "TPU" and not self._options.verified else shape
 
     def _quota_refusal(self, version: Version) -> str:
-        """Return why no other session of this kind may start; "": it may."""
+        """Return why a session cannot be started, or "" if it can."""
         kind = kind_of(version.shape)
         active, quota = self._active(kind), machine_shapes.WEEKLY_SECONDS.get(kind)
         if len(active) >= machine_shapes.SESSIONS[kind]:
@@ -355,7 +361,7 @@ class Kernels:
         return ""
 
     def _drop_invalid_sources(self, request: Any, handle: str) -> Json:
-        """Remove the sources that cannot be mounted, and return them as fields of the answer."""
+        """Remove sources that cannot be mounted, and return them as fields for the response."""
         answer = {}
         for kind in PLACES:
             wanted = getattr(request, f"{kind}_data_sources") or []
@@ -367,10 +373,13 @@ class Kernels:
         return answer
 
     def _source(self, kind: str, name: str, *, hidden: bool = False) -> Path | None:
-        """Return the folder of a source, or None.
+        """Return the folder of a source, or None if it does not exist.
 
-        A competition has the visible or the hidden test set; a notebook stands for the output of
-        its newest complete version.
+        Args:
+            kind: one of the keys of `PLACES`. For a kernel, the folder is the output of its newest
+                complete version.
+            name: name of the source.
+            hidden: whether to use a competition's hidden test set instead of the visible one.
         """
         if kind == "competition" and name in self._site.competitions:
             return self._site.competitions.folder(name, hidden=hidden)
@@ -383,14 +392,14 @@ class Kernels:
         return complete[-1] if complete else None
 
     def _inputs(self, version: Version, *, rerun: bool) -> dict[str, Path]:
-        """Return what a session mounts: {path below /kaggle/input: folder}."""
+        """Return the folders that a session mounts, as {path in /kaggle/input: folder}."""
         earlier = self._of(version.request.slug)
         before = {source for each in earlier for source in each.sources()}
         if self._site.facts.late_sources and not rerun and not before.issuperset(version.sources()):
-            return {}  # a source that no earlier version had
+            return {}  # at least one source is new in this version
         inputs: dict[str, Path] = {}
         for kind, name in version.sources():
-            # There a model's framework is in lower case, and the version of a dataset left out.
+            # Mounted model names are in lower case, and dataset names have no version.
             handle = name.lower() if kind == "model" else "/".join(name.split("/")[:2])
             flat = handle.partition("/")[2] or handle  # without the owner
             places = {"2026": f"{PLACES[kind]}/{handle}", "flat": flat}
@@ -401,7 +410,7 @@ class Kernels:
         return inputs
 
     def _start(self, version: Version) -> None:
-        # Opened now, so that it mounts its sources as they are at the time of the push.
+        # Create the session now, so that it mounts its sources as of the time of the push.
         version.session = self.open_session(version, version.folder, rerun=False)
         thread = threading.Thread(target=self._run, args=(version, version.session), daemon=True)
         self._threads.append(thread)
@@ -410,13 +419,13 @@ class Kernels:
     def _run(self, version: Version, session: Session) -> None:
         try:
             if self._closing.wait(self._options.queue_seconds):
-                outcome = Outcome("cancelled", "The session was cancelled before it began", 0.0)
+                outcome = Outcome("cancelled", "The session was cancelled before it started", 0.0)
             else:
                 with self._site.state.changes():
                     version.began, version.status = time.time(), "RUNNING"
                 outcome = session.run()
         except Exception as error:
-            # An error of the local Kaggle or of this machine: the notebook must not seem to run.
+            # If the local Kaggle or this machine fails, the version must not stay RUNNING.
             said = f"The session could not be run: {type(error).__name__}: {error}"
             outcome = Outcome("exception", said, 0.0)
         with self._site.state.changes():
@@ -436,14 +445,14 @@ class Kernels:
         version.status = "COMPLETE" if outcome.ok else cancelled
         version.done.set()
 
-    # What is known
+    # Lookup
 
     def _requested(self, request: Any, user: str) -> Version:
         handle = f"{request.user_name}/{request.kernel_slug}"
         return self.find(handle, getattr(request, "version_label", None), user)
 
     def _described(self, kernel: Kernel, version: Version) -> Json:
-        """Return the metadata of a kernel, with the settings of a version."""
+        """Return a kernel's metadata, including the settings of a version."""
         pushed = version.request.to_dict()
         return {
             "id": kernel.id,
@@ -456,7 +465,7 @@ class Kernels:
         }
 
     def _of(self, handle: str) -> list[Version]:
-        """Return the versions of a kernel; none without such a kernel."""
+        """Return a kernel's versions, or an empty list if it does not exist."""
         return self.kernels[handle].versions if handle in self.kernels else []
 
     def _versions(self) -> list[Version]:
@@ -467,6 +476,6 @@ class Kernels:
         return [version for version in running if kind_of(version.shape) == kind]
 
     def _known(self, kernel: Kernel) -> list[Version]:
-        """Return the versions that calls know of, which may not include one just pushed."""
+        """Return the versions that are visible to API calls, which may exclude a recent push."""
         end = time.time() - self._site.facts.versions_seconds
         return [version for version in kernel.versions if version.pushed <= end]

@@ -1,7 +1,7 @@
-"""Login: the credentials of the one account, and the tokens of the official client.
+"""Login service, with the account's credentials and the official client's tokens.
 
-A login in the browser leaves a refresh token, with which the client asks for access tokens that
-expire.
+After a browser login, the client has a refresh token that it uses to request short-lived access
+tokens.
 """
 
 import math
@@ -15,17 +15,17 @@ from werkzeug.exceptions import NotFound, Unauthorized
 from localkaggle.services.protocol import Json
 
 USER = "rehearsal"
-ACCESS_SECONDS = 12 * 3600.0  # unless the client asks for another duration
-CALLS = ("IntrospectToken", "GenerateAccessToken")  # they need no login
+ACCESS_SECONDS = 12 * 3600.0  # unless the client requests a different duration
+CALLS = ("IntrospectToken", "GenerateAccessToken")  # these require no login
 
 
 class Login:
-    """`users.AccountService`, and `security.OAuthService` after a login, for one account.
+    """`users.AccountService` and `security.OAuthService` for a single account.
 
     Attributes:
-        key, token: never expire.
-        refresh_token: gives access tokens until it is revoked.
-        is_revoked: whether it is revoked.
+        key, token: credentials that never expire.
+        refresh_token: token for requesting access tokens, until it is revoked.
+        is_revoked: whether the refresh token was revoked.
     """
 
     KEPT = ("key", "token", "refresh_token", "is_revoked", "_ends")
@@ -34,10 +34,10 @@ class Login:
         self.key = secrets.token_hex(16)
         self.token, self.refresh_token = self._new_token(), f"KGRT_{secrets.token_hex(16)}"
         self.is_revoked = False
-        self._ends: dict[str, float] = {}  # {access token: its end by `time.time`}
+        self._ends: dict[str, float] = {}  # {access token: expiration time}
 
     def user(self, given: Authorization | None) -> str | None:
-        """Return the user to whom a request's credentials belong, or None."""
+        """Return the user with the given credentials, or None if they are invalid."""
         if given is None:
             return None
         if given.type == "bearer":
@@ -46,18 +46,18 @@ class Login:
         return USER if secrets.compare_digest(said, f"{USER}:{self.key}".encode()) else None
 
     def end_access(self) -> None:
-        """Let all access tokens expire; the refresh token stays valid."""
+        """Expire all access tokens. The refresh token stays valid."""
         self._ends.clear()
 
     def revoke(self) -> None:
-        """Revoke the refresh token and its access tokens."""
+        """Revoke the refresh token and all access tokens."""
         self.is_revoked = True
         self.end_access()
 
-    # The calls of the protocol
+    # API calls
 
     def IntrospectToken(self, request: Any, user: str | None) -> Json:
-        """Return the owner of a token."""
+        """Return a token's owner."""
         if not self._accepts(request.token or ""):
             raise NotFound("Token not found")
         return {"active": True, "username": USER, "userId": 1, "scope": "resources.admin:*"}
@@ -74,7 +74,7 @@ class Login:
         return {"token": token, "expiresIn": math.ceil(seconds), "userName": USER, "userId": 1}
 
     def _accepts(self, token: str) -> bool:
-        """Return whether this is the account's token, or an access token that has not expired."""
+        """Return whether a token is the account's API token or an unexpired access token."""
         is_lasting = secrets.compare_digest(token.encode(), self.token.encode())
         return is_lasting or time.time() < self._ends.get(token, 0.0)
 

@@ -1,7 +1,7 @@
-"""Models: versions of networks that others published; each is a folder on this machine.
+"""Model service, which provides other users' model versions from folders on this machine.
 
-A name is owner/model/framework/variation/version. Callers may write the framework with capitals;
-sessions see it in lower case, as on Kaggle.
+Models are named owner/model/framework/variation/version. Names are case-insensitive in requests,
+and mounted in lower case, as on Kaggle.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Models:
         site: the local Kaggle.
 
     Attributes:
-        models: {name in lower case: folder}.
+        models: {lower-case name: folder}.
     """
 
     KEPT = ("models",)
@@ -36,11 +36,11 @@ class Models:
         self._site = site
 
     def publish(self, published: Mapping[str, Path]) -> None:
-        """Add models of other users as {name: folder}; sessions mount these folders."""
+        """Add other users' models as {name: folder}. Sessions mount these folders."""
         self.models |= {name.lower(): folder.resolve() for name, folder in published.items()}
 
     def ListModelInstanceVersionFiles(self, request: Any, user: str) -> Json:
-        """Return a page of a version's files."""
+        """Return a page of the files in a version."""
         framework = request.framework.name.removeprefix("MODEL_FRAMEWORK_").replace("_", "")
         parts = (request.owner_slug, request.model_slug, framework, request.instance_slug)
         folder = self.models.get("/".join((*parts, str(request.version_number))).lower())
@@ -52,5 +52,5 @@ class Models:
         return {"files": protocol.listed(folder, names, "size"), "nextPageToken": token}
 
     def mounted(self, source: str) -> Path | None:
-        """Return the folder that a session mounts for a version, or None."""
+        """Return the folder that a session mounts for a version, if any."""
         return None if self._site.facts.gate == "licence" else self.models.get(source.lower())

@@ -1,8 +1,8 @@
-"""Protocol: what the services share: checked names, pages, and the files of a folder.
+"""Utilities shared by the services, such as name validation, paging and file listing.
 
-A service has one method per call. It takes a request of kagglesdk's class, which knows the fields
-of the real client, and a user. It returns the JSON object of the answer, or the path of a file to
-redirect to. A refusal is an exception of werkzeug.
+A service has one method per API call. The method accepts a kagglesdk request, which has the same
+fields as the real client's, and a user. It returns the response as a JSON object, or the path of a
+file to redirect to. To refuse a request, it raises a werkzeug exception.
 """
 
 import itertools
@@ -19,8 +19,8 @@ Json = dict[str, Any]
 
 SLUG = re.compile(r"[a-z0-9][a-z0-9-]{1,99}")
 FILE = re.compile(r"[^\x00-\x1f/\\\ud800-\udfff]{1,200}")
-DATE = "2026-01-01T00:00:00Z"  # of every file
-# What others published and a folder of this machine stands for: kind → its names, and an example.
+DATE = "2026-01-01T00:00:00Z"  # creation date of all files
+# Name pattern and example for each kind of source that can be published from a local folder.
 PUBLISHED = {
     "dataset": (
         re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{1,49}}/{SLUG.pattern}"),
@@ -35,13 +35,13 @@ PUBLISHED = {
 
 
 def published(kind: str, texts: Iterable[str]) -> dict[str, Path]:
-    """Return {name: folder} from texts such as NAME=DIR.
+    """Parse NAME=DIR strings and return {name: folder}.
 
     >>> published("dataset", ["ann/weights=."])
     {'ann/weights': PosixPath('.')}
 
     Raises:
-        ValueError: if a text has another form, or its folder does not exist.
+        ValueError: if a string is invalid or its folder does not exist.
     """
     found, (pattern, example) = dict[str, Path](), PUBLISHED[kind]
     for text in texts:
@@ -49,7 +49,7 @@ def published(kind: str, texts: Iterable[str]) -> dict[str, Path]:
         if not pattern.fullmatch(name) or not folder:
             raise ValueError(f"{text[:200]!r}: expected {example}")
         if not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises for a long name
-            raise ValueError(f"{text[:200]!r}: expected a folder with the files of the {kind}")
+            raise ValueError(f"{text[:200]!r}: expected a folder that contains the {kind}'s files")
         found[name] = Path(folder)
     return found
 
@@ -64,10 +64,10 @@ def slug(title: str) -> str:
 
 
 def require(pattern: re.Pattern[str], name: str, what: str) -> str:
-    """Return a name from the network that is safe as part of a path.
+    """Return a name from a request after checking that it is safe to use in a path.
 
     Raises:
-        BadRequest: if it is not safe.
+        BadRequest: if the name is not safe.
     """
     if not pattern.fullmatch(name) or name in (".", ".."):
         raise BadRequest(f"Invalid {what}: {name[:80]!r}")
@@ -75,12 +75,12 @@ def require(pattern: re.Pattern[str], name: str, what: str) -> str:
 
 
 def page(items: Sequence[T], request: Any, most: int = 100) -> tuple[list[T], str | None]:
-    """Return the page that a request asks for, and the token of the next page, if there is one.
+    """Return the requested page, and the token of the next page or None.
 
     Args:
-        items: the items of all pages.
-        request: has `page_token` (default: the first page) and `page_size` (default: 20).
-        most: the size limit of a page.
+        items: items of all pages.
+        request: a request with `page_token` (default: first page) and `page_size` (default: 20).
+        most: maximum page size.
     """
     start = int(request.page_token or 0)
     end = start + min(max(request.page_size or 20, 1), most)
@@ -88,17 +88,17 @@ def page(items: Sequence[T], request: Any, most: int = 100) -> tuple[list[T], st
 
 
 def file_names(folder: Path) -> list[str]:
-    """Return the paths of all files below a folder, relative to it and sorted."""
+    """Return the sorted relative paths of all files in a folder, including subfolders."""
     return sorted(
         path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
     )
 
 
 def file_in(folder: Path, name: str | None) -> Path:
-    """Return the path of a file below a folder.
+    """Return the path of a file in a folder.
 
     Raises:
-        NotFound: unless `file_names` lists this name.
+        NotFound: if `file_names` does not contain the name.
     """
     if name not in file_names(folder):
         raise NotFound("Not found")
@@ -106,14 +106,14 @@ def file_in(folder: Path, name: str | None) -> Path:
 
 
 def listed(folder: Path, names: Sequence[str], size: str = "totalBytes") -> list[Json]:
-    """Return these files of a folder as entries of a list; `size` names the field of the bytes."""
+    """Return JSON entries for files in a folder, with the file size in the field named `size`."""
     return [
         {"name": name, "creationDate": DATE, size: (folder / name).stat().st_size} for name in names
     ]
 
 
 def unused_folder(parent: Path, handle: str, number: int) -> Path:
-    """Return a new folder for a version; a deleted version may have had the same number."""
+    """Return a new folder for a version, even if a deleted version had the same number."""
     name = handle.replace("/", "--")
     folders = (parent / f"{name}--v{n}" for n in itertools.count(number))
     return next(folder for folder in folders if not folder.exists())

@@ -1,7 +1,7 @@
-"""State: what a local Kaggle holds, saved as one JSON file, so that it can be restarted.
+"""Saves the state of a local Kaggle to a JSON file, so that the server can be restarted.
 
-Outputs, logs and the files of datasets lie in folders beside it. Sessions, downloads, and uploads
-that no call has used yet end with the process.
+Outputs, logs and dataset files are stored in folders next to it. Sessions, downloads and unused
+uploads are lost when the process exits.
 """
 
 import importlib
@@ -17,19 +17,20 @@ from typing import Any
 from kagglesdk.kaggle_object import KaggleObject
 
 FILE = "state.json"
-NOT_KEPT = {"kept": False}  # metadata of a field that ends with the process
+NOT_KEPT = {"kept": False}  # metadata of fields that are not saved
 OURS = ("localkaggle.", "kagglesdk.")
 
 
 class State:
-    """The attributes of some objects, the file that keeps them, and the lock of both.
+    """Saves and restores the attributes of objects.
 
     Args:
-        folder: the folder of the file; paths below it are saved relative to it, so it can be moved.
+        folder: folder of the state file. Paths inside the folder are saved as relative paths, so
+            that it can be moved.
 
     Attributes:
-        lock: is held while something changes.
-        disk_full: the error of a write that failed on a full disk; "": none failed.
+        lock: held while the state changes.
+        disk_full: error message if a write failed because the disk is full, otherwise "".
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,11 +40,13 @@ class State:
         self._parts: Mapping[str, Any] = {}
 
     def load(self, parts: Mapping[str, Any]) -> None:
-        """Restore the parts from the file, unless it is empty, and save them from now on. Each
-        part lists in `KEPT` the attributes to save.
+        """Restore objects from the file, unless it is empty, and include them in later saves.
+
+        Args:
+            parts: objects by name. Each lists the attributes to save in `KEPT`.
 
         Raises:
-            ValueError: if the file holds something else.
+            ValueError: if the file is invalid.
         """
         self._parts = parts
         path = self._folder / FILE
@@ -53,13 +56,13 @@ class State:
                 for attribute in part.KEPT:
                     setattr(part, attribute, kept[name][attribute])
         except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
-            raise ValueError(f"{path} is not what this version writes: {error}") from error
+            raise ValueError(f"{path} was not written by this version: {error}") from error
 
     def save(self) -> None:
-        """Write the file atomically; no other user may read it.
+        """Write the file atomically, readable only by the current user.
 
         Raises:
-            OSError: if it cannot be written.
+            OSError: if the file cannot be written.
         """
         kept = {
             name: {attribute: getattr(part, attribute) for attribute in part.KEPT}
@@ -72,16 +75,19 @@ class State:
 
     @contextmanager
     def changes(self) -> Iterator[None]:
-        """Change something outside a call; it is saved before any call can report it."""
+        """Context manager for changing the state outside of an API call.
+
+        The change is saved before any call can report it.
+        """
         with self.lock:
             yield
             try:
                 self.save()
-            except OSError as error:  # no call can report it
+            except OSError as error:  # there is no call that could report the error
                 self.disk_full = str(error)
 
     def _encoded(self, value: Any) -> dict[str, Any]:
-        """Return a path, a request or a dataclass as {"is": its class, "value": its contents}."""
+        """Encode a path, request or dataclass as {"is": its class, "value": its contents}."""
         if isinstance(value, Path):
             if value.is_relative_to(self._folder):
                 value = value.relative_to(self._folder)
@@ -93,14 +99,14 @@ class State:
         return {"is": kind, "value": {name: getattr(value, name) for name in names}}
 
     def _decoded(self, value: dict[str, Any]) -> Any:
-        """Undo `_encoded`; in any other object, keys of digits become numbers."""
+        """Undo `_encoded`. In all other objects, convert numeric keys to integers."""
         if "is" not in value:
             return {int(name) if name.isdecimal() else name: each for name, each in value.items()}
         kind, content = value["is"], value["value"]
         if kind == "path":
             return self._folder / content
         if not kind.startswith(OURS):
-            raise ValueError(f"it has a {kind}")
+            raise ValueError(f"it contains a {kind}")
         module, _, name = kind.partition(":")
         cls = getattr(importlib.import_module(module), name)
         return cls.from_dict(content) if issubclass(cls, KaggleObject) else cls(**content)

@@ -1,4 +1,4 @@
-"""Storage: signed download addresses and resumable uploads, like Google's storage for Kaggle."""
+"""Signed download URLs and resumable uploads, as in Google Cloud Storage."""
 
 import secrets
 import shutil
@@ -15,17 +15,17 @@ from werkzeug.wrappers import Response
 
 from localkaggle.services.protocol import FILE, Json, require
 
-# Google's storage keeps whole pieces of this size from an interrupted request.
+# If an upload is interrupted, Google Cloud Storage keeps multiples of this size.
 KEPT_BYTES = 256 * 1024
 
 EXPIRED = "<Error><Code>ExpiredToken</Code><Message>Invalid argument.</Message></Error>"
 
 
 class Storage:
-    """Files by key. The key signs an address: nobody can guess it.
+    """Files that can be downloaded with a secret key in the URL.
 
     Args:
-        folder: receives new files.
+        folder: folder for new files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,17 +39,17 @@ class Storage:
         return self._folder / secrets.token_hex(8)
 
     def share(self, name: str, path: Path) -> str:
-        """Return the address of a file, relative to the server's."""
+        """Return the URL of a file, relative to the server's URL."""
         key = secrets.token_urlsafe(32)
         self._paths[key] = path
         return f"/storage/{key}/{quote(name)}?X-Goog-Signature=local"
 
     def find(self, key: str) -> Path:
-        """Return the file behind an address.
+        """Return the path of the file with a given key.
 
         Raises:
-            NotFound: if there is no such key or file.
-            BadRequest: if the address has expired.
+            NotFound: if the key or the file does not exist.
+            BadRequest: if the URL has expired.
         """
         path = self._paths.get(key)
         if path is None or not path.is_file():
@@ -59,17 +59,20 @@ class Storage:
         return path
 
     def expire(self) -> None:
-        """Let all present addresses expire."""
+        """Expire all URLs that were created so far."""
         self._ended = set(self._paths)
 
 
 @dataclass
 class Blob:
-    """One upload of `size` announced bytes; `done` once all of them are at `path`.
+    """An upload.
 
     Attributes:
-        have: the number of bytes that an interruption does not lose.
-        lock: is held by the request that writes.
+        size: number of bytes that were announced.
+        path: path of the file to write.
+        done: whether all bytes were written.
+        have: number of bytes that are kept if the upload is interrupted.
+        lock: held by the request that is writing.
     """
 
     name: str
@@ -80,7 +83,7 @@ class Blob:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def progress(self) -> Response:
-        """Return the answer to a request that sent a part, or asks how much has arrived."""
+        """Return a response that reports how many bytes have been received."""
         sent = {"Range": f"bytes=0-{self.have - 1}"} if self.have and not self.done else {}
         return Response(status=200 if self.done else 308, headers=sent)
 
@@ -93,33 +96,33 @@ class Uploads:
         self._storage = storage
 
     def StartBlobUpload(self, request: Any, user: str) -> Json:
-        """Announce an upload."""
+        """Start an upload."""
         return self.announce(request.name, request.content_length)
 
     def announce(self, name: str, size: int | None) -> Json:
-        """Return the token and the address of a new upload."""
+        """Return the token and URL of a new upload."""
         token = secrets.token_urlsafe(32)
         self.blobs[token] = Blob(require(FILE, name, "file name"), size or 0, self._storage.fresh())
         return {"token": token, "createUrl": f"/upload/{token}"}
 
     def expire(self) -> None:
-        """Forget incomplete uploads, as the storage does after a week."""
+        """Discard incomplete uploads, as Google Cloud Storage does after a week."""
         self.blobs = {token: blob for token, blob in self.blobs.items() if blob.done}
 
     def receive(
         self, token: str, content_range: str | None, length: int, pieces: Iterable[bytes]
     ) -> Response:
-        """Store bytes of an upload as they arrive, or answer how many have arrived.
+        """Write uploaded bytes as they are received, or report how many have been received.
 
         Args:
-            token: names the upload.
-            content_range: the header; None: the request has the whole file.
-            length: the number of bytes in this request.
-            pieces: the bytes. If the iteration raises, the bytes before are kept.
+            token: token of the upload.
+            content_range: Content-Range header, or None if the request contains the whole file.
+            length: number of bytes in the request.
+            pieces: chunks of bytes. If iterating over them fails, earlier chunks are kept.
 
         Raises:
-            NotFound: if there is no such upload.
-            BadRequest: if this part cannot come next.
+            NotFound: if the upload does not exist.
+            BadRequest: if the range does not continue the upload.
         """
         blob = self.blobs.get(token)
         if blob is None:
@@ -130,7 +133,7 @@ class Uploads:
                 return blob.progress()
             start = given.start or 0 if given else 0
             fits = start <= blob.have and start + length <= blob.size
-            if content_range is not None:  # `stop` is the place behind the last byte
+            if content_range is not None:  # `stop` is exclusive
                 sent = (given.units, given.stop, given.length) if given else None
                 fits = fits and sent == ("bytes", start + length, blob.size)
             if not fits:
@@ -147,10 +150,10 @@ class Uploads:
             return blob.progress()
 
     def complete(self, token: str) -> Blob:
-        """Return a complete upload.
+        """Return a completed upload.
 
         Raises:
-            BadRequest: if it is not complete.
+            BadRequest: if the upload does not exist or is incomplete.
         """
         blob = self.blobs.get(token)
         if blob is None or not blob.done:
@@ -158,18 +161,18 @@ class Uploads:
         return blob
 
     def write(self, content: Any, folder: Path) -> None:
-        """Create a folder with the files that a request names.
+        """Create a folder with the uploaded files that a request refers to.
 
         Raises:
-            BadRequest: if a file was not uploaded, occurs twice, or is an archive or a folder,
-                which our client never sends. Then no folder is created.
+            BadRequest: if a file was not uploaded, is listed twice, or is an archive or folder,
+                which our client never sends. In this case, the folder is not created.
         """
         blobs = [self.complete(file.token) for file in content.files or ()]
         names = {blob.name for blob in blobs}
         if len(names) < len(blobs):
             raise BadRequest("Duplicate file name")
         if content.directories or any(name.endswith(".zip") for name in names):
-            raise BadRequest("The local Kaggle takes neither folders nor archives")
+            raise BadRequest("The local Kaggle does not support folders or archives")
         folder.mkdir(parents=True)
         for blob in blobs:
             shutil.copyfile(blob.path, folder / blob.name)

@@ -1,9 +1,9 @@
-"""Submissions: the competition service.
+"""Competition service, which accepts and scores submissions.
 
-A competition takes notebooks or files. A submitted notebook is rerun on the hidden test set; its
-log stays hidden, and its output is scored. A file is scored as it is. The six errors of a rerun
-have Kaggle's names (kaggle.com/code-competition-debugging, as copied by public pages, read
-2026-11-21).
+A competition accepts either notebooks or files. A submitted notebook is rerun on the hidden test
+set without showing its log, and its output is scored. A file is scored directly. The six errors of
+a rerun have the same names as on Kaggle (kaggle.com/code-competition-debugging, as copied by public
+pages, read 2026-11-21).
 """
 
 import math
@@ -39,7 +39,7 @@ TEAMS_END, ENDS = "2029-12-24T23:59:00Z", "2029-12-31T23:59:00Z"
 
 @dataclass
 class Submission:
-    """One submission and its state."""
+    """A submission and its status."""
 
     ref: int
     competition: str
@@ -53,12 +53,12 @@ class Submission:
     thread: threading.Thread | None = field(default=None, repr=False, metadata=NOT_KEPT)
 
     def end(self, error: str) -> None:
-        """End it, with an error unless the text is empty."""
+        """Mark the submission as complete, or as failed if there is an error message."""
         self.error, self.status = error, "ERROR" if error else "COMPLETE"
 
 
 def refused(why: str) -> BadRequest:
-    """Return the refusal of a submission, which does not count towards the daily limit."""
+    """Return an error for a refused submission, which does not count towards the daily limit."""
     return BadRequest(f"Submission not allowed: {why}")
 
 
@@ -66,7 +66,7 @@ class Submissions:
     """`competitions.CompetitionApiService`.
 
     Args:
-        site: the local Kaggle; each rerun gets a folder in its `sessions`.
+        site: the local Kaggle. Each rerun gets a folder in its `sessions` folder.
     """
 
     KEPT = ("submissions",)
@@ -78,7 +78,7 @@ class Submissions:
     # Competitions
 
     def GetCompetition(self, request: Any, user: str) -> Json:
-        """Describe a competition, and report whether this account has joined it."""
+        """Describe a competition, including whether the user has joined it."""
         competition = self._competition(request)
         address = f"https://www.kaggle.com/competitions/{competition.slug}"
         return {
@@ -97,13 +97,13 @@ class Submissions:
     # Data
 
     def ListDataFiles(self, request: Any, user: str) -> Json:
-        """Return a page of the competition's files."""
+        """Return a page of a competition's files."""
         folder = self._site.competitions.folder(self._competition(request).slug)
         names, token = page(file_names(folder), request, most=1000)
         return {"files": listed(folder, names), "nextPageToken": token}
 
     def DownloadDataFile(self, request: Any, user: str) -> Path:
-        """Redirect to one file."""
+        """Redirect to a single file."""
         folder = self._site.competitions.folder(self._competition(request).slug)
         return file_in(folder, request.file_name)
 
@@ -114,7 +114,7 @@ class Submissions:
     # Submissions
 
     def CreateCodeSubmission(self, request: Any, user: str) -> Json:
-        """Rerun a kernel version on the hidden test set, or refuse it."""
+        """Submit a kernel version, which is rerun on the hidden test set."""
         competition = self._open(request)
         if not request.kernel_version:
             raise Forbidden("Permission 'kernelSessions.get' was denied")
@@ -124,7 +124,7 @@ class Submissions:
             raise NotFound("Kernel version not found")
         _require_fit(competition, version, request.file_name or "")
         submission = self._spend(competition, request.submission_description, FILE)
-        if not version.listed:  # it counts, and has no score
+        if not version.listed:  # it has no score, but counts towards the limit
             submission.end(NOT_FOUND)
             return _submitted(submission, competition)
         folder = self._site.folder / "sessions" / f"rerun-{submission.ref}"
@@ -132,12 +132,12 @@ class Submissions:
         return self._start(submission, competition, submission.session.working / FILE)
 
     def StartSubmissionUpload(self, request: Any, user: str) -> Json:
-        """Announce the upload of a submission file."""
+        """Start the upload of a submission file."""
         self._open(request)
         return self._site.uploads.announce(request.file_name, request.content_length)
 
     def CreateSubmission(self, request: Any, user: str) -> Json:
-        """Score an uploaded file, or refuse it."""
+        """Submit an uploaded file, which is scored directly."""
         competition = self._open(request)
         if not competition.takes_files:
             raise refused(f"{competition.title} only accepts Submissions from Notebooks.")
@@ -152,32 +152,32 @@ class Submissions:
         return self._described(self.submissions[request.ref])
 
     def ListSubmissions(self, request: Any, user: str) -> Json:
-        """Return the submissions to a competition, newest first."""
+        """Return a competition's submissions, newest first."""
         submissions = reversed(self._sent(self._competition(request)))
         return {"submissions": [self._described(item) for item in submissions]}
 
     def GetSubmissionLimits(self, request: Any, user: str) -> Json:
-        """Return how many submissions are left today."""
+        """Return the number of submissions that are left today."""
         competition = self._competition(request)
         used = len(self._sent(competition))
         left = max(competition.daily_submissions - used, 0)
         return {"numToday": used, "numTotal": used, "numAllowedNow": left}
 
     def interrupt(self) -> None:
-        """End the submissions that were being scored when an earlier server was killed."""
+        """Mark submissions as failed if an earlier server was killed while scoring them."""
         for submission in self.submissions.values():
             if submission.status == "PENDING":
                 submission.end(ERRORS["cancelled"])
 
     def close(self) -> None:
-        """End all reruns and wait for them."""
+        """Cancel all reruns and wait for them to finish."""
         for submission in self.submissions.values():
             if submission.session is not None:
                 submission.session.cancel()
             if submission.thread is not None:
                 submission.thread.join(30)
 
-    # Who may do what
+    # Checks
 
     def _competition(self, request: Any) -> Competition:
         competition = self._site.competitions.get(request.competition_name or "")
@@ -186,7 +186,7 @@ class Submissions:
         return competition
 
     def _open(self, request: Any) -> Competition:
-        """Return a competition that takes submissions."""
+        """Return the requested competition, or raise `BadRequest` if it is closed."""
         competition = self._competition(request)
         if competition.closed:
             raise refused("Submissions have been disabled for this competition.")
@@ -197,15 +197,15 @@ class Submissions:
         return [submission for submission in found if submission.competition == competition.slug]
 
     def _spend(self, competition: Competition, description: str, name: str) -> Submission:
-        """Create a submission, which counts towards the daily limit.
+        """Create a submission that counts towards the daily limit.
 
         Args:
-            competition: to which it belongs.
-            description: the user's text.
-            name: of the file.
+            competition: the competition.
+            description: description written by the user.
+            name: name of the submission file.
 
         Raises:
-            BadRequest: if no submission is left.
+            BadRequest: if there are no submissions left today.
         """
         used = len(self._sent(competition))
         if used >= competition.daily_submissions:
@@ -219,7 +219,7 @@ class Submissions:
     # Scores
 
     def _start(self, submission: Submission, competition: Competition, file: Path) -> Json:
-        """Start a thread that scores a file, after the rerun that writes it; return the answer."""
+        """Start scoring a file in a thread, after the rerun if there is one."""
         arguments = (submission, competition, file)
         submission.thread = threading.Thread(target=self._score, args=arguments, daemon=True)
         submission.thread.start()
@@ -237,13 +237,13 @@ class Submissions:
         except ScoringError as failed:
             error = f"Submission Scoring Error: {failed}"
         except Exception as failed:
-            # Not the notebook's error. Kaggle names only itself; the type helps to fix this server.
+            # This is not the notebook's fault. Unlike Kaggle, add the type for debugging.
             error = f"Kaggle Error: {type(failed).__name__}"
         with self._site.state.changes():
             submission.score = score
             submission.end(error)
 
-    # Answers
+    # Responses
 
     def _described(self, submission: Submission) -> Json:
         score = None if submission.score is None else f"{submission.score:.5f}"
@@ -263,7 +263,7 @@ def _require_fit(competition: Competition, version: Version, file_name: str) -> 
     """Check that a version can be submitted.
 
     Raises:
-        BadRequest: with Kaggle's reason, if it cannot.
+        BadRequest: if it cannot be submitted, with Kaggle's message.
     """
     request = version.request
     limit = math.inf if competition.gpu_seconds is None else competition.gpu_seconds

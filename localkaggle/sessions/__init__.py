@@ -1,4 +1,5 @@
-"""One session of the local Kaggle: a notebook that really runs, in its own namespaces.
+"""Sessions of the local Kaggle, which run notebooks in separate Linux namespaces.
 
-In: a notebook and its mounts. Out: its output and its log. Imports neither services nor server.
+A session needs a notebook and the folders to mount, and produces an output folder and a log. This
+package imports neither the services nor the server.
 """

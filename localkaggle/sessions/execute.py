@@ -1,8 +1,9 @@
-"""Execute: run a notebook in place with papermill, as Kaggle does.
+"""Run a notebook in place with papermill, as Kaggle does.
 
-The session's interpreter receives this file as text, so it imports nothing from this project.
+This file is passed to the session's interpreter as text, so it cannot import from this project.
 
-Arguments: the notebook; without namespaces also the id of the process that it has to end with.
+The arguments are the notebook's path and, if there are no namespaces, the id of the parent process,
+after whose exit this process also has to exit.
 """
 
 import os
@@ -15,22 +16,23 @@ from typing import Any
 import papermill
 from papermill.engines import NotebookExecutionManager
 
-SECONDS = 1.0  # between two writes of the notebook
+SECONDS = 1.0  # minimum time between two writes of the notebook
 write = NotebookExecutionManager.save
 
 
 def save(manager: Any, **options: Any) -> None:
-    """Write the notebook, unless it was written within the last second.
+    """Save the notebook, unless it was already saved within the last second.
 
-    papermill writes the whole notebook before and after each cell. A bundle has a hundred cells and
-    half a megabyte, which took several seconds. papermill always writes it at the end.
+    By default, papermill saves the whole notebook before and after each cell. This took several
+    seconds for a bundle, which has a hundred cells and half a megabyte. papermill always saves the
+    final notebook.
     """
     if (manager.now() - manager.last_save_time).total_seconds() >= SECONDS:
         write(manager, **options)
 
 
 def end_with(parent: int) -> None:
-    """Kill this process once its parent has ended; the notebook's kernel watches this process."""
+    """Kill this process when its parent exits. The Jupyter kernel then exits on its own."""
     while os.getppid() == parent:
         time.sleep(SECONDS)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -48,6 +50,6 @@ try:
         stderr_file=sys.stderr,
     )
 except Exception as error:
-    # The log needs errors of a cell, and papermill's own ("No kernel name found in notebook").
+    # Log errors from cells and from papermill itself ("No kernel name found in notebook").
     print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
     sys.exit(1)

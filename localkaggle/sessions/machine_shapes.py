@@ -1,4 +1,4 @@
-"""Machines: the shapes that a push may ask for, and how much of each kind an account gets."""
+"""Machine shapes that a push can request, and the limits of an account."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,22 +8,22 @@ SHAPES = {
     *("", "None", "TpuV5E8", "TpuV6E8", "NvidiaTeslaT4", "NvidiaL4", "NvidiaL4X1"),
     *("NvidiaTeslaA100", "NvidiaH100", "NvidiaRtxPro6000"),
 }
-SESSIONS = {"TPU": 1, "GPU": 2, "CPU": 5}  # at the same time
+SESSIONS = {"TPU": 1, "GPU": 2, "CPU": 5}  # maximum number of concurrent sessions
 WEEKLY_SECONDS = {"TPU": 20 * 3600.0, "GPU": 30 * 3600.0}
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a session runs on, and what it may use.
+    """The machine and the limits of a session.
 
     Attributes:
-        shape: the machine shape that it stands for; "" is a CPU.
-        internet: whether it can reach the network of this machine.
-        python: the interpreter, which needs papermill and ipykernel.
-        variables: extra environment variables.
-        hidden: folders that look empty inside, like the user's home.
-        seconds: wall clock time, after which the session is killed.
-        memory_bytes: resident memory of all its processes together.
+        shape: emulated machine shape, where "" means a CPU.
+        internet: whether the session has access to this machine's network.
+        python: path to the Python interpreter, which requires papermill and ipykernel.
+        variables: additional environment variables.
+        hidden: folders that appear empty in the session, as does the user's home.
+        seconds: wall-clock time limit in seconds.
+        memory_bytes: limit on the total resident memory of the session's processes.
     """
 
     shape: str
@@ -36,7 +36,7 @@ class Machine:
 
 
 def kind_of(shape: str) -> str:
-    """Return "TPU", "GPU" or "CPU".
+    """Return the accelerator of a machine shape, either "TPU", "GPU" or "CPU".
 
     >>> kind_of("TpuV5E8"), kind_of("NvidiaTeslaT4"), kind_of("")
     ('TPU', 'GPU', 'CPU')
@@ -45,9 +45,9 @@ def kind_of(shape: str) -> str:
 
 
 def emulated(shape: str) -> dict[str, str]:
-    """Return the environment variables that let CPU devices stand in for a shape's accelerators.
+    """Return environment variables that emulate a shape's accelerators with CPU devices.
 
-    Only JAX sees the pair of T4; TensorFlow sees no GPU.
+    The two T4 GPUs are only emulated for JAX. TensorFlow does not have a GPU.
 
     >>> emulated("NvidiaTeslaT4")
     {'JAX_NUM_CPU_DEVICES': '2'}
@@ -60,7 +60,7 @@ def emulated(shape: str) -> dict[str, str]:
         "ISTPUVM": "1",
         "TPU_PROCESS_ADDRESSES": "local",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-        # XLA starts one thread per device, and aborts a process with more than 32 calls in flight
-        # and no spare thread.
+        # By default, XLA starts one thread per device. It aborts the process if all threads are
+        # busy and more than 32 calls are in flight.
         "PJRT_NPROC": "16",
     }

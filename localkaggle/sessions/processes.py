@@ -1,4 +1,4 @@
-"""Processes: measures and kills the processes of a session."""
+"""Utilities for measuring and killing the processes of a session."""
 
 import subprocess
 from contextlib import suppress
@@ -7,31 +7,34 @@ import psutil
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process and all its descendants."""
+    """Return the total resident memory of a process and its descendants in bytes."""
     total = 0
     for process in _tree(pid):
-        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+        with suppress(psutil.NoSuchProcess):  # the process has exited
             total += process.memory_info().rss
     return total
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a session and wait. When the first process of a pid namespace ends, so do the others."""
+    """Kill a session and wait for it to exit.
+
+    When the first process in a PID namespace exits, the kernel kills all others.
+    """
     members = _tree(process.pid)
     process.kill()
     for member in members:
-        with suppress(psutil.NoSuchProcess):  # it ended with the namespace
+        with suppress(psutil.NoSuchProcess):  # already killed with the namespace
             member.kill()
     process.wait()
 
 
 def kill_strays(container: str) -> None:
-    """Kill the processes that a session without a pid namespace left running.
+    """Kill processes left behind by a session that had no PID namespace.
 
-    A daemon is not a descendant any more, but still has the session's environment.
+    Daemons are no longer descendants of the session, but still have its environment variables.
     """
     for process in psutil.process_iter():
-        with suppress(psutil.Error):  # it ended, or belongs to another user
+        with suppress(psutil.Error):  # it has exited or belongs to another user
             if process.environ().get("KAGGLE_CONTAINER_NAME") == container:
                 process.kill()
 

@@ -1,12 +1,14 @@
-"""Sandbox: builds Kaggle's file system and becomes the notebook's process.
+"""Set up Kaggle's file system, then replace this process with the notebook's process.
 
-In: new namespaces from `unshare`, and a JSON specification (see `build`). Out: a process whose root
-holds this machine's programs, read-only, and /kaggle as on Kaggle.
+This file runs in new namespaces created by `unshare`, and reads a JSON specification (see `build`).
+The notebook's process sees a read-only view of this machine's programs, and /kaggle with the same
+layout as on Kaggle.
 
-The host gets no /kaggle. The new root is a tmpfs with the host's entries bound into it; an ordinary
-user can create one in a user namespace. It lacks the host's devices, sockets and scratch folders,
-the user's home and this project, and the process keeps no right that could bring them back. This
-file uses only the standard library, since the interpreter may not be the server's.
+The new root is a tmpfs with bind mounts of the host's files, which unprivileged users can create in
+a user namespace. No /kaggle is created on the host. The root does not include the host's devices,
+sockets and temporary folders, the user's home or this project, and the process has no capabilities
+that would allow it to mount them again. This file only imports the standard library, because it may
+be run by a different interpreter than the server.
 """
 
 import ctypes
@@ -25,8 +27,8 @@ MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_REC = 1 << 10, 1 << 11, 1 << 12, 1 << 14
 MS_PRIVATE, MS_RELATIME = 1 << 18, 1 << 21
 LOCKED = MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME | MS_RELATIME
 SYS_MOUNT_SETATTR, AT_RECURSIVE, AT_FDCWD, MOUNT_ATTR_RDONLY = 442, 0x8000, -100, 1
-# From <asm/unistd.h> (x86-64, and the numbering that newer machines share), <sys/mount.h> and
-# <linux/prctl.h>.
+# From <asm/unistd.h> (for x86-64 and for newer architectures, which share the same numbers),
+# <sys/mount.h> and <linux/prctl.h>.
 SYS_PIVOT_ROOT = {"x86_64": 155}.get(os.uname().machine, 41)
 MNT_DETACH, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 2, 24, 38
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -36,31 +38,31 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str | No
     """Call mount(2).
 
     Raises:
-        OSError: with the target's path.
+        OSError: if the call fails.
     """
     texts = [text.encode() if text is not None else None for text in (source, target, kind, data)]
     _check(LIBC.mount(*texts[:3], ctypes.c_ulong(flags), texts[3]), target)
 
 
 def _check(result: int, path: str) -> None:
-    """Raise `OSError` for a failed system call."""
+    """Raise `OSError` if a system call failed."""
     if result != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), path)
 
 
 def bind(source: str, target: str, *, read_only: bool) -> None:
-    """Show `source`, and what is mounted below it, at `target`."""
+    """Bind-mount `source` at `target`, including all mounts inside it."""
     mount(source, target, None, MS_BIND | MS_REC)
     if read_only:
         seal(target)
 
 
 def seal(target: str) -> None:
-    """Make a mount, and what is mounted below it, read-only."""
+    """Make a mount read-only, including all mounts inside it."""
     attributes = struct.pack("QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
     arguments = AT_FDCWD, target.encode(), AT_RECURSIVE, attributes, len(attributes)
-    if LIBC.syscall(SYS_MOUNT_SETATTR, *arguments) != 0:  # an older kernel: this mount alone
+    if LIBC.syscall(SYS_MOUNT_SETATTR, *arguments) != 0:  # older kernel: only this mount
         locked = os.statvfs(target).f_flag & LOCKED
         mount("none", target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | locked)
 
@@ -69,12 +71,13 @@ def build(spec: dict[str, Any]) -> None:
     """Mount the new root.
 
     Args:
-        spec: `root`, an empty folder; `working`, `tmp` and `private`, folders that stay writable;
-            `inputs`, [[folder, path below /kaggle/input], …]; `covered`, folders of the host that
-            look empty inside; `kept`, paths below them that stay visible.
+        spec: specification with the following keys. `root` is an empty folder. `working`, `tmp` and
+            `private` are writable folders. `inputs` is a list of [folder, path in /kaggle/input].
+            `covered` lists folders of the host that appear empty, and `kept` lists paths inside
+            them that remain visible.
     """
     root = spec["root"]
-    mount("none", "/", None, MS_REC | MS_PRIVATE)  # no later mount shows on the host
+    mount("none", "/", None, MS_REC | MS_PRIVATE)  # do not propagate mounts to the host
     mount("tmpfs", root, "tmpfs", 0, "mode=755")
     _host(root)
     for folder in spec["covered"]:
@@ -88,7 +91,7 @@ def build(spec: dict[str, Any]) -> None:
             Path(root + path).parent.mkdir(parents=True, exist_ok=True)
             _show(path, root + path)
     for folder in spec["covered"]:
-        if os.path.ismount(root + folder):  # one below /tmp lies under the private /tmp
+        if os.path.ismount(root + folder):  # the private /tmp hides those below /tmp
             seal(root + folder)
     for name in ("working", "tmp"):
         Path(f"{root}/kaggle/{name}").mkdir()
@@ -103,7 +106,7 @@ def build(spec: dict[str, Any]) -> None:
 
 
 def _host(root: str) -> None:
-    """Show the host's files, read-only, and create the session's own folders."""
+    """Mount the host's files read-only, and create the session's own folders."""
     for entry in sorted(os.scandir("/"), key=lambda entry: entry.name):
         target = f"{root}/{entry.name}"
         if entry.name in ("kaggle", "lost+found", "proc", "dev", "tmp", "run"):
@@ -116,13 +119,13 @@ def _host(root: str) -> None:
         Path(f"{root}/{name}").mkdir()
     try:
         mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    except PermissionError:  # in some containers; the host's /proc shows more processes
+    except PermissionError:  # in some containers; use the host's /proc, which lists more processes
         bind("/proc", f"{root}/proc", read_only=False)
     _devices(f"{root}/dev")
 
 
 def _devices(folder: str) -> None:
-    """Create a /dev with what a program needs, without the host's disks and memory."""
+    """Create a /dev with the devices that programs need, but not the host's disks and memory."""
     mount("tmpfs", folder, "tmpfs", MS_NOSUID, "mode=755")
     for name in ("null", "zero", "full", "random", "urandom", "tty"):
         Path(f"{folder}/{name}").touch()
@@ -138,7 +141,7 @@ def _devices(folder: str) -> None:
 
 
 def _show(source: str, target: str) -> None:
-    """Create `target`, and bind a file or folder of the host there, read-only."""
+    """Create `target`, and bind-mount a file or folder of the host there, read-only."""
     if Path(source).is_dir():
         Path(target).mkdir()
     else:
@@ -147,7 +150,7 @@ def _show(source: str, target: str) -> None:
 
 
 def enter(root: str) -> None:
-    """Make `root` the root, unmount the old one, and drop every right that could bring it back."""
+    """Switch to the new root, unmount the old one, and drop the capabilities to mount it again."""
     os.chdir(root)
     Path("old").mkdir()
     _check(LIBC.syscall(SYS_PIVOT_ROOT, b".", b"old"), root)
@@ -155,13 +158,13 @@ def enter(root: str) -> None:
     _check(LIBC.umount2(b"/old", MNT_DETACH), "/old")
     Path("/old").rmdir()
     mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY)
-    for capability in range(64):  # the system refuses a number that it does not know
+    for capability in range(64):  # unknown capabilities are ignored
         LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
     LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def loopback_up() -> None:
-    """Switch on `lo`, which papermill needs and a new network namespace has off."""
+    """Bring up the loopback interface, which papermill needs and which is down by default."""
     get_flags, set_flags, up = 0x8913, 0x8914, 1
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plug:
         answer = fcntl.ioctl(plug, get_flags, struct.pack("16sh", b"lo", 0))
@@ -170,7 +173,7 @@ def loopback_up() -> None:
 
 
 def main() -> None:
-    """Build the root that the specification in argv[1] describes, and become its command."""
+    """Mount the root specified by the JSON file in argv[1], then execute its command."""
     spec = json.loads(Path(sys.argv[1]).read_text())
     if spec["isolated"]:
         loopback_up()

@@ -1,7 +1,7 @@
-"""Session: runs a pushed notebook as Kaggle does, in its own namespaces.
+"""Runs a pushed notebook in separate Linux namespaces, as Kaggle does in a container.
 
-In: a notebook, the folders to mount, and a machine. Out: what the notebook writes into
-/kaggle/working, its log while it runs, and how it ends.
+A session takes a notebook, the folders to mount and a machine. It produces the files that the
+notebook writes to /kaggle/working, a log that can be read while it runs, and an `Outcome`.
 """
 
 import json
@@ -26,24 +26,25 @@ from localkaggle.sessions.session_log import Log
 HERE = Path(__file__).resolve().parent
 NOTEBOOK = "__notebook__.ipynb"
 POLL_SECONDS = 0.1
-# setpriv: Linux kills it together with this process, and --kill-child kills what it started.
+# With setpriv, Linux kills the session if this process exits. --kill-child kills its descendants.
 ENDS_WITH_US = ("setpriv", "--pdeathsig", "KILL")
 NAMESPACES = (*ENDS_WITH_US, "unshare", "--mount", "--pid", "--fork", "--kill-child")
 AS_USER = ("--user", "--map-root-user")
 NO_NAMESPACES = (
-    "Linux namespaces are not available here: a session can reach the internet and read this"
+    "Linux namespaces are not available, so sessions have internet access and can read this"
     " machine's files"
 )
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a session ended.
+    """The outcome of a session.
 
     Attributes:
-        reason: "", "exception", "time", "memory", "killed" or "cancelled".
-        message: Kaggle's text about it.
-        seconds: the time it took.
+        reason: why the session failed ("exception", "time", "memory", "killed" or "cancelled"), or
+            "" if it succeeded.
+        message: failure message.
+        seconds: duration of the session in seconds.
     """
 
     reason: str
@@ -52,13 +53,13 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether the notebook ran to the end."""
+        """Whether the session succeeded."""
         return not self.reason
 
 
 @cache
 def namespaces() -> tuple[str, ...]:
-    """Return the command that opens namespaces, or () where none are permitted."""
+    """Return the command prefix that creates namespaces, or () if they are not available."""
     for command in (NAMESPACES, (*NAMESPACES, *AS_USER)):
         try:
             probe = subprocess.run(  # noqa: S603 - fixed words
@@ -75,10 +76,10 @@ def namespaces() -> tuple[str, ...]:
 
 @cache
 def needed(python: str) -> tuple[Path, ...]:
-    """Return the paths that an interpreter needs to start and import, without the user's own.
+    """Return the paths that a Python interpreter needs, excluding the user's site-packages.
 
     Raises:
-        OSError, subprocess.SubprocessError: if the interpreter does not run.
+        OSError, subprocess.SubprocessError: if the interpreter cannot be run.
     """
     code = (
         "import json, os, sys; print(json.dumps("
@@ -92,15 +93,15 @@ def needed(python: str) -> tuple[Path, ...]:
 
 
 class Session:
-    """One execution of one notebook.
+    """A single execution of a notebook.
 
     Args:
-        folder: a new folder for this session; the output goes to its `working`.
-        notebook: the text of an .ipynb file.
-        inputs: {path below /kaggle/input: folder}, mounted read-only.
+        folder: a new folder for this session. Output is written to its `working` subfolder.
+        notebook: contents of an .ipynb file.
+        inputs: folders to mount read-only, as {path in /kaggle/input: folder}.
         rerun: whether this is the scored rerun of a submission.
-        machine: what it runs on, and what it may use.
-        log: receives what the notebook prints.
+        machine: the machine and the session's limits.
+        log: log for the notebook's output streams.
     """
 
     def __init__(
@@ -122,13 +123,13 @@ class Session:
         (self.working / NOTEBOOK).write_text(notebook, encoding="utf-8")
         self._namespaces = namespaces()
         self._environment = {**self._build_environment(rerun), **machine.variables}
-        self._ended = ""  # the reason to end at once
+        self._ended = ""  # reason to stop immediately
 
     def run(self) -> Outcome:
-        """Run the notebook, and return how it ended. None of its processes survives.
+        """Run the notebook, kill its remaining processes, and return the outcome.
 
-        None survives a kill -9 of this process either, except daemons where there are no
-        namespaces.
+        The notebook's processes also exit if this process is killed with SIGKILL. Without
+        namespaces, daemons are an exception.
         """
         self._log.start()
         began = time.monotonic()
@@ -147,24 +148,24 @@ class Session:
         return Outcome(reason, self._failure_message(reason, process.returncode), seconds)
 
     def cancel(self) -> None:
-        """End the session at once."""
+        """Stop the session immediately."""
         self._ended = "cancelled"
 
     def kill(self) -> None:
-        """Kill all its processes with SIGKILL, as a failing host would. Its output so far stays."""
+        """Kill the session as if its host had failed. Output written so far is kept."""
         self._ended = "killed"
 
     # Starting
 
     def _start(self) -> subprocess.Popen[bytes]:
-        # -s: a package in the host's home folder must not help.
+        # -s excludes packages that are installed in the user's home.
         command = [self._machine.python, "-s", "-c", (HERE / "execute.py").read_text(), NOTEBOOK]
         if self._namespaces:
             command, folder = self._sandboxed(command), None
         else:
-            remapped = "Paths below /kaggle are remapped (LOCALKAGGLE_ROOT)"
+            remapped = "Paths in /kaggle are remapped (LOCALKAGGLE_ROOT)"
             self._log.add("stderr", f"localkaggle: {NO_NAMESPACES}. {remapped}.\n")
-            # The system does not kill it with this process, so it checks for its parent itself.
+            # Without namespaces, the session must check whether this process is still running.
             command, folder = [*command, str(os.getpid())], self.working
         return subprocess.Popen(  # noqa: S603 - the user's own notebook, in its sandbox
             command,
@@ -177,13 +178,13 @@ class Session:
         )
 
     def _sandboxed(self, command: list[str]) -> list[str]:
-        """Return the command that runs another one in new namespaces."""
+        """Return a command that runs the given command in new namespaces."""
         root, machine = self._folder / "root", self._machine
         root.mkdir()
         kept = [str(path) for path in needed(machine.python)]
-        if machine.internet:  # often a link into /run, which is not mounted
+        if machine.internet:  # often a link to /run, which is not mounted
             kept.append(str(Path("/etc/resolv.conf").resolve()))
-        home = Path(pwd.getpwuid(os.getuid()).pw_dir)  # HOME may name another folder
+        home = Path(pwd.getpwuid(os.getuid()).pw_dir)  # HOME may be a different folder
         spec = {
             "root": str(root),
             "working": str(self.working),
@@ -203,7 +204,10 @@ class Session:
         return [*self._namespaces, *network, *sandbox]
 
     def _build_environment(self, rerun: bool) -> dict[str, str]:
-        """Return the session's environment. It inherits nothing, so no credentials of the host."""
+        """Return the session's environment variables.
+
+        None are inherited, so that the session does not get the host's credentials.
+        """
         root = "/kaggle"
         if not self._namespaces:
             root = str(self._folder / "kaggle")
@@ -234,7 +238,7 @@ class Session:
         return values
 
     def _remap(self, root: Path) -> None:
-        """Create links in place of mounts, for a session without a mount namespace."""
+        """Create links instead of mounts, for a session without a mount namespace."""
         (root / "input").mkdir(parents=True)
         (root / "working").symlink_to(self.working)
         (root / "tmp").symlink_to(self._scratch)
@@ -246,7 +250,7 @@ class Session:
     # Watching
 
     def _guard(self, process: subprocess.Popen[bytes], began: float) -> str:
-        """Wait for the end, kill a session that exceeds a limit, and return `Outcome.reason`."""
+        """Wait for the session, killing it if it exceeds a limit, and return `Outcome.reason`."""
         checked = began
         while process.poll() is None:
             now = time.monotonic()

@@ -1,4 +1,4 @@
-"""Log: what a session prints, stored as on Kaggle: a JSON array with one object per line."""
+"""Session logs, stored in Kaggle's format of a JSON array with one object per line."""
 
 import json
 import threading
@@ -8,29 +8,29 @@ from pathlib import Path
 
 
 class Log:
-    """The pieces of one session's log. Threads may write and read it at the same time.
+    """A session's log, which is thread-safe.
 
     Args:
-        path: a file that receives each piece at once. It may hold the log of a session that has
-            ended; its folder has to exist before the first piece.
+        path: path to the log file, which is written immediately. It can contain the log of a
+            finished session. Its folder must exist before text is added.
     """
 
     def __init__(self, path: Path) -> None:
         self._began = time.monotonic()
         self._path = path
         written = path.read_text(encoding="utf-8") if path.is_file() else ""
-        self._pieces = written.split("\n")[:-1]  # a kill may have interrupted the last piece
+        self._pieces = written.split("\n")[:-1]  # the last line may be incomplete after a kill
         self._ended = False
         self._changed = threading.Condition()
 
     def start(self) -> None:
-        """Count the times of the pieces from now."""
+        """Reset the start time, to which all logged times are relative."""
         self._began = time.monotonic()
 
     def add(self, stream: str, text: str) -> None:
-        """Add text that was printed to "stdout" or "stderr"."""
+        """Add text that was printed to a stream ("stdout" or "stderr")."""
         seconds = round(time.monotonic() - self._began, 6)
-        # Kaggle sends UTF-8 and no charset in the header. A lone surrogate has to be escaped.
+        # Kaggle sends UTF-8 without a charset in the header. Lone surrogates must be escaped.
         whole = text.encode("utf-8", "replace").decode("utf-8") == text
         piece = {"stream_name": stream, "time": seconds, "data": text}
         written = json.dumps(piece, ensure_ascii=not whole)
@@ -47,12 +47,12 @@ class Log:
             self._changed.notify_all()
 
     def text(self) -> str:
-        """Return the log so far, as Kaggle stores it."""
+        """Return the log so far in Kaggle's format."""
         with self._changed:
             return "[" + "\n,".join(self._pieces) + "\n]"
 
     def follow(self) -> Iterator[str]:
-        """Yield each piece as JSON, from the first one until the log is complete."""
+        """Yield log entries as JSON, from the first entry until the log is complete."""
         place = 0
         while True:
             with self._changed:

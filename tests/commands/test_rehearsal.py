@@ -263,4 +263,4 @@ def test_a_refused_serve_shows_its_command_with_all_options(leaves, tmp_path):
 
     error, command = said.splitlines()[-2:]
     assert (code, command) == (2, f"{shlex.join(['invoke', *given])} --folder {place}-2")
-    assert "hosts digits; expected a new folder, or the command that started it before" in error
+    assert "hosts digits; expected a new folder, or the same command as before" in error

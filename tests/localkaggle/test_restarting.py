@@ -164,7 +164,7 @@ def test_a_folder_that_cannot_be_locked_is_served(tmp_path, monkeypatch):
 def test_an_unreadable_state_is_reported_and_kept(tmp_path, text):
     (tmp_path / "state.json").write_text(text)
 
-    with pytest.raises(ValueError, match=r"state\.json is not what this version writes"):
+    with pytest.raises(ValueError, match=r"state\.json was not written by this version"):
         LocalKaggle(tmp_path)
 
     assert (tmp_path / "state.json").read_text() == text

@@ -55,7 +55,7 @@ def test_an_exported_competition_has_the_public_files(tmp_path, capsys):
     ("words", "code", "said", "command"),
     [
         (["export", "digits", "{place}"], 2, "is not empty", "export digits {place}-2"),
-        (["export", "digits", "{place}/mine.txt/new"], 8, "could not write", "new-2"),
+        (["export", "digits", "{place}/mine.txt/new"], 8, "cannot write", "new-2"),
         (["serve", "--folder", "{place}"], 2, "{place}", "serve --folder {place}-2"),
         (["serve", "--folder", "{place}/k", "--port", "{port}"], 2, "in use", "--port 0"),
     ],
@@ -201,6 +201,6 @@ def test_no_session_survives_a_server(tmp_path, monkeypatch, number, sandboxed):
     # papermill, the notebook's kernel, and the process that it started
     assert len(sessions) >= 2 + sandboxed
     assert not psutil.wait_procs(sessions, timeout=SECONDS_AT_MOST)[1]
-    ended = (-9, "") if number == KILLED else (0, "# Stopped, with all its sessions.\n")
+    ended = (-9, "") if number == KILLED else (0, "# Stopped the server and all its sessions.\n")
     assert (served.process.returncode, out, errors) == (*ended, "")
     assert bool(list(tmp_path.iterdir())) == (number == KILLED)

@@ -412,8 +412,8 @@ def test_a_file_of_facts_becomes_arguments_of_a_server(tmp_path):
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"colour": "red"}, "unknown fact 'colour'; expected some of: refused_push, "),
-        (None, "not a file of `invoke doctor --live`"),
+        ({"colour": "red"}, ": expected only refused_push, "),
+        (None, "not a file written by `invoke doctor --live`"),
     ],
 )
 def test_another_file_than_one_of_facts_is_refused_before_anything_is_served(
