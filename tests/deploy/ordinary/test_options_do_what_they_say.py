@@ -26,11 +26,11 @@ from tests.shipped import DIGITS, copied, there
 CONFIG, RUN = "diabetes", "rehearsal/diabetes-infer-gpu/3"
 FORMS = ("-c diabetes", "-cdiabetes", "--config=pipeline/configs/diabetes.py")
 REFUSED = {
-    "push-train --yse": "push-train does not take '--yse'. Did you mean --yes?",
-    "push-train --config": "--config has no value; expected one.",
-    "push-train -f digits": "push-train does not take '-f'.",
-    "push-train digts": "push-train does not take 'digts'",
-    "--config digits push-train": "--config digits stands before the task",
+    "push-train --yse": "push-train does not accept '--yse'. Did you mean --yes?",
+    "push-train --config": "--config requires a value.",
+    "push-train -f digits": "push-train does not accept '-f'.",
+    "push-train digts": "push-train does not accept 'digts'",
+    "--config digits push-train": "--config digits must come after the name",
     "psh-train": "There is no task 'psh-train'. Did you mean push-train?",
     "submit -c diabets": "Did you mean diabetes?",
     "submit -c digits.py": "--config 'digits.py': config not found. Did you mean digits?",
