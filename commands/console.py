@@ -52,8 +52,7 @@ HELP = {
     "train-tpu/kernel-metadata.json)",
     "again": "push even if the same notebook was already pushed and has not failed, or if Kaggle"
     " reports the maximum number of active runs",
-    "fresh": "start over instead of resuming from the checkpoints of earlier sessions; omit it to"
-    " resume later",
+    "fresh": "start over instead of resuming from earlier sessions; omit it to resume later",
     "now": "submit immediately instead of waiting until five minutes after the pull",
     "ensemble": "path to an ensemble.json, whose members replace the model of the last training"
     " run",
@@ -111,7 +110,7 @@ def task(
             for option, words in (options or {}).items()
         }
         default = "two weeks" if limit == TWO_WEEKS else f"{limit:g}"
-        timeout = f"timeout in minutes (default {default}); rerun to resume"
+        timeout = f"time limit in minutes (default {default}); to resume, rerun the task"
         about = {**HELP, **texts, "minutes": timeout, **help_}
         more: Result = {**dict.fromkeys(texts, ""), "json": False}
         if limit and about["minutes"]:

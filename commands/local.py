@@ -70,7 +70,7 @@ def report(run: str = "", config: str = "", title: str = "") -> Result:
     beside = None
     if output.noted(folder):  # do not change a pulled folder, because the next pull compares it
         beside = folder.resolve().with_name(f"{folder.resolve().name}-{model_side.FILE}")
-    show(f"Training run: {f'{name}, ' if name else ''}in {folder}")
+    show(f"Using the training run {f'{name}, ' if name else ''}in {folder}")
     page = model_side.write(folder, title=title or None, page=beside)
     show(f"wrote {page}")
     return {"run": name, "folder": str(folder), "report": str(page)}

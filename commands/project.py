@@ -245,16 +245,16 @@ def push(
 def show_result(result: "Result", config: str, about: str = "") -> dict[str, Any]:
     """Print a finished chain's results, explain the score, and return the results."""
     end = {**result.values(), "config": config}
-    where = "on the hidden test set", f"the {end['rows']} rows of the visible one"
+    where = "on the hidden test set", f"the {end['rows']} rows of the visible test set"
     if result.submission.uploaded:
-        where = "of the uploaded file", f"{end['rows']} rows"
+        where = "for the uploaded file", f"{end['rows']} rows"
     score, took = "hidden" if end["score"] is None else end["score"], end["seconds"]
-    show(f"score       {score}, {where[0]} ({took} seconds; the file below has {where[1]})")
+    show(f"score       {score} {where[0]} ({took} seconds; the file below has {where[1]})")
     if about:
         show(f"            {about}")
     show(f"submission  {end['submission']}")
     for picture in end["pictures"]:
-        show(f"picture     {picture}")
+        show(f"plot        {picture}")
     report = ["invoke", "report", "--run", str(result.trained), "--config", config]
     show(f"report      {shlex.join(report)}")
     return end

@@ -60,7 +60,7 @@ class Hosted:
     advice="A rehearsal cannot be resumed because its local Kaggle has stopped. Run the same"
     " command again with a smaller --budget, if you rehearse a folder, or with more time:\n"
     "--minutes N",
-    minutes="timeout in minutes (default: one day)",
+    minutes="time limit in minutes (default: one day)",
     iterable=("dataset", "model"),
     config="name of a config in pipeline/configs/, or path to a .py file (default: digits, or the"
     " config chosen by init if you use --input)",

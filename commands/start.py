@@ -30,13 +30,13 @@ WEIGHTS = (
     "efficientnet_v2/efficientnetv2-b0_notop.h5"
 )
 REACHED_WITHIN = 10.0  # seconds
-AGAIN = "The same command resumes from there"
+AGAIN = "To resume, run the same command again"
 
 
 @task(
     24 * 60,
     advice=f"{AGAIN}, with more time:\n--minutes N",
-    minutes="timeout in minutes (default: one day)",
+    minutes="time limit in minutes (default: one day)",
     competition="the competition's URL or the last part of it (default without --input: the"
     " embedded digits, which require no account)",
     input="path to a competition's folder on this machine; no account is required unless you also"
@@ -113,7 +113,7 @@ def _log_in(slug: str) -> "Kaggle":
     telling = Telling()
     about = telling.run(competitions.require, slug)
     who, what = telling.kaggle.username, competitions.in_words(about)
-    _step(1, "log in", f"as {who}; the rules of {slug} are accepted; it {what}")
+    _step(1, "log in", f"as {who}, who has accepted the rules of {slug}; it {what}")
     return telling.kaggle
 
 

@@ -69,7 +69,7 @@ class Telling:
         except Detached as error:
             if self.following.startswith("this command"):
                 where, _, attach = str(error).partition("\n")
-                error.args = (f"{where}\nThe same command resumes from there.\n{attach}".strip(),)
+                error.args = (f"{where}\nTo resume, run the same command again.\n{attach}".strip(),)
             raise
 
     def _run(self, steps: Steps[T]) -> T:

@@ -197,7 +197,7 @@ def test_a_chain_ends_with_its_score_and_a_command_that_can_be_pasted(tmp_path, 
     score, *_, last = capsys.readouterr().out.splitlines()
     given = ["--run", str(folder), "--config", "digits"]
     assert shlex.split(last) == ["report", "invoke", "report", *given]
-    assert re.match(r"score +hidden, of the uploaded file \(9\.0 sec", score)
+    assert re.match(r"score +hidden for the uploaded file \(9\.0 sec", score)
     assert end["score"] is None
 
 
@@ -253,6 +253,6 @@ def test_a_detached_relay_shows_that_the_same_command_resumes():
         telling.run(steps)
 
     assert str(told.value).splitlines()[1:3] == [
-        "The same command resumes from there.",
+        "To resume, run the same command again.",
         "To watch it again:",
     ]

@@ -393,4 +393,4 @@ def test_the_task_leaves_a_pulled_folder_as_it_is(tmp_path, monkeypatch, capsys)
     result = json.loads(printed.splitlines()[-1])
     assert result["report"] == str(tmp_path / "insects-train-tpu-v3-report.html")
     assert Path(result["report"]).is_file() and sorted(output.rglob("*")) == before
-    assert f"The training in {output}" in printed
+    assert f"Using the training run in {output}" in printed
