@@ -64,8 +64,8 @@ def recipe(task: Task, reader: Reader, plan: Plan, measure: Callable[[Config], S
         tried.config, epochs=epochs, warmup_epochs=warmup, folds=folds if folds > 1 else None
     )
     config_file.register(config, tried.reader)
-    seconds = speed.seconds(task, 1, epochs)
-    how = "measured here" if plan.machine == CPU else "estimated; not yet run there"
+    seconds = speed.seconds(task, folds, epochs)
+    how = "measured here" if plan.machine == CPU else "assumed; not yet run there"
     text = f"{recipes.in_budget(epochs, seconds, plan)} ({how})"
     text += speed.lacking(task, folds, epochs, network)
     reasons = {

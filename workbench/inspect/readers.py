@@ -20,14 +20,15 @@ from workbench.inspect.inputs import NAMELESS, Inputs, Reader, Seen
 from workbench.inspect.tables import Contents
 from workbench.inspect.target import TargetGuess
 
-READ = (NUMBER, CATEGORY)  # values of `Column.use` that the templates support
-MOST_VALUES = 20  # per category that are encoded individually
-FEW_WORDS = 2  # median number of words, if there are no other inputs
-LEAST_TERMS, MOST_TERMS = 32, 384  # number of terms per text that are passed to the model
-KNOWN_TERMS = 30_000
-MOST_WORDS = 128  # number of words per text that are passed to the model in order
-DRAWN = 100  # number of masks to compare with their images
-CLEARER = 1.2  # factor by which contrast must be higher to read masks along rows
+READ = (NUMBER, CATEGORY)  # uses of columns that a template reads
+MOST_VALUES = 20  # of a category that are kept apart
+FEW_WORDS = 2  # of a median text, where there is nothing else to read
+LEAST_TERMS, MOST_TERMS = 32, 384  # of a text that a model gets
+KNOWN_TERMS, KNOWN_PIECES = 30_000, 60_000  # without pieces of words, and with them
+PIECES: tuple[int, ...] = (3, 4, 5)  # letters
+MOST_WORDS = 128  # of a text that a model gets in their order
+DRAWN = 100  # masks to compare with their pictures
+CLEARER = 1.2  # by this factor, a picture's edges must be clearer under masks read along rows
 LOOK = ("height", "width", "channels", "resize", "alpha", "white", "suffix")
 PLACES = ("train_images", "test_images")
 

@@ -494,13 +494,7 @@ def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:
         "model": f"{f'{network.model} {network}'.strip()}: {network.why}",
         "batch": f"{config.batch} rows per step, because with under {steps} steps per epoch, {why}",
     }
-    if config.folds:
-        folds = f"{config.folds}, so that each row is predicted by a model not trained on it"
-    else:
-        why = "the budget" if len(task.folds) > 1 else "the many rows"
-        why = why if task.rarest >= 2 * FOLDS else "a label with too few rows"
-        folds = f"none, because of {why}; {data.validation_fraction:.0%} of the rows are held out"
-    reasons["folds"] = folds
+    reasons["folds"] = why_folds(task, config)
     if config.patience:
         reasons["keep"] = "the epoch with the best validation score. Training stops after "
         reasons["keep"] += f"{config.patience} epochs without improvement, to avoid overfitting"
