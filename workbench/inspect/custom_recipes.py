@@ -143,7 +143,7 @@ def _texts(task: Task, reader: Reader, _: Plan) -> Iterator[Tried]:
 def _pictures_and_columns(
     task: Task, reader: Reader, plan: Plan, measure: Callable[[Config], Speed]
 ) -> Recipe:
-    """Extend the recipe for images by a network that also uses the columns."""
+    """Return the recipe for images, with a network that also uses the columns."""
     assert reader.pictures is not None  # noqa: S101 - there are images
     alone = replace(task, data=reader.pictures, size=None)
     made = recipes.recipe(alone, plan, measure)

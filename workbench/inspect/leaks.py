@@ -160,7 +160,7 @@ def describe(
 
 
 def _removal(name: str, inputs: Inputs) -> str:
-    """Return from which fields of the config a future group column must be removed."""
+    """Explain where to remove a column from the config if it becomes the group column."""
     for field in ("numeric_columns", "categorical_columns", "date_columns"):
         if name in getattr(inputs.data, field):
             return f", and remove it from {field}"

@@ -103,7 +103,7 @@ def _rarest(found: Inspection, data: Data) -> int:
 
 
 def _ungrouped(found: Inspection, config: Config) -> str:
-    """Return the reason if duplicates cannot be kept in the same fold, or else ""."""
+    """Return why duplicates cannot be kept in the same fold, or "" if they can."""
     examples = read_examples(config, found)
     try:
         few = folds.few_held_out(examples, config, folds.splits(examples, config))

@@ -103,7 +103,7 @@ def find(folder: Path, paths: Sequence[str], findings: Findings) -> Records:
 
 
 def pattern(path: str) -> str:
-    """Replace the numbers in a file name by wildcards.
+    """Replace the numbers in a file name with wildcards.
 
     >>> pattern("tfrecords/train00-798.tfrec")
     'tfrecords/train*-*.tfrec'

@@ -133,7 +133,7 @@ def section(made: Plan, was: dict[str, float] | None = None) -> dict[str, Any]:
 
 
 def seconds(number: float) -> str:
-    """Format a duration of less than about a minute.
+    """Format a short duration in seconds or milliseconds.
 
     >>> seconds(0.0123), seconds(2.5)
     ('12.3 ms', '2.5 s')
