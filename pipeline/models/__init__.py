@@ -1,5 +1,5 @@
-"""Keras models, built by code from a config.
+"""Keras models built from a config.
 
-Comes in: a config. Goes out: an uncompiled functional model whose layers and weights have names.
-Never imported here: training or inference.
+The input is a config. The output is an uncompiled functional model with named layers and weights.
+This package must not import training or inference.
 """

@@ -1,17 +1,17 @@
-"""Models: from a `Config` to an uncompiled Keras functional model, the same on JAX and TensorFlow.
+"""Build an uncompiled Keras functional model from a `Config`, identically on JAX and TensorFlow.
 
-A model takes images, uint8 `(batch, height, width, channels)`, or rows of a table, float32 `(batch,
-features)` as `pipeline.data.table_features` makes them. It returns float32 outputs `(batch,
-Config.outputs)`, which `pipeline.data.labels` reads. It scales pixels and embeds categories itself,
-so training and inference cannot differ. Weights are stored by their place in the model
-(`pipeline.models.weight_names`), so the layers of a custom model need no names. The models below
-name theirs for summaries and for messages of a warm start.
+Model inputs are images, uint8 `(batch, height, width, channels)`, or table rows, float32 `(batch,
+features)`, from `pipeline.data.table_features`. Outputs are float32 `(batch, Config.outputs)` and
+are interpreted by `pipeline.data.labels`. Pixel scaling and category embeddings are part of the
+model, so training and inference cannot differ. Weights are stored by their position in the model
+(`pipeline.models.weight_names`), so custom models can leave their layers unnamed. The models below
+name theirs for summaries and warm start messages.
 
-Each network below takes images, float (batch, height, width, channels) from 0 to 1, or a table's
-numbers and embedded categories, float (batch, features); then the length of the logits, the
-momentum of every BatchNormalization, and its options. A config's own file may contain a model of
-the same form (docs/custom-code.md). Networks of keras.applications are in
-`pipeline.models.backbones`, networks of KerasHub in `pipeline.models.published`.
+Each function below accepts images, float (batch, height, width, channels) from 0 to 1, or numeric
+features and embedded categories, float (batch, features), followed by the length of the logits, the
+BatchNormalization momentum, and the model's options. You can define a model with the same signature
+in your config file (docs/custom-code.md). keras.applications networks are in
+`pipeline.models.backbones`, KerasHub networks in `pipeline.models.published`.
 """
 
 import inspect
@@ -44,11 +44,11 @@ def small_cnn(
     width: int = 32,
     dropout: float = 0.3,
 ) -> Any:
-    """Return logits of four 3x3 convolutions in two stages, for images of 8 to 32 pixels a side.
+    """Return the logits of four 3x3 convolutions in two stages, for images of 8 to 32 pixels.
 
     Args:
-        width: channels of the first stage; the second has twice as many.
-        dropout: share of the features dropped before the logits, in training.
+        width: number of channels in the first stage. The second stage has twice as many.
+        dropout: dropout rate before the logits.
     """
     x = images
     convolution = partial(_convolution, kernel=3, momentum=batchnorm_momentum, use_bias=False)
@@ -71,19 +71,19 @@ def wide_resnet(
     kernel_size: int,
     drop_path: float = 0.0,
 ) -> Any:
-    """Return logits of the WideResNet of koshian2/TPU-Benchmark.
+    """Return the logits of the WideResNet from koshian2/TPU-Benchmark.
 
-    The three stages have 16k, 32k and 64k channels and `n` blocks each. A block is twice
-    [convolution, BatchNorm, ReLU], and adds its input. Each stage starts with a 1x1 convolution,
-    after average pooling by 2 from the second stage on. Biases are on. With k=7, n=4,
-    kernel_size=7, 32x32x3 images and 100 classes there are 103,465,028 parameters, 12,544 of them
-    not trainable.
+    The three stages have 16k, 32k and 64k channels and `n` residual blocks each. A block applies
+    [convolution, BatchNorm, ReLU] twice and then adds its input. Each stage starts with a 1x1
+    convolution, preceded by 2x2 average pooling in the second and third stage. Convolutions have
+    biases. With k=7, n=4, kernel_size=7, 32x32x3 images and 100 classes, the network has
+    103,465,028 parameters, of which 12,544 are not trainable.
 
     Args:
         k: width factor.
-        n: blocks per stage.
-        kernel_size: of the convolutions inside the blocks, in pixels.
-        drop_path: of the last block, as `_add` takes it.
+        n: number of blocks per stage.
+        kernel_size: kernel size in the blocks, in pixels.
+        drop_path: drop rate of the last block (see `_add`).
     """
     x = images
     convolution = partial(_convolution, kernel=kernel_size, momentum=batchnorm_momentum)
@@ -107,19 +107,18 @@ def strided_resnet(
     dropout: float = 0.2,
     drop_path: float = 0.0,
 ) -> Any:
-    """Return logits of a residual network that learns quickly on a CPU.
+    """Return the logits of a residual network that trains quickly on a CPU.
 
-    Each square of `stride` x `stride` pixels becomes one pixel with all their values as channels,
-    because a CPU is slow at full size with few channels. Squares of 2 x 2 halve the sides between
-    the three stages in the same way. So every convolution has a stride of 1, only the last layer
-    pools, and images may have any size.
+    The stem moves each `stride` x `stride` block of pixels to the channels of a single pixel,
+    because CPUs are slow on large images with few channels. Between the three stages, 2 x 2 blocks
+    are moved in the same way. All convolutions have stride 1, and images can have any size.
 
     Args:
-        width: channels of the first stage; the others have twice and four times as many.
-        stride: side in pixels of the squares.
-        blocks: residual blocks per stage, of two 3x3 convolutions each.
-        dropout: share of the features dropped before the logits, in training.
-        drop_path: of the last block, as `_add` takes it.
+        width: number of channels in the first stage. The others have two and four times as many.
+        stride: block size of the stem, in pixels.
+        blocks: number of residual blocks per stage, with two 3x3 convolutions each.
+        dropout: dropout rate before the logits.
+        drop_path: drop rate of the last block (see `_add`).
     """
     convolution = partial(_convolution, kernel=3, momentum=batchnorm_momentum, use_bias=False)
     x = _squares_to_channels(images, stride, "stem")
@@ -136,7 +135,7 @@ def strided_resnet(
 
 
 def _squares_to_channels(x: Any, side: int, name: str) -> Any:
-    """Return (batch, height / side, width / side, channels x side x side), padded with zeros."""
+    """Return x as (batch, height / side, width / side, channels x side x side), zero-padded."""
     height, width = (-(-size // side) for size in x.shape[1:3])
     below, right, channels = height * side - x.shape[1], width * side - x.shape[2], x.shape[3]
     x = layers.ZeroPadding2D(((0, below), (0, right)), name=f"{name}_pad")(x)
@@ -154,12 +153,12 @@ def mlp(
     depth: int = 2,
     dropout: float = 0.2,
 ) -> Any:
-    """Return logits of fully connected layers, for rows of a table.
+    """Return the logits of a multilayer perceptron for tabular data.
 
     Args:
-        width: of each layer.
-        depth: number of layers.
-        dropout: share of the features dropped after each layer, in training.
+        width: number of units per layer.
+        depth: number of hidden layers.
+        dropout: dropout rate after each layer.
     """
     x = layers.Flatten(name="flatten")(features)
     for number in range(1, depth + 1):
@@ -181,17 +180,19 @@ def tabular(
     spread: float = 0.3,
     dropout: float = 0.0,
 ) -> Any:
-    """Return logits of fully connected layers that also get sines and cosines of each feature, for
-    tables of thousands of rows: these follow steps and thresholds as trees do.
+    """Return the logits of a multilayer perceptron with periodic feature embeddings, for large
+    tables (thousands of rows).
 
-    Source: https://arxiv.org/abs/2203.05556. There is no BatchNormalization.
+    The sines and cosines of each feature let the network fit steps and thresholds, as trees do. See
+    https://arxiv.org/abs/2203.05556. The network has no BatchNormalization.
 
     Args:
-        width: of each layer.
-        depth: number of layers.
+        width: number of units per layer.
+        depth: number of hidden layers.
         frequencies: number of learned frequencies per feature.
-        spread: their initial standard deviation, in periods per standard deviation of the feature.
-        dropout: share of the features dropped after each layer, in training.
+        spread: initial standard deviation of the frequencies, in periods per standard deviation of
+            the feature.
+        dropout: dropout rate after each layer.
     """
     del batchnorm_momentum
     x = layers.Flatten(name="flatten")(features)
@@ -236,18 +237,18 @@ def columns(
 def _convolution(
     x: Any, channels: int, *, kernel: int, momentum: float, name: str, use_bias: bool = True
 ) -> Any:
-    """Return a convolution of x with BatchNorm and ReLU."""
+    """Apply a convolution, BatchNorm and ReLU to x."""
     conv = layers.Conv2D(channels, kernel, padding="same", use_bias=use_bias, name=f"{name}_conv")
     x = layers.BatchNormalization(momentum=momentum, name=f"{name}_norm")(conv(x))
     return layers.Activation("relu", name=f"{name}_relu")(x)
 
 
 def _residual_stage(x: Any, stage: int, blocks: int, drop_path: float, convolution: Any) -> Any:
-    """Return x after the blocks of one of three stages; each adds two convolutions to its input.
+    """Apply the residual blocks of one of the three stages to x.
 
     Args:
-        drop_path: of the last block of the last stage, as `_add` takes it.
-        convolution: function of a tensor, the number of channels and a name.
+        drop_path: drop rate of the last block in the last stage (see `_add`).
+        convolution: function that accepts a tensor, the number of channels and a name.
     """
     for block in range(1, blocks + 1):
         branch, name = x, f"stage{stage}_block{block}"
@@ -258,12 +259,13 @@ def _residual_stage(x: Any, stage: int, blocks: int, drop_path: float, convoluti
 
 
 def _add(x: Any, branch: Any, drop_path: float, name: str) -> Any:
-    """Return the sum of a block's input and its branch, with stochastic depth (Huang et al. 2016,
-    arXiv:1603.09382): some examples skip the branch, and that of the others is scaled up to keep
-    the mean.
+    """Add a block's residual branch to its input, with stochastic depth.
+
+    During training, some examples skip the branch. For the rest, its output is scaled up to
+    preserve the mean (Huang et al. 2016, arXiv:1603.09382).
 
     Args:
-        drop_path: share of examples that skip the branch, in training.
+        drop_path: fraction of examples that skip the branch during training.
     """
     if drop_path:
         per_example = (None, *(1 for _ in branch.shape[1:]))
@@ -279,14 +281,14 @@ MODELS: dict[str, Callable[..., Any]] = {
 
 
 def seed(number: int) -> None:
-    """Seed initial weights and dropout.
+    """Set the random seed for weight initialization and dropout.
 
-    Keras takes the seeds of both from Python's `random` (3.13 to 3.15: `make_default_seed`, read
-    2026-11-22). `keras.utils.set_random_seed` seeds it too, but first imports TensorFlow, which
-    adds four seconds to every start (measured, 2 cores) and looks for accelerators.
+    Keras draws both seeds from Python's `random` (`make_default_seed` in 3.13 to 3.15, read
+    2026-11-22). `keras.utils.set_random_seed` would also import TensorFlow, which takes four
+    seconds (measured, 2 cores) and searches for accelerators.
     """
     random.seed(number)
-    np.random.seed(number)  # nothing here draws from it; a custom model may
+    np.random.seed(number)  # unused here, but custom models may use it
 
 
 def build(
@@ -294,15 +296,14 @@ def build(
     batchnorm_momentum: float | None = None,
     networks: published.Networks | None = None,
 ) -> Any:
-    """Return the config's model, uncompiled, under the current Keras dtype policy.
+    """Build the config's model, uncompiled, with the current Keras dtype policy.
 
     Args:
-        batchnorm_momentum: as scaled by `pipeline.train.learning_rate`; None: the config's own
-            (inference does not use it).
-        networks: the networks of `config.pretrained` from an artifact; None: from their presets.
+        batchnorm_momentum: scaled by `pipeline.train.learning_rate`. None uses the config's.
+        networks: an artifact's networks for `config.pretrained`. None reads them from the presets.
 
     Raises:
-        ConfigError: if the model does not exist, or refuses `config.model_options`.
+        ConfigError: if the model does not exist or does not accept `config.model_options`.
     """
     custom = custom_code.function(config, "model")
     random = config.pretrained == backbones.RANDOM
@@ -316,13 +317,13 @@ def build(
         names = [*MODELS, *ours, *custom_code.written(config)]
         raise ConfigError(
             f"model={config.model!r} does not exist; expected one of {', '.join(names)}.\n"
-            "Correct it, or write the function into the config's own file (docs/custom-code.md)."
+            "Correct the name, or define the function in your config file (docs/custom-code.md)."
         )
     options = dict(config.model_options)
     if "pretrained" in options and not custom:
         raise ConfigError(
-            f"model_options['pretrained']={options['pretrained']!r} cannot work: it is a field of"
-            f" the config.\nConfig(…, pretrained={options['pretrained']!r})"
+            f"model_options['pretrained']={options['pretrained']!r} is invalid, because pretrained"
+            f" is a config field.\nUse Config(…, pretrained={options['pretrained']!r})"
         )
     networks = published.networks(config) if networks is None else networks
     if config.drop_path:
@@ -332,32 +333,32 @@ def build(
     try:
         with published.building(config, networks):
             given = function(prepared, config.outputs, momentum, **options)
-        # A custom function may return a model instead of its outputs.
+        # Custom functions can return a model instead of its outputs.
         logits, extra = parted(given(prepared) if isinstance(given, keras.Model) else given)
         if config.fit == "boosting":
             logits = trees.boosted(logits)
         model = keras.Model(inputs, (logits, extra) if extra else logits, name=config.model)
-        weight_names.keys(model)  # refuses weights that no artifact would hold
+        weight_names.keys(model)  # raises if an artifact could not store a weight
         published.refuse_unused(model, config)
         shape = tuple(logits.shape)
         if shape != (None, config.outputs) and (config.target != "custom" or shape[0] is not None):
-            raise ValueError(f"its outputs have shape {shape}, not {(None, config.outputs)}")
+            raise ValueError(f"expected outputs of shape {(None, config.outputs)}, got {shape}")
         if "float" not in logits.dtype:
-            raise ValueError(f"its outputs are {logits.dtype}, not float32")
+            raise ValueError(f"expected float32 outputs, got {logits.dtype}")
     except ConfigError:
         raise
     except Exception as error:
         why = f"{type(error).__name__}: {error}".rstrip(".")
         takes = ", ".join([*inspect.signature(function).parameters][3:]) or "nothing"
         edit = "Correct model_options" + " and drop_path" * bool(config.drop_path)
-        edit += f" in the config, {options!r} (it takes {takes})"
+        edit += f" in the config, {options!r} (it accepts {takes})"
         if custom:
             file = custom_code.file(config)
             raise ConfigError(
                 f"{custom_code.described(config, 'model')}{place(error, file)} ended with {why}.\n"
-                f"{edit}, data.height and data.width, or the function in {file.name}, which gets"
-                " (images, num_classes, batchnorm_momentum, options).\nFor outputs of a different"
-                " shape set target='custom' (docs/custom-code.md)."
+                f"{edit}, data.height and data.width, or the function in {file.name}, which is"
+                " called with (images, num_classes, batchnorm_momentum, options).\nIf the outputs"
+                " should have a different shape, set target='custom' (docs/custom-code.md)."
             ) from error
         size = ", or data.height and data.width" * (config.model != published.NAME)
         message = f"model={config.model!r} cannot be built: {why}.\n{edit}{size}."
@@ -367,9 +368,7 @@ def build(
 
 @contextmanager
 def without_numbers() -> Iterator[None]:
-    """A context in which models have names and shapes but no weights are drawn, neither here nor
-    later: Keras would fill its list of uninitialized variables at the next occasion.
-    """
+    """Build models without initializing their weights, neither in this context nor later."""
     waiting = [*(global_state.get_global_attribute(UNFILLED) or ())]
     try:
         with keras.StatelessScope(initialize_variables=False):
@@ -379,14 +378,14 @@ def without_numbers() -> Iterator[None]:
 
 
 def count(model: Any) -> dict[str, int]:
-    """Return the numbers of parameters: total, trainable, non_trainable."""
+    """Return the number of parameters: total, trainable and non_trainable."""
     trainable = sum(math.prod(v.shape) for v in model.trainable_weights)
     total = sum(math.prod(v.shape) for v in model.weights)
     return {"total": total, "trainable": trainable, "non_trainable": total - trainable}
 
 
 def parted(outputs: Any) -> tuple[Any, dict[str, Any]]:
-    """Return a model's outputs, and the extra outputs for its loss: (outputs, {name: extra})."""
+    """Split a model's outputs into predictions and extra loss inputs: (outputs, {name: extra})."""
     if not isinstance(outputs, tuple | list):
         return outputs, {}
     first, extra = outputs
@@ -394,21 +393,21 @@ def parted(outputs: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def outputs(model: Any, inputs: np.ndarray, batch: int) -> np.ndarray:
-    """Return the model's outputs for all inputs, in batches of one shape: float32 (n, outputs)."""
+    """Predict all inputs in batches of equal shape, and return float32 (n, outputs)."""
     blocks = padded(inputs, batch)
     computed = ((parted(model.predict_on_batch(part))[0], real) for part, real in blocks)
     return np.concatenate([np.asarray(part, np.float32)[:real] for part, real in computed])
 
 
 def _inputs(config: Config, *, scaled: bool) -> tuple[Any, Any]:
-    """Return the model's input, and what its function takes.
+    """Return the model's input, and the tensors to pass to its function.
 
-    This is an image from 0 to 1, a table's numbers, effects of missing ones and embedded
-    categories, or custom inputs: one, or several by name. Layers without weights are called
-    relay_…, because Keras refuses a name that a custom function uses again.
+    These are images from 0 to 1, or table features (numbers, the effects of missing ones, embedded
+    categories), or one or several named custom inputs. Layers without weights have names starting
+    with relay_, because Keras does not allow a custom function to reuse a layer name.
 
     Args:
-        scaled: whether bytes (uint8) are scaled to 0 to 1; False: unchanged.
+        scaled: whether to scale uint8 inputs to the range from 0 to 1.
     """
     data = config.data
     inputs = keras.Input(data.shape, dtype=data.dtype, name="relay_inputs")
@@ -426,12 +425,12 @@ def _inputs(config: Config, *, scaled: bool) -> tuple[Any, Any]:
 
 
 def _joined_columns(data: Data, rows: Any) -> Any:
-    """Return a table's numbers, the effects of missing ones, and embedded categories."""
+    """Return the numeric features, the effects of missing ones, and the embedded categories."""
     numbers = len(data.number_names)
     parts = []
     if numbers:
-        # A column without gaps in training keeps the factor 0, so a gap in the test set adds no
-        # noise.
+        # The factor stays 0 for columns without missing values in training, so that missing values
+        # in the test set add no noise.
         factor = layers.EinsumDense(
             "bi,i->bi", numbers, kernel_initializer="zeros", name="missing_factor"
         )
@@ -450,7 +449,7 @@ def _joined_columns(data: Data, rows: Any) -> Any:
 
 
 def _zero_for_unknown(shape: tuple[int, ...], dtype: Any = None) -> Any:
-    """Return initial embeddings: small random ones, and zeros for code 0, an unseen category."""
+    """Return random initial embeddings, except zeros for code 0, which means an unseen category."""
     random = keras.initializers.RandomUniform()(shape, dtype)
     known = np.arange(shape[0])[:, None] > 0
     return random * keras.ops.cast(known, random.dtype)

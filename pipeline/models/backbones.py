@@ -1,10 +1,10 @@
-"""Networks of keras.applications under a new head, and their published weights.
+"""keras.applications networks with a new head, and their published weights.
 
-A backbone prepares its pixels inside the model, in float32, so that training and inference cannot
-differ. Building one needs no internet. `published` reads the weights, in training only; the
-artifact carries the trained ones.
+Pixels are preprocessed inside the model, in float32, so training and inference cannot differ.
+Building a backbone does not require internet access. Only training reads the published weights
+(`published`), because the artifact contains the trained ones.
 
-To add one, add a line to `BACKBONES` with the numbers of its `preprocess_input`.
+To add a network, add a line with its `preprocess_input` parameters to `BACKBONES`.
 """
 
 import functools
@@ -30,13 +30,13 @@ IMAGENET, RANDOM = "imagenet", "none"
 
 
 class Backbone(NamedTuple):
-    """A network of keras.applications.
+    """A keras.applications network.
 
     Attributes:
-        application: its name in keras.applications.
-        pixels: how its images were prepared.
-        prepares: whether the application would prepare them itself unless told otherwise.
-        random: whether it starts from random weights (`Config.pretrained`).
+        application: name of the function in keras.applications.
+        pixels: preprocessing of its images.
+        prepares: whether the function has an `include_preprocessing` argument.
+        random: whether training starts from random weights (`Config.pretrained`).
     """
 
     application: str
@@ -62,11 +62,11 @@ BACKBONES = {
 
 
 class Frozen(NamedTuple):
-    """What of a published network does not train.
+    """The frozen parts of a published network.
 
     Attributes:
-        all: whether none of it does.
-        batchnorm_momentum: of its BatchNormalization; None: this keeps its statistics and scales.
+        all: whether the whole network is frozen.
+        batchnorm_momentum: momentum of BatchNormalization. None freezes its statistics and scales.
     """
 
     all: bool
@@ -76,30 +76,27 @@ class Frozen(NamedTuple):
     def of(
         cls, batchnorm: str, backbone_rate: float, momentum: float, *, random: bool = False
     ) -> "Frozen":
-        """Return what a model's options freeze.
+        """Determine the frozen parts from a model's options.
 
         Args:
-            batchnorm: "frozen", "groups", or "auto": trained if the weights are random, else
-                frozen.
-            backbone_rate: 0 freezes everything.
-            momentum: of BatchNormalization that trains.
+            batchnorm: "frozen", "groups", or "auto", which trains random weights only.
+            backbone_rate: learning rate factor. 0 freezes the whole network.
+            momentum: momentum of BatchNormalization layers that are trained.
 
         Raises:
-            ValueError: if one is invalid, or they contradict each other.
+            ValueError: if an option is invalid, or if the options contradict each other.
         """
         if batchnorm not in ("auto", "frozen", "groups"):
             raise ValueError(f"batchnorm={batchnorm!r}; expected 'auto', 'frozen' or 'groups'")
         if not isinstance(backbone_rate, int | float) or not 0 <= backbone_rate <= 1:
             raise ValueError(f"backbone_rate={backbone_rate!r}; expected a number from 0 to 1")
         if backbone_rate == 0 and batchnorm == "groups":
-            raise ValueError(
-                "backbone_rate=0 freezes what batchnorm='groups' trains; expected only one of them"
-            )
+            raise ValueError("backbone_rate=0 freezes what batchnorm='groups' trains; use only one")
         frozen = batchnorm == "frozen" or (batchnorm == "auto" and not random)
         return cls(not backbone_rate, None if frozen else momentum)
 
     def set(self, network: Any) -> None:
-        """Freeze layers of a Keras model, at any depth."""
+        """Freeze the layers of a Keras model, including nested ones."""
         for layer in descendants(network):
             if self.all:
                 layer.trainable = False
@@ -109,16 +106,16 @@ class Frozen(NamedTuple):
 
 
 def prepared(images: Any, pixels: Pixels, name: str = "prepared") -> Any:
-    """Return images prepared for a network, with three channels.
+    """Preprocess images for a network, and return them with three channels.
 
     Args:
         images: tensor (batch, height, width, 1 or 3).
-        name: of the layer.
+        name: name of the layer.
     """
     if images.shape[-1] == 1:
         images = layers.Concatenate()([images] * 3)
     scale, offset = (np.array(each, np.float32) for each in pixels)
-    # In float32 under every policy: bfloat16 has too few digits for 255 levels around a mean.
+    # Always in float32, because bfloat16 is not precise enough for 255 levels around a mean.
     return layers.Rescaling(scale, offset, dtype="float32", name=name)(images)
 
 
@@ -133,20 +130,20 @@ def logits(
     backbone_rate: float = 1.0,
     pool: str = "auto",
 ) -> Any:
-    """Return logits of a backbone under a head (`pipeline.models.heads`).
+    """Return the logits of a backbone with a new head (`pipeline.models.heads`).
 
     Args:
-        backbone: an entry of `BACKBONES`.
-        images: tensor (batch, height, width, channels), 0 to 255, 32 pixels per side or more. Grey
-            becomes three equal channels.
+        backbone: entry of `BACKBONES`.
+        images: tensor (batch, height, width, channels), 0 to 255, at least 32x32 pixels. Grayscale
+            images are repeated to three channels.
         num_classes: length of the logits.
-        batchnorm_momentum: of every BatchNormalization that is not frozen.
-        batchnorm: "frozen" keeps BatchNormalization's published statistics and scales, "groups"
+        batchnorm_momentum: momentum of all BatchNormalization layers that are not frozen.
+        batchnorm: "frozen" keeps the published BatchNormalization statistics and scales, "groups"
             trains them (docs/decisions/0010), "auto" freezes them unless the weights are random.
-        dropout: share of the features dropped before the logits, in training.
-        backbone_rate: factor of the learning rate below the head, 0 to 1. With 0 only the head
-            trains, for about a third of the computing.
-        pool: of the map, as `heads.logits` takes it.
+        dropout: dropout rate before the logits.
+        backbone_rate: learning rate factor for the backbone, 0 to 1. 0 only trains the head, for
+            about a third of the compute.
+        pool: pooling of the feature map (see `heads.logits`).
 
     Raises:
         ValueError: if an argument is invalid.
@@ -154,7 +151,7 @@ def logits(
     frozen = Frozen.of(batchnorm, backbone_rate, batchnorm_momentum, random=backbone.random)
     pixels = prepared(images, backbone.pixels)
     raw: dict[str, Any] = {"include_preprocessing": False} if backbone.prepares else {}
-    # The application's own mean comes before ConvNeXt's last norm.
+    # keras.applications pools before ConvNeXt's final normalization.
     own = pool not in ("auto", "mean")
     network = getattr(keras.applications, backbone.application)(
         include_top=False,
@@ -169,27 +166,27 @@ def logits(
 
 
 def published(config: Config) -> list[list[np.ndarray]] | None:
-    """Return the published weights that the config's backbone starts from, layer by layer; None if
-    it starts from others.
+    """Return the published weights of the config's backbone by layer, or None if it starts from
+    other weights.
 
-    keras.applications downloads "imagenet", checks its hash and caches it in ~/.keras/models. A
-    file is read in place, by its path or by `owner/slug/path` in a mounted dataset. Keras reads
-    both (h5py: arrays and their names, no code).
+    keras.applications downloads "imagenet", verifies its hash and caches it in ~/.keras/models. A
+    file is read from its path or from `owner/slug/path` in a mounted dataset. Keras reads both with
+    h5py, which does not load code.
 
     Raises:
-        ConfigError: if there is no internet, no such file, or it is of a different network.
+        ConfigError: if the download fails, or if the file is missing or for a different network.
     """
-    if config.model not in BACKBONES or config.init_from:  # which has other weights
+    if config.model not in BACKBONES or config.init_from:  # weights from another run
         return None
     source = config.pretrained or IMAGENET
     return None if source == RANDOM else _read(BACKBONES[config.model].application, str(source))
 
 
 def load_published(model: Any, config: Config) -> dict[str, str | None] | None:
-    """Set the published weights of a model that `logits` built.
+    """Load the published weights into a model built by `logits`.
 
     Returns:
-        For the manifest: their source, and the sha256 of all numbers in order; None if it has none.
+        The weights' source and SHA-256 for the manifest, or None if the model has none.
     """
     weights = published(config)
     if weights is None:
@@ -202,30 +199,30 @@ def load_published(model: Any, config: Config) -> dict[str, str | None] | None:
 
 
 def arrays_sha256(arrays: Iterable[np.ndarray]) -> str:
-    """Return the sha256 of all numbers in order."""
+    """Return the SHA-256 of the arrays' data, in order."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
-@functools.lru_cache(maxsize=1)  # each fold starts from them
+@functools.lru_cache(maxsize=1)  # reused by every fold
 def _read(application: str, source: str) -> list[list[np.ndarray]]:
     path: str | Path = source
     if source != IMAGENET and not os.path.isfile(source):  # noqa: PTH113 - is_file refuses long names
         path = mounts.file(mounts.root() / "input", source) or source
     try:
-        # Weights do not depend on the size of images.
+        # The weights do not depend on the image size.
         network = getattr(keras.applications, application)(
             include_top=False, weights=str(path), input_shape=(64, 64, 3)
         )
     except Exception as error:  # Keras raises Exception itself if it cannot download
         raise ConfigError(
             f"pretrained={source!r} cannot be read: {type(error).__name__}: {error}."
-            "\nExpected 'imagenet', 'none' (random weights), or a file with the weights of"
-            f" {application} without its top, as keras.applications publishes them (…_notop.h5) or"
-            " as save_weights writes them (….weights.h5). Correct model, or the path.\n"
-            "imagenet needs the internet. Turn it on for the train notebook (enable_internet, which"
+            "\nExpected 'imagenet', 'none' (random weights), or a weights file for"
+            f" {application} without its top, published by keras.applications (…_notop.h5) or"
+            " written by save_weights (….weights.h5). Correct the model or the path.\n"
+            "imagenet requires internet access. Enable it for the train notebook (enable_internet"
             " needs a verified phone number; invoke dry-run --internet), or upload the file as a"
             ' dataset and set pretrained="owner/slug/file".'
         ) from error

@@ -1,8 +1,8 @@
-"""Published networks in numbers: families of KerasHub, and the sizes of well-known presets.
+"""KerasHub model families, and the hyperparameters of well-known presets.
 
-A preset names its class and the arguments that build it. `FAMILIES` has what a preset may leave
-out: how its pixels were prepared, and which of its outputs stands for an image. `KNOWN` has the
-arguments of presets that need not be downloaded, for `plan` and `python -m pipeline preset`.
+A preset consists of a class name and its arguments. `FAMILIES` adds details that a preset may not
+include: how to preprocess pixels, and which output represents an image. `KNOWN` contains the
+arguments of presets, so `plan` and `python -m pipeline preset` can use them without a download.
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 
 class Pixels(NamedTuple):
-    """How a network's images were prepared: pixels x scale + offset, for pixels from 0 to 255.
+    """A network's image preprocessing: pixels x scale + offset, for pixels from 0 to 255.
 
     Attributes:
-        scale: one factor, or one per colour (red, green, blue).
-        offset: likewise.
+        scale: one factor, or one per channel (red, green, blue).
+        offset: one offset, or one per channel.
     """
 
     scale: tuple[float, ...]
@@ -23,7 +23,7 @@ class Pixels(NamedTuple):
 
 
 def standardized(means: tuple[float, ...], deviations: tuple[float, ...]) -> Pixels:
-    """Return scale and offset for pixels from 0 to 1, minus a mean, divided by a deviation."""
+    """Return the scale and offset for means and standard deviations of pixels from 0 to 1."""
     return Pixels(
         tuple(1 / (255 * deviation) for deviation in deviations),
         tuple(-mean / deviation for mean, deviation in zip(means, deviations, strict=True)),
@@ -38,15 +38,16 @@ APACHE = "Apache 2.0"
 
 @dataclass(frozen=True)
 class Family:
-    """What is known about a class of KerasHub.
+    """Details about a KerasHub backbone class.
 
     Attributes:
-        licence: of the weights that KerasHub publishes.
-        pixels: how its images were prepared, if the preset does not say; None: it takes no images.
-        token: whether its first token stands for an image. False: its output is a map, whose mean
-            does, or already one vector per image.
-        square: whether it only takes square images.
-        part: the argument with the part that sees the images, which has a class of its own.
+        licence: licence of the weights that KerasHub publishes.
+        pixels: image preprocessing for presets that do not specify it. None if the network does
+            not accept images.
+        token: whether the first output token represents the image. If False, the output is a
+            feature map to be averaged, or already one vector per image.
+        square: whether images must be square.
+        part: argument that contains the image encoder, which has its own class.
     """
 
     licence: str
@@ -56,9 +57,9 @@ class Family:
     part: str = ""
 
 
-# Read 2026-11-28 in KerasHub 71453d0: classes, tools/checkpoint_conversion and utils/timm. Means
-# and deviations: of the models that these convert (DINOv3: README of facebookresearch/dinov3; ViT,
-# SigLIP: the defaults of their classes in transformers; EfficientNet: timm's).
+# From KerasHub 71453d0 (classes, tools/checkpoint_conversion, utils/timm), read 2026-11-28. The
+# means and standard deviations are those of the original models (DINOv3: facebookresearch/dinov3
+# README; ViT and SigLIP: class defaults in transformers; EfficientNet: timm).
 FAMILIES = {
     "DINOV3Backbone": Family("DINOv3 License of Meta", IMAGENET, token=True),
     "DINOV2Backbone": Family(APACHE, IMAGENET, token=True),
@@ -72,9 +73,9 @@ FAMILIES = {
 }
 
 
-# The KerasHub classes that only one of Kaggle's images has, and which one. Those in FAMILIES are in
-# both and give the same outputs. Measured by importing both versions, 2026-11-28; repeated by
-# .ci/weekly and `pytest -m slow -n 0 tests/e2e/test_both_images.py -k table`.
+# KerasHub classes that exist in only one of Kaggle's images, and the image. Classes in FAMILIES
+# exist in both and produce the same outputs. Measured 2026-11-28 by importing both versions. To
+# measure again, run .ci/weekly or `pytest -m slow -n 0 tests/e2e/test_both_images.py -k table`.
 MEASURED = {"tpu": "0.29.1", "gpu": "0.26.0"}
 ONE_IMAGE_HAS = dict.fromkeys(
     (
@@ -87,13 +88,13 @@ ONE_IMAGE_HAS = dict.fromkeys(
 
 
 class Known(NamedTuple):
-    """A preset that KerasHub publishes.
+    """A preset published by KerasHub.
 
     Attributes:
-        kind: its class in keras_hub.models, or the class of the part that sees images.
-        numbers: the arguments of the class that differ from its defaults.
+        kind: class in keras_hub.models, or the class of the image encoder.
+        numbers: arguments of the class that differ from its defaults.
         parameters: number of parameters.
-        pixels: how its images were prepared; None: as in its family.
+        pixels: image preprocessing. None uses the family's.
     """
 
     kind: str
@@ -173,10 +174,10 @@ _EFFICIENT, _ROBERTA, _DEBERTA = "EfficientNetBackbone", "RobertaBackbone", "Deb
 _V2_S = _efficientnet_rw([1.0] * 6, [1.0] * 6)
 _V2_M = _efficientnet_rw([1.2] * 6, [1.2] * 4 + [1.6] * 2)
 
-# Numbers: those that the converters above take from transformers and timm, read 2026-11-28.
-# Parameters: as KerasHub 0.26.0 and 0.29.1 count them. For ViT, RoBERTa and DeBERTaV3 they match
-# KerasHub's lists of presets exactly; for DINOv3 they round to the listed number; for EfficientNet
-# they are the listed number plus BatchNorm's statistics, minus the head.
+# The converters above read these hyperparameters from transformers and timm (checked 2026-11-28).
+# Parameter counts are from KerasHub 0.26.0 and 0.29.1. They match KerasHub's preset lists exactly
+# for ViT, RoBERTa and DeBERTaV3, and after rounding for DINOv3. For EfficientNet, they are the
+# listed count plus the BatchNorm statistics, minus the head.
 _PRESETS = {
     "dinov3": {
         "dinov3_vit_small_lvd1689m": Known(_DINOV3, _dinov3(12, 384, 6, 1536), 21_596_544),
@@ -233,7 +234,7 @@ _PRESETS = {
         "deberta_v3_large_en": Known(_DEBERTA, _text(128100, *_LARGE), 434_012_160),
     },
 }
-# By the name of the Kaggle model, without its version.
+# Keys are Kaggle model names without a version.
 KNOWN = {
     f"keras/{family}/keras/{name}": known
     for family, presets in _PRESETS.items()

@@ -1,12 +1,11 @@
-"""Layers that see more than one image, or draw at random, when a batch is computed in parts.
+"""Make BatchNormalization and random layers independent of the micro-batch size.
 
-A step computes as much of its batch at a time as fits on a replica. Two kinds of layers would then
-depend on the size of the parts. BatchNormalization gets the statistics of its group of images here,
-wherever these images are. A layer that draws (such as Dropout) draws for each image from (seed,
-step, place in the batch).
+A training step splits its batch into micro-batches that fit on a replica. BatchNormalization
+statistics are computed over groups of images, even if a group spans several micro-batches or
+replicas. Random layers (such as Dropout) draw per image, from (seed, step, index in the batch).
 
-Only sums over the pixels of an image are grouped, which are small. Convolutions see the whole part
-unchanged, so groups cost neither memory nor traffic (docs/dev/findings.md).
+Only small sums over each image's pixels are grouped. Convolutions process the whole micro-batch, so
+groups need no extra memory or communication (docs/dev/findings.md).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,14 +27,13 @@ KERAS = tuple(int(part) for part in keras.__version__.split(".")[:2])
 
 @dataclass
 class MicroBatch:
-    """Images of a batch that are computed together.
+    """The images of a batch that are processed together.
 
     Attributes:
-        places: int32 (n,), consecutive places in the batch.
-        group: number of images that BatchNormalization normalizes together; group g starts at
-            place g * group.
+        places: int32 (n,), consecutive indices in the batch.
+        group: number of images per BatchNormalization group. Group g starts at index g * group.
         groups: number of groups in the batch.
-        axis: mesh axis over which groups are spread; None: each group is in one part.
+        axis: mesh axis over which groups are distributed. None if no group is split.
     """
 
     places: Any
@@ -44,24 +42,24 @@ class MicroBatch:
     axis: str | None = None
 
     def per_image(self, layer: Any, size: int) -> int:
-        """Return how many consecutive windows, slices or steps of an image a first axis of this
-        size has; 1: it is the batch.
+        """Return the number of consecutive windows, slices or time steps per image along a first
+        axis of this size, or 1 if it is the batch axis.
 
         Raises:
-            ConfigError: if the first axis cannot be the batch.
+            ConfigError: if the first axis is not a multiple of the batch.
         """
         count, rest = divmod(size, len(self.places))
         if rest:
             raise ConfigError(
-                f"The layer {layer.name!r} cannot work: it draws at random or normalizes over the"
-                " batch, and the first axis of its input is not the batch.\n"
-                "Transpose before it, so that the batch comes first; windows or slices may be"
-                " folded into it: ops.reshape(x, (-1, …))."
+                f"The layer {layer.name!r} cannot be used: it draws random numbers or normalizes"
+                " over the batch, but the first axis of its input is not the batch axis.\n"
+                "Transpose its input so that the batch axis comes first. Windows or slices can be"
+                " merged into that axis with ops.reshape(x, (-1, …))."
             )
         return count
 
     def sum_over_groups(self, values: Any) -> Any:
-        """Return for each image the sum over its group, (n, channels) like the values."""
+        """Return the sum over each image's group, (n, channels) like the values."""
         if self.axis is None:
             sums = values.reshape(-1, self.group, values.shape[1]).sum(1)
             return jnp.repeat(sums, self.group, axis=0)
@@ -71,7 +69,7 @@ class MicroBatch:
 
 
 def normalizes(model: Any) -> bool:
-    """Return whether any layer of the model normalizes with batch statistics."""
+    """Return whether the model has trainable BatchNormalization layers."""
     return any(
         isinstance(layer, BatchNormalization) and layer.trainable for layer in descendants(model)
     )
@@ -79,10 +77,10 @@ def normalizes(model: Any) -> bool:
 
 @contextmanager
 def replaced_calls(calls: Sequence[tuple[Any, Callable[..., Any]]]) -> Iterator[None]:
-    """Replace the calls of layers until the context ends.
+    """Temporarily replace the `call` methods of layers.
 
     Args:
-        calls: (layer, function of the arguments of its `call`).
+        calls: pairs of a layer and a function with the arguments of its `call` method.
     """
     try:
         for layer, call in calls:
@@ -95,10 +93,10 @@ def replaced_calls(calls: Sequence[tuple[Any, Callable[..., Any]]]) -> Iterator[
 
 @contextmanager
 def computing(model: Any, part: MicroBatch) -> Iterator[None]:
-    """Let the model's layers compute this part of a batch while a training step is traced.
+    """Adapt the model's layers to this micro-batch while a training step is traced.
 
     Raises:
-        ConfigError: for a layer whose result would depend on the size of the parts.
+        ConfigError: if a layer's output would depend on the micro-batch size.
     """
     layers = descendants(model)
     drawing = [layer for layer in layers if _draws(layer)]
@@ -115,55 +113,55 @@ def computing(model: Any, part: MicroBatch) -> Iterator[None]:
 
 
 def _refuse(layer: Any, inside: set[int]) -> None:
-    """Raise `ConfigError` for a layer whose result would depend on the size of the parts.
+    """Raise `ConfigError` if a layer's output would depend on the micro-batch size.
 
     Args:
-        inside: ids of the layers inside layers that draw.
+        inside: ids of the layers nested in random layers.
     """
     norm, regular = isinstance(layer, BatchNormalization), layer.activity_regularizer is not None
     if norm and id(layer) in inside:
-        raise _refusal(layer, "BatchNormalization inside a layer that draws at random")
+        raise _refusal(layer, "BatchNormalization inside a random layer")
     if norm and type(layer).call is not BatchNormalization.call:
         raise _refusal(layer, "BatchNormalization with a custom call")
     if norm and getattr(layer, "renorm", False):
         raise _refusal(layer, "BatchNormalization with renorm=True")
-    # Later versions divide it by the batch (3.15.0 does, 3.13.2 does not; read 2026-11-22).
+    # Later versions divide it by the batch size (3.15.0 does, 3.13.2 does not; read 2026-11-22).
     if regular and KERAS < (3, 15):
         raise _refusal(layer, f"activity_regularizer with Keras {keras.__version__} before 3.15")
 
 
 def _refusal(layer: Any, problem: str) -> ConfigError:
     return ConfigError(
-        f"The layer {layer.name!r} cannot work: {problem} depends on the size of the micro-batch.\n"
-        "Remove that, or replace the layer (LayerNormalization for BatchNormalization)."
+        f"The layer {layer.name!r} cannot be used: {problem} depends on the micro-batch size.\n"
+        "Remove it, or replace the layer (use LayerNormalization for BatchNormalization)."
     )
 
 
 def _normalize(
     layer: Any, part: MicroBatch, inputs: Any, training: bool | None = None, mask: Any = None
 ) -> Any:
-    """Compute BatchNormalization as Keras does, with the statistics of each group."""
+    """Compute BatchNormalization like Keras, but with the statistics of each group."""
     if not (training and layer.trainable):
         return type(layer).call(layer, inputs, training=training, mask=mask)
     if mask is not None:
         raise _refusal(layer, "BatchNormalization with a mask")
     dtype, shape = jnp.promote_types(inputs.dtype, jnp.float32), inputs.shape
     axis, number = layer.axis % inputs.ndim, part.per_image(layer, len(inputs))
-    if number > 1:  # they count as pixels of their image
+    if number > 1:  # treat them as pixels of their image
         inputs, axis = inputs.reshape(-1, number, *shape[1:]), axis + 1
     values = inputs.astype(dtype)
     pixels = tuple(place for place in range(1, inputs.ndim) if place != axis)
     count = part.group * (inputs[0].size // inputs.shape[axis])
 
-    def wide(numbers: Any) -> Any:  # (n, channels) or (channels,), broadcast to the inputs
+    def wide(numbers: Any) -> Any:  # broadcast (n, channels) or (channels,) to the inputs
         return jnp.expand_dims(numbers, tuple(place - inputs.ndim for place in pixels))
 
     if part.axis is None:
         mean = part.sum_over_groups(values.sum(pixels)) / count
         variance = part.sum_over_groups(jnp.square(values - wide(mean)).sum(pixels)) / count
     else:
-        # Around the moving mean both sums can be taken at once: replicas wait for each other only
-        # once, and little is lost to rounding.
+        # Subtracting the moving mean first allows computing both sums with a single synchronization
+        # of the replicas and with little rounding error.
         near = jax.lax.stop_gradient(jnp.asarray(layer.moving_mean.value, dtype))
         apart = values - wide(near)
         sums = jnp.concatenate([apart.sum(pixels), jnp.square(apart).sum(pixels)], axis=1)
@@ -183,14 +181,15 @@ def _normalize(
 
 
 def is_seed(variable: Any) -> bool:
-    """Return whether a Keras variable is the state of a `keras.random.SeedGenerator`."""
+    """Return whether a Keras variable is a `keras.random.SeedGenerator` state."""
     return str(variable.dtype) == "uint32" and tuple(variable.shape) == (2,)
 
 
 def _draws(layer: Any) -> bool:
-    """Return whether a layer has a random generator of its own, also in a list or dict. A recurrent
-    layer counts if its cell does: it makes the cell's masks for the whole batch before the first
-    step.
+    """Return whether a layer itself has a seed generator, possibly in a list or dict.
+
+    For a recurrent layer, its cell's generator counts too, because the layer creates the cell's
+    masks for the whole batch before the first time step.
     """
     inner: list[Any] = [] if isinstance(layer, keras.layers.RNN) else children(layer)
     theirs = {id(variable) for child in inner for variable in child.variables}
@@ -198,9 +197,9 @@ def _draws(layer: Any) -> bool:
 
 
 def draw(layer: Any, part: MicroBatch, *args: Any, **kwargs: Any) -> Any:
-    """Compute a layer that draws image by image, each with the random numbers of its place.
+    """Call a random layer per image, with a seed that depends on the image's index.
 
-    Its losses and its state are means over the images.
+    The layer's losses and state are averaged over the images.
     """
     seeds = [variable for variable in layer.variables if is_seed(variable)]
     others = layer.non_trainable_variables
@@ -208,7 +207,7 @@ def draw(layer: Any, part: MicroBatch, *args: Any, **kwargs: Any) -> Any:
     before = [(variable, variable.value) for variable in layer.variables]
     leaves, structure = jax.tree.flatten((args, kwargs))
     sizes = [leaf.shape[0] if isinstance(leaf, jax.Array) and leaf.ndim else 0 for leaf in leaves]
-    # The first argument may be the same for all images, as positions are.
+    # The first argument can be shared by all images, such as positions.
     first = next(filter(None, sizes), 1)
     batch = first if first > 1 else len(part.places)
     number = part.per_image(layer, batch)
@@ -231,11 +230,11 @@ def draw(layer: Any, part: MicroBatch, *args: Any, **kwargs: Any) -> Any:
     layer.add_loss([loss.mean() for loss in losses])
     for variable, values in zip(statistics, after, strict=True):
         variable.assign(values.mean(0))
-    for seed in seeds:  # a layer that is called again draws different numbers
+    for seed in seeds:  # if the layer is called again, it must draw different numbers
         seed.assign(folded(seed.value, 2**32 - 1))
     return outputs
 
 
 def folded(seed: Any, number: Any) -> Any:
-    """Return a generator's state for one place, uint32 (2,)."""
+    """Return a seed generator's state for one index, uint32 (2,)."""
     return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(seed), number))

@@ -1,6 +1,6 @@
-"""The head of a published network: pooling of positions, dropout, a dense layer.
+"""Classification heads for published networks: pooling, dropout and a dense layer.
 
-Its layers start from random weights, so they train at the full learning rate (`is_new`).
+The head is randomly initialized, so it is trained with the full learning rate (`is_new`).
 """
 
 from typing import Any
@@ -8,29 +8,29 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-LOGITS, NEW = "logits", "head_"  # a layer's name, and the prefix of the others
+LOGITS, NEW = "logits", "head_"  # name of the last layer, and prefix of the other names
 POOLS = ("auto", "token", "mean", "gem", "attention")
 
 
 def is_new(layer: Any) -> bool:
-    """Return whether a layer belongs to the head, by its name."""
+    """Return whether a layer's name shows that it belongs to the head."""
     return bool(layer.name == LOGITS or layer.name.startswith(NEW))
 
 
 class GeM(layers.Layer):  # type: ignore[misc]
-    """The generalized mean over positions with a learned power: 1 gives the mean, a large power the
-    maximum. Radenovic et al. 2018, arXiv:1711.02512, who start from 3.
+    """Generalized mean pooling over positions, with a learned power (initially 3, as in Radenovic
+    et al. 2018, arXiv:1711.02512). A power of 1 gives the mean, and large powers the maximum.
     """
 
     def build(self, shape: Any) -> None:
-        """Add the power."""
+        """Create the power weight."""
         del shape
         self.power = self.add_weight(
             name="power", shape=(), initializer=keras.initializers.Constant(3.0), dtype="float32"
         )
 
     def call(self, inputs: Any) -> Any:
-        """Return (batch, features) of (batch, positions, features)."""
+        """Pool (batch, positions, features) to (batch, features)."""
         positive = ops.maximum(ops.cast(inputs, "float32"), 1e-6)
         mean = ops.mean(positive**self.power, axis=1) ** (1.0 / self.power)
         return ops.cast(mean, self.compute_dtype)
@@ -39,27 +39,26 @@ class GeM(layers.Layer):  # type: ignore[misc]
 def logits(
     outputs: Any, num_classes: int, dropout: float, pool: str, *, token: bool = False, skip: int = 0
 ) -> Any:
-    """Return float32 logits (batch, num_classes) of a network's outputs.
+    """Apply the head to a network's outputs, and return float32 logits (batch, num_classes).
 
     Args:
-        outputs: a map (batch, height, width, features), tokens (batch, tokens, features), or one
-            vector per example (batch, features).
-        dropout: share of the features dropped before the logits, in training.
-        pool: how positions become one vector: "mean", "gem" (`GeM`), "attention" (the mean attends
-            to all positions, with a head per 64 features: Radford et al. 2021, arXiv:2103.00020),
-            or "token", the first token. "auto": that token if it stands for an example, else the
-            mean.
-        token: whether the first token stands for an example.
-        skip: number of tokens before the positions, which "mean" and "gem" leave out.
+        outputs: feature map (batch, height, width, features), tokens (batch, tokens, features), or
+            vectors (batch, features).
+        dropout: dropout rate before the logits.
+        pool: how to pool positions: "mean", "gem" (`GeM`), "attention" (the mean attends to all
+            positions, with a head per 64 features: Radford et al. 2021, arXiv:2103.00020), or
+            "token" (the first token). "auto" uses "token" if `token` is set, otherwise "mean".
+        token: whether the first token represents the example.
+        skip: number of extra tokens before the positions. "mean" and "gem" ignore them.
 
     Raises:
-        ValueError: if these outputs cannot be pooled that way.
+        ValueError: if `pool` does not support outputs of this shape.
     """
     rank, x = len(outputs.shape), outputs
     possible = {2: ("auto",), 4: POOLS[:1] + POOLS[2:]}.get(rank, POOLS if token else POOLS[2:])
     if pool not in possible:
         raise ValueError(
-            f"pool={pool!r} of outputs {tuple(outputs.shape)}; expected"
+            f"pool={pool!r} does not support outputs of shape {tuple(outputs.shape)}; expected"
             f" {', '.join(map(repr, possible))}"
         )
     if rank == 4:

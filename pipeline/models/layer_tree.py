@@ -1,17 +1,17 @@
-"""The layers of a model, however it is written: functional, nested, subclassed, composite.
+"""List the layers of any Keras model or layer, including nested, subclassed and composite ones.
 
-`_flatten_layers` is the only private name of Keras here. Only models have the public `layers`: a
-layer that contains layers (an attention block, a cell) does not show them.
+This uses Keras' private `_flatten_layers` method, because only models have the public `layers`
+attribute. Layers that contain other layers, such as attention blocks or cells, do not.
 """
 
 from typing import Any
 
 
 def children(layer: Any) -> list[Any]:
-    """Return the layers directly inside a model or layer."""
+    """Return the direct sublayers of a model or layer."""
     return list(layer._flatten_layers(include_self=False, recursive=False))
 
 
 def descendants(layer: Any) -> list[Any]:
-    """Return all layers inside a model or layer, at any depth."""
+    """Return all sublayers of a model or layer, recursively."""
     return list(layer._flatten_layers(include_self=False))

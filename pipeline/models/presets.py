@@ -1,9 +1,9 @@
-"""Presets: published networks as KerasHub stores them, a folder with config.json and weights.
+"""KerasHub presets: folders that contain a published network's config.json and weights.
 
-A *source* is one string of `Config.pretrained`. `place` returns where its files are, `find` the
-arguments of the network, `arrays` its weights. Only classes of KerasHub are built, by name and from
-plain numbers: no pickle, no serialized model and no code in a preset is loaded. `write` makes a
-preset with random weights, for rehearsals.
+A *source* is one of the strings in `Config.pretrained`. `place` locates its files, `find` returns
+the network's arguments, and `arrays` returns its weights. Only KerasHub classes are built, by name
+and from plain values. Pickles, serialized models and code in a preset are never loaded. `write`
+creates a preset with random weights for rehearsals.
 """
 
 import difflib
@@ -28,36 +28,36 @@ from pipeline.runtime import mounts
 
 CONFIG, WEIGHTS = "config.json", ("model.weights.h5", "model.weights.json")
 ASSETS = "assets/tokenizer"
-# The characters that stand for the 256 bytes in the vocabulary of GPT-2 and RoBERTa.
+# The characters that represent the 256 byte values in the GPT-2 and RoBERTa vocabularies.
 BYTES = (*range(33, 127), *range(161, 173), *range(174, 324))
-RANDOM = "random_weights.json"  # marks a preset that `write` made
-# Scale of BatchNormalization in a random preset. With 1.0 each residual block amplifies a change of
-# its input, so rounding alone changes the outputs of a whole EfficientNet: when 12 photographs
-# changed by 1e-6, outputs moved by 0.48 of the largest (V2-S); with 0.7 by 1.4e-6 (V2-S, B4).
-# Measured 2026-11-28. A published network has trained scales.
+RANDOM = "random_weights.json"  # marks a preset created by `write`
+# BatchNormalization scale in random presets. With 1.0, every residual block amplifies changes of
+# its input, so rounding errors alone alter an EfficientNet's outputs. When 12 photographs changed
+# by 1e-6, the outputs changed by 0.48 of the largest (V2-S). With 0.7 they changed by 1.4e-6 (V2-S,
+# B4; measured 2026-11-28). Published networks have trained scales.
 CALM = 0.7
 HUGGING_FACE = "hf://"
-UNKNOWN = Family("not known here")
+UNKNOWN = Family("unknown")
 INSTALL = (
     "pip install --no-deps 'keras-hub>=0.26,<0.30' &&"
     " pip install kagglehub regex sentencepiece tokenizers"
 )
-# Arguments that the run decides, not the preset.
+# Arguments that are set by the run instead of the preset.
 OF_THE_RUN = ("dtype", "name", "trainable")
 SHAPES = ("image_shape", "input_shape")
 BLOCKS = "num_layers"  # of a transformer
-UNWRITTEN = "num_features"  # an argument that KerasHub 0.26 to 0.29 leave out for EfficientNet
+UNWRITTEN = "num_features"  # an EfficientNet argument that KerasHub 0.26 to 0.29 do not save
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A published network as plain numbers, which travel in the artifact.
+    """A published network's class and arguments, which are stored in the artifact.
 
     Attributes:
-        kind: its class in keras_hub.models, or the class of the part that sees images.
-        numbers: the arguments of the class.
-        pixels: how to prepare images for it; None: it takes none, or this is unknown.
-        random: whether `write` made its weights.
+        kind: class in keras_hub.models, or the class of the image encoder.
+        numbers: arguments of the class.
+        pixels: image preprocessing. None if it is unknown or the network does not accept images.
+        random: whether `write` created the weights.
     """
 
     kind: str
@@ -67,53 +67,53 @@ class Preset:
 
     @property
     def family(self) -> Family:
-        """What is known about the class."""
+        """The class's family."""
         return FAMILIES.get(self.kind, UNKNOWN)
 
     @property
     def shape(self) -> tuple[int | None, ...] | None:
-        """Height, width and channels of the preset's images. None: it takes no images."""
+        """The preset's image height, width and channels, or None for other inputs."""
         given = next((self.numbers[name] for name in SHAPES if self.numbers.get(name)), None)
         return given and tuple(given)
 
     @property
     def patch(self) -> tuple[int, int]:
-        """Height and width of a patch in pixels; (1, 1) for a network without patches."""
+        """The patch height and width in pixels, or (1, 1) for networks without patches."""
         height, width = np.broadcast_to(self.numbers.get("patch_size", 1), 2)
         return int(height), int(width)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the values that `from_json` takes."""
+        """Return the preset as JSON values for `from_json`."""
         return dict(json.loads(json.dumps(asdict(self), default=dict)))
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Preset":
-        """Return the preset that an artifact carries."""
+        """Load a preset from an artifact's JSON values."""
         pixels = values["pixels"]
         numbers = _plain(dict(values["numbers"]), "the artifact")
         return cls(str(values["kind"]), numbers, pixels and Pixels(*map(tuple, pixels)))
 
 
 def is_preset(text: str) -> bool:
-    """Return whether a source names a preset, not a file of weights."""
+    """Return whether a source is a preset and not a weights file."""
     named = KAGGLE_MODEL.fullmatch(text) or text.startswith(HUGGING_FACE)
     return bool(named) or os.path.isdir(text)  # noqa: PTH112 - Path.is_dir raises for a long name
 
 
 def _known(source: str) -> Known | None:
-    """Return what is known about a Kaggle model; the case of its framework does not matter."""
+    """Return the `KNOWN` entry of a Kaggle model, ignoring case."""
     return KNOWN.get(source.rpartition("/")[0].lower())
 
 
 def place(source: str, *, weights: bool = True) -> Path | None:
-    """Return the path of a source's folder or file; None if it is not here.
+    """Return the path of a source's folder or file, or None if it does not exist.
 
-    A Kaggle model is where a notebook mounts it, or in kagglehub's cache. A dataset's folder or
-    file is where a notebook mounts it.
+    Kaggle models are searched in the notebook's mounted inputs and in kagglehub's cache, datasets
+    only in the mounted inputs.
 
     Args:
-        source: as in `Config.pretrained`.
-        weights: False: a Hugging Face folder may lack them.
+        source: see `Config.pretrained`.
+        weights: whether to download the weights of a Hugging Face model.
 
     Raises:
         ConfigError: if a Hugging Face model cannot be downloaded.
@@ -138,39 +138,39 @@ def place(source: str, *, weights: bool = True) -> Path | None:
 
 
 def _of_hugging_face(source: str, *, weights: bool) -> Path:
-    """Return the folder of a Hugging Face model, cached or downloaded."""
+    """Return a Hugging Face model's folder, and download it if it is not cached."""
     wanted = ["*.json", "*.txt", "*.model", "assets/*"]
-    if weights:  # no pickles: neither .bin nor .pt
+    if weights:  # .bin and .pt are excluded because they are pickles
         wanted += ["*.h5", "*.safetensors"]
     try:
         from huggingface_hub import snapshot_download
 
         name = source.removeprefix(HUGGING_FACE)
         return Path(snapshot_download(name, allow_patterns=wanted))
-    except Exception as error:  # of the network, of the account, of the name
+    except Exception as error:  # such as a network error, a missing login or an unknown name
         said, *_ = f"{type(error).__name__}: {error}".split("\n")
         raise ConfigError(
-            f"pretrained={source!r} cannot be downloaded: {said[:300]}.\nIt needs the internet"
-            " (train-tpu: enable_internet; invoke dry-run --internet), and some models need a"
-            " licence that you accept on Hugging Face. Or download the folder and set pretrained"
-            " to its path."
+            f"pretrained={source!r} cannot be downloaded: {said[:300]}.\nThis requires internet"
+            " access (train-tpu: enable_internet; invoke dry-run --internet), and some models have"
+            " a licence to accept on Hugging Face. Or download the folder and set pretrained to"
+            " its path."
         ) from error
 
 
 def missing(source: str) -> ConfigError:
-    """Return the error for a source whose weights are not here, with the commands that help."""
+    """Return the error for a source that was not found, with commands to get it."""
     inputs, alike, known = mounts.root() / "input", _alike(source), _known(source)
     if not KAGGLE_MODEL.fullmatch(source):
         advice = (
-            "Expected a path, owner/slug or owner/slug/path of a dataset, a Kaggle model as"
+            "Expected a path, a dataset as owner/slug or owner/slug/path, a Kaggle model as"
             " owner/model/framework/variation/version, or hf://owner/name. Correct pretrained. A"
-            " dataset's folder also has to be here, at the same path below this folder."
+            " dataset must exist on this machine at the same path below this folder."
         )
         if alike:
-            advice = f"Did you mean this model? Add the version you want:\npretrained='{alike}/1'"
+            advice = f"Did you mean this model? Add a version:\npretrained='{alike}/1'"
         return ConfigError(
-            f"pretrained={source!r} was not found: there is no folder with {CONFIG}, and no"
-            " .weights.h5 or .safetensors file, of that name here or in a mounted dataset."
+            f"pretrained={source!r} was not found: neither this machine nor a mounted dataset has a"
+            f" folder with {CONFIG}, or a .weights.h5 or .safetensors file, of that name."
             f" {mounts.listing(inputs)}.\n{advice}"
         )
     owner, model, *_, version = source.split("/")
@@ -181,25 +181,25 @@ def missing(source: str) -> ConfigError:
     if alike and not known:
         commands.append(f"Did you mean this model?\npretrained='{alike}/{version}'")
     return ConfigError(
-        f"pretrained={source!r} was not found: it is neither mounted below {inputs}/models nor in"
-        f" kagglehub's cache.\nAccept its licence on https://www.kaggle.com/models/{owner}/{model};"
-        " push-train then mounts it. To train here, download it, or write random weights for a"
-        " well-known model and set pretrained='DIR':\n" + "\n".join(commands)
+        f"pretrained={source!r} was not found in {inputs}/models or in kagglehub's cache."
+        f"\nAccept the licence on https://www.kaggle.com/models/{owner}/{model}, so that push-train"
+        " can mount the model. To train on this machine, download it. For a well-known model, you"
+        " can write random weights instead and set pretrained='DIR':\n" + "\n".join(commands)
     )
 
 
 def _alike(source: str) -> str:
-    """Return the well-known model with a similar name, or a similar last part; "": none."""
+    """Return the well-known model with a similar name (or last part of it), or ""."""
     names = {name.rpartition("/")[2]: name for name in KNOWN} | {name: name for name in KNOWN}
     text = source.rpartition("/")[0] if KAGGLE_MODEL.fullmatch(source) else source
     return next((names[one] for one in difflib.get_close_matches(text.lower(), names, 1, 0.9)), "")
 
 
 def find(source: str) -> Preset:
-    """Return the network of a source, by its config.json or the table of well-known presets.
+    """Return a source's network, from its config.json or the table of well-known presets.
 
     Raises:
-        ConfigError: if there is neither, or the preset contains more than numbers.
+        ConfigError: if it is not found, or if the preset contains other objects than plain values.
     """
     folder = place(source, weights=False)
     if folder is not None and folder.is_dir():
@@ -212,10 +212,11 @@ def find(source: str) -> Preset:
 
 
 def kind(source: str) -> str:
-    """Return the class of a source's network without KerasHub; "" where only KerasHub knows it.
+    """Return a network's class without KerasHub, or "" if KerasHub must convert the preset.
+
 
     Raises:
-        ConfigError: if the source is neither here nor well known.
+        ConfigError: if the source is not found.
     """
     folder, known = place(source, weights=False), _known(source)
     if folder is None or not folder.is_dir():
@@ -227,17 +228,17 @@ def kind(source: str) -> str:
 
 
 def _that_sees(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the config of the part that sees images; of any other network its own."""
+    """Return the config of the image encoder, or the whole config if there is no such part."""
     part = FAMILIES.get(config["class_name"], UNKNOWN).part
     return dict(config["config"][part]) if part else config
 
 
 def _read(folder: Path, source: str) -> Preset:
-    """Return the network in a folder."""
+    """Read the preset in a folder."""
     try:
         text = (folder / CONFIG).read_text(encoding="utf-8")
         config = json.loads(text)
-        if "registered_name" not in config:  # of transformers or timm, which KerasHub converts
+        if "registered_name" not in config:  # transformers or timm, converted by KerasHub
             config = _converted(folder, text)
         config = _that_sees(config)
         kind = config["class_name"]
@@ -246,18 +247,16 @@ def _read(folder: Path, source: str) -> Preset:
         return Preset(kind, numbers, _pixels(folder, kind), (folder / RANDOM).is_file())
     except ConfigError:
         raise
-    except Exception as error:  # a preset may contain anything
+    except Exception as error:  # an invalid preset can cause any exception
         raise ConfigError(
             f"pretrained={source!r} cannot be used: {folder / CONFIG}: {type(error).__name__}:"
-            f" {error}.\nExpected a preset as KerasHub's save_to_preset writes it, or a model of"
-            " transformers or timm that KerasHub converts. Correct the path, or download it again."
+            f" {error}.\nExpected a preset written by KerasHub's save_to_preset, or a transformers"
+            " or timm model that KerasHub can convert. Correct the path, or download it again."
         ) from error
 
 
 def _completed(kind: str, numbers: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return a preset's arguments, with the one that KerasHub leaves out where the preset is well
-    known. For any other argument the class has a default.
-    """
+    """Return a preset's arguments, including the one that KerasHub does not save."""
     known = _known(source)
     if known and known.kind == kind and UNWRITTEN in known.numbers:
         return {UNWRITTEN: known.numbers[UNWRITTEN], **numbers}
@@ -266,10 +265,10 @@ def _completed(kind: str, numbers: Mapping[str, Any], source: str) -> dict[str, 
 
 @functools.lru_cache(maxsize=8)
 def _converted(folder: Path, text: str) -> dict[str, Any]:
-    """Return the config of another library's preset, as KerasHub writes its own.
+    """Convert another library's config to the KerasHub format.
 
     Args:
-        text: of the config, so that a changed file is read again.
+        text: content of the file, so that the cache notices changes.
     """
     del text
     network = _hub().models.Backbone.from_preset(str(folder), load_weights=False)
@@ -277,7 +276,7 @@ def _converted(folder: Path, text: str) -> dict[str, Any]:
 
 
 def _pixels(folder: Path, kind: str) -> Pixels | None:
-    """Return how pixels were prepared, by the preset or else by its family."""
+    """Return the image preprocessing of the preset, or else of its family."""
     names = ("image_converter.json", "preprocessor.json")
     configs = (_values(folder / name).get("config") for name in names)
     hub: dict[str, Any] = next(filter(None, configs), {})
@@ -288,7 +287,7 @@ def _pixels(folder: Path, kind: str) -> Pixels | None:
     transformers = _values(folder / "preprocessor_config.json")
     timm = _values(folder / CONFIG).get("pretrained_cfg", {})
     told: Any = (
-        (hub.get("mean"), np.sqrt(hub.get("variance", ())).tolist()),  # KerasHub's before 0.20
+        (hub.get("mean"), np.sqrt(hub.get("variance", ())).tolist()),  # KerasHub before 0.20
         (transformers.get("image_mean"), transformers.get("image_std")),
         (timm.get("mean"), timm.get("std")),
     )
@@ -301,11 +300,10 @@ def _values(file: Path) -> dict[str, Any]:
 
 
 def _plain(numbers: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the arguments of a class, without those that the run decides. They may include parts
-    of KerasHub, but no other objects.
+    """Return a class's arguments, without those that are set by the run.
 
     Raises:
-        ConfigError: for any other object, such as a layer with code.
+        ConfigError: if they contain an object that is not from KerasHub, such as a custom layer.
     """
 
     def part(value: Any) -> Any:
@@ -319,8 +317,8 @@ def _plain(numbers: Mapping[str, Any], where: str) -> dict[str, Any]:
         hubs = str(value.get("registered_name", "")) == f"keras_hub>{kind}"
         if not hubs or not isinstance(value.get("config"), Mapping):
             raise ConfigError(
-                f"The preset in {where} contains {kind!r}; expected only numbers and classes of"
-                " KerasHub: nothing else is loaded.\nUse another preset."
+                f"The preset in {where} contains {kind!r}; expected only plain values and KerasHub"
+                " classes, because nothing else is loaded.\nUse another preset."
             )
         class_of(kind)
         return {
@@ -338,37 +336,37 @@ def _hub() -> Any:
         import keras_hub
     except ImportError as error:
         raise ConfigError(
-            f"Published networks need KerasHub, which cannot be imported: {error}.\n"
-            f"Install it; newer versions conflict with the Kaggle client:\n{INSTALL}"
+            f"Published networks require KerasHub, which cannot be imported: {error}.\n"
+            f"Install it (newer versions conflict with the Kaggle client):\n{INSTALL}"
         ) from error
     return keras_hub
 
 
 def class_of(kind: str) -> Any:
-    """Return a class of keras_hub.models.
+    """Return a class from keras_hub.models.
 
     Raises:
-        ConfigError: if this version of KerasHub does not have it.
+        ConfigError: if the installed KerasHub version does not include it.
     """
     hub = _hub()
     found = getattr(hub.models, kind, None)
     if not (isinstance(found, type) and issubclass(found, hub.models.Backbone)):
         raise ConfigError(
-            f"KerasHub {hub.__version__} has no network {kind!r}.\nUse a network that both of"
-            " Kaggle's images have (docs/published-networks.md)."
+            f"KerasHub {hub.__version__} does not include the network {kind!r}.\nUse a network that"
+            " is included in both of Kaggle's images (docs/published-networks.md)."
         )
     return found
 
 
 def network(preset: Preset, shape: tuple[int, ...] | None, name: str) -> Any:
-    """Return a Keras model with random weights, under the current dtype policy.
+    """Build a Keras model with random weights, with the current dtype policy.
 
     Args:
-        shape: of its images; None: as in the preset.
-        name: of the model.
+        shape: image shape. None uses the preset's.
+        name: name of the model.
 
     Raises:
-        ConfigError: if the network takes no images of this size.
+        ConfigError: if the network does not support this image size.
     """
     numbers = dict(preset.numbers)
     if shape is not None and preset.shape is not None:
@@ -378,7 +376,7 @@ def network(preset: Preset, shape: tuple[int, ...] | None, name: str) -> Any:
             up = [side + -side % patch for side, patch in zip(shape, preset.patch, strict=False)]
             high, wide = [max(up)] * 2 if preset.family.square else up
             raise ConfigError(
-                f"{preset.kind} does not take images of {shape[0]}x{shape[1]} pixels; expected"
+                f"{preset.kind} does not support {shape[0]}x{shape[1]} images; expected"
                 f" multiples of {height}x{width}{square}.\n"
                 f"Set data.height={high} and data.width={wide} in the config."
             )
@@ -387,10 +385,10 @@ def network(preset: Preset, shape: tuple[int, ...] | None, name: str) -> Any:
 
 
 def arrays(source: str) -> list[np.ndarray]:
-    """Return the weights of a source's network, in the network's order.
+    """Read the weights of a source's network, in the network's order.
 
     Raises:
-        ConfigError: if they are not here, or do not fit the preset's arguments.
+        ConfigError: if they are not found, or do not match the preset's arguments.
     """
     folder = place(source)
     if folder is None or not folder.is_dir():
@@ -398,7 +396,7 @@ def arrays(source: str) -> list[np.ndarray]:
     return _arrays(folder, (folder / CONFIG).read_text(encoding="utf-8"), source)
 
 
-@functools.lru_cache(maxsize=2)  # each fold starts from them
+@functools.lru_cache(maxsize=2)  # reused by every fold
 def _arrays(folder: Path, text: str, source: str) -> list[np.ndarray]:
     config = json.loads(text)
     try:
@@ -408,7 +406,7 @@ def _arrays(folder: Path, text: str, source: str) -> list[np.ndarray]:
             whole = class_of(kind).from_config(numbers)
             found = [folder / name for name in WEIGHTS if (folder / name).is_file()]
             if not found:
-                raise FileNotFoundError(f"there is no {' and no '.join(WEIGHTS)}")
+                raise FileNotFoundError(f"found neither {' nor '.join(WEIGHTS)}")
             weight_files.read_keras(whole, found[0])
         else:
             whole = _hub().models.Backbone.from_preset(str(folder))
@@ -417,8 +415,8 @@ def _arrays(folder: Path, text: str, source: str) -> list[np.ndarray]:
     except Exception as error:
         raise ConfigError(
             f"The weights of the preset in {folder} cannot be used: {type(error).__name__}:"
-            f" {str(error)[:500]}.\nExpected {WEIGHTS[0]} beside {CONFIG}, for the network that"
-            f" {CONFIG} describes. Download the preset again."
+            f" {str(error)[:500]}.\nExpected {WEIGHTS[0]} next to {CONFIG}, with the weights of the"
+            f" network in {CONFIG}. Download the preset again."
         ) from error
     part = FAMILIES.get(type(whole).__name__, UNKNOWN).part
     seen = getattr(whole, part) if part else whole
@@ -426,14 +424,14 @@ def _arrays(folder: Path, text: str, source: str) -> list[np.ndarray]:
 
 
 def resized(preset: Preset, published: Sequence[np.ndarray], network: Any) -> list[np.ndarray]:
-    """Return a preset's weights for a network that takes images of a different size.
+    """Adapt a preset's weights to a network with a different image size.
 
-    Position embeddings are interpolated bicubically over the image (Dosovitskiy et al. 2021,
-    arXiv:2010.11929, 3.2). Those of the tokens before them stay.
+    Position embeddings are resized with bicubic interpolation (Dosovitskiy et al. 2021,
+    arXiv:2010.11929, 3.2), except those of the extra tokens at the start.
 
     Args:
-        published: as `arrays` returns them.
-        network: as `network` builds it.
+        published: weights returned by `arrays`.
+        network: model built by `network`.
     """
     theirs, ours = preset.shape, network.input_shape
     if isinstance(ours, Mapping):
@@ -455,10 +453,10 @@ def resized(preset: Preset, published: Sequence[np.ndarray], network: Any) -> li
 
 
 def _interpolated(positions: np.ndarray, before: Sequence[int], now: Sequence[int]) -> np.ndarray:
-    """Return embeddings (…, tokens, features) of one grid of patches for another grid."""
-    import jax  # only training has it
+    """Resize embeddings (…, tokens, features) from one patch grid to another."""
+    import jax  # only installed for training
 
-    first = positions.shape[-2] - before[0] * before[1]  # tokens without a position
+    first = positions.shape[-2] - before[0] * before[1]  # extra tokens without a position
     *rest, _, width = positions.shape
     tokens, grid = positions[..., :first, :], positions[..., first:, :].reshape(*before, width)
     resized = np.asarray(jax.image.resize(grid, (*now, width), "bicubic"), positions.dtype)
@@ -466,23 +464,23 @@ def _interpolated(positions: np.ndarray, before: Sequence[int], now: Sequence[in
 
 
 def write(source: str, output: Path, blocks: int | None = None) -> dict[str, Any]:
-    """Write a preset with random weights from a fixed seed, for a rehearsal.
+    """Write a preset with random weights (from a fixed seed) for rehearsals.
 
     Args:
-        source: one of `KNOWN`, or a source with a config.json here.
-        output: the folder; it must not contain another preset.
-        blocks: most blocks of a transformer; None: all.
+        source: entry of `KNOWN`, or a source with a config.json on this machine.
+        output: folder to write to. It must not contain a downloaded preset.
+        blocks: maximum number of transformer blocks. None keeps all.
 
     Returns:
-        kind, parameters, source and the folder.
+        The source, kind, parameters and output folder.
 
     Raises:
-        ConfigError: if the source is neither, or the folder contains a preset with other weights.
-        DiskError: if it cannot be written.
+        ConfigError: if the source is not found, or the folder contains a downloaded preset.
+        DiskError: if a file cannot be written.
     """
     if (output / CONFIG).is_file() and not (output / RANDOM).is_file():
         raise ConfigError(
-            f"{output} already contains a preset; expected a new folder.\nUse another --output."
+            f"{output} already contains a preset; expected a new folder.\nUse a different --output."
         )
     preset = find(source)
     if blocks and (whole := preset.numbers.get(BLOCKS)):
@@ -502,14 +500,14 @@ def write(source: str, output: Path, blocks: int | None = None) -> dict[str, Any
 
 
 def _files(preset: Preset, source: str) -> dict[str, str]:
-    """Return the files of a preset other than its weights, as KerasHub names them."""
+    """Return a preset's files except its weights, with KerasHub's file names."""
     hub = {"module": "keras_hub.models", "class_name": preset.kind}
     named = {"registered_name": f"keras_hub>{preset.kind}", "config": dict(preset.numbers)}
     marked = {"of": source, "seed": 0, "written_by": "python -m pipeline preset"}
     files = {CONFIG: json.dumps({**hub, **named}), RANDOM: json.dumps(marked)}
     if preset.pixels:
         files["image_converter.json"] = json.dumps({"config": preset.pixels._asdict()})
-    if preset.kind == "RobertaBackbone":  # its tokenizer: single bytes and the special tokens
+    if preset.kind == "RobertaBackbone":  # a tokenizer of single bytes and special tokens
         pieces = ["<s>", "<pad>", "</s>", "<unk>", *map(chr, BYTES), "<mask>"]
         places = {piece: place for place, piece in enumerate(pieces)}
         files |= {f"{ASSETS}/vocabulary.json": json.dumps(places), f"{ASSETS}/merges.txt": ""}

@@ -1,8 +1,8 @@
 """Published networks: `Config.pretrained`, the model "published", and `backbone` for custom models.
 
-Training and inference build a network from plain numbers. Only training reads published weights,
-after the build, and they equal the published ones bit for bit. The artifact carries numbers and
-weights, so inference needs no preset, no internet and no kagglehub.
+Training and inference build networks from plain arguments. Only training then loads the published
+weights, without any changes. The artifact contains the arguments and the weights, so inference does
+not require the preset, internet access or kagglehub.
 
     from pipeline.models.published import backbone
 
@@ -33,14 +33,14 @@ from pipeline.models.presets import Preset
 from pipeline.models.weight_files import FILES, Names
 from pipeline.runtime import devices, mounts
 
-NAME = "published"  # of the model
+NAME = "published"  # name of the model
 Show = Callable[[str], None]
 Networks = Mapping[str, Preset]
 
 
 class _Build(NamedTuple):
-    """What `backbone` and `begin` use while a model is built: networks by source, names for them,
-    and files of weights.
+    """State for `backbone` and `begin` while a model is being built: networks by source, layer
+    names, and weight files.
     """
 
     networks: Networks
@@ -53,7 +53,7 @@ _building: ContextVar[_Build] = ContextVar("building")
 
 
 def sources(config: Config) -> tuple[str, ...]:
-    """Return the presets that a config names; none for the networks of keras.applications."""
+    """Return a config's presets. keras.applications networks have none."""
     return tuple(name for name in _given(config) if not name.endswith(FILES))
 
 
@@ -67,49 +67,48 @@ def _given(config: Config) -> tuple[str, ...]:
 
 
 def networks(config: Config) -> Networks:
-    """Return the networks that a config names, by source, for `building` and the artifact.
+    """Return a config's networks by source, for `building` and the artifact.
 
     Raises:
-        ConfigError: if one is neither here nor well known, or the model does not take such a
-            source.
+        ConfigError: if a source is not found or not supported by the model.
     """
     given = [name for name in rules.as_tuple(config.pretrained) if name]
     if config.model in BACKBONES:
         folders = [name for name in given if presets.is_preset(name)]
         if folders or len(given) > 1:
             raise ConfigError(
-                f"pretrained={config.pretrained!r} cannot work with model={config.model!r}, a"
-                " network of keras.applications; expected 'imagenet', 'none' or a file with its"
-                f" weights.\nFor a preset set model={NAME!r}, or your own model."
+                f"pretrained={config.pretrained!r} cannot be used with model={config.model!r}, a"
+                " keras.applications network; expected 'imagenet', 'none' or a weights file."
+                f"\nTo use a preset, set model={NAME!r} or a custom model."
             )
     elif wrong := {IMAGENET, RANDOM} & {*given}:
         raise ConfigError(
-            f"pretrained={wrong.pop()!r} cannot work with model={config.model!r}: it is for the"
-            f" networks of keras.applications, {', '.join(BACKBONES)}.\nName a preset, or remove"
-            " pretrained."
+            f"pretrained={wrong.pop()!r} cannot be used with model={config.model!r}: it is only for"
+            f" keras.applications networks, {', '.join(BACKBONES)}.\nSet pretrained to a preset, or"
+            " remove it."
         )
     return {name: presets.find(name) for name in sources(config)}
 
 
 def carried(manifest: Mapping[str, Any]) -> Networks:
-    """Return the networks that an artifact carries.
+    """Return the networks in an artifact's manifest.
 
     Raises:
-        ArtifactError: if its manifest has anything else there.
+        ArtifactError: if the entry is invalid.
     """
     given = manifest.get("networks") or {}
     try:
         return {name: Preset.from_json(values) for name, values in given.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ArtifactError(
-            f"The manifest has the networks {str(given)[:100]}; expected their classes and"
-            " numbers, as a training writes them.\nPull or download the artifact again."
+            f"The manifest contains invalid networks, {str(given)[:100]}; expected the classes and"
+            " arguments written by a training run.\nPull or download the artifact again."
         ) from error
 
 
 @contextmanager
 def building(config: Config, given: Networks) -> Iterator[None]:
-    """Let `backbone` build these networks."""
+    """Make these networks available to `backbone` in this context."""
     names = (f"backbone_{number}" if number > 1 else "backbone" for number in count(1))
     before = _building.set(_Build(given, names, _files(config)))
     try:
@@ -119,17 +118,17 @@ def building(config: Config, given: Networks) -> Iterator[None]:
 
 
 def refuse_unused(model: Any, config: Config) -> None:
-    """Refuse a model that does not use weights that the config names.
+    """Check that a model uses all weights in the config's `pretrained`.
 
     Raises:
-        ValueError: names them, and the call that uses them.
+        ValueError: if it does not.
     """
     unused = {*_given(config)} - {source for source, _ in begun(model)}
     if unused:
         raise ValueError(
-            f"pretrained names {', '.join(map(repr, sorted(unused)))}, which no layer starts from;"
-            " call backbone(images) from pipeline.models.published in the model's function, or for"
-            " a file begin(network)"
+            f"pretrained={', '.join(map(repr, sorted(unused)))} is not used by any layer; in the"
+            " model's function, call backbone(images) from pipeline.models.published, or"
+            " begin(network) for a file"
         )
 
 
@@ -141,24 +140,24 @@ def backbone(
     batchnorm_momentum: float | None = None,
     prepared: bool = False,
 ) -> Any:
-    """Return the outputs of the published network that `Config.pretrained` names.
+    """Return the outputs of the published network in `Config.pretrained`.
 
-    They are tokens (batch, tokens, features), a map (batch, height, width, features), or one
-    vector per example (batch, features), depending on the network.
+    Depending on the network, these are tokens (batch, tokens, features), a feature map (batch,
+    height, width, features), or one vector per example (batch, features).
 
     Args:
-        inputs: images as a model's function gets them, (batch, height, width, 1 or 3), from 0 to 1;
-            they are prepared as the preset's training images were. Or the inputs of a network for
-            other data, such as {"token_ids": …, "padding_mask": …}.
-        source: which network, if `pretrained` has several.
-        trainable: False freezes it.
-        batchnorm_momentum: trains BatchNormalization, if the network has any, by groups; None keeps
-            the published statistics.
-        prepared: whether the images are already prepared.
+        inputs: images passed to the model's function, (batch, height, width, 1 or 3), from 0 to 1.
+            They are preprocessed like the preset's training images. Or the inputs of other
+            networks, such as {"token_ids": …, "padding_mask": …}.
+        source: which network to use, if `pretrained` has several.
+        trainable: whether the network is trained.
+        batchnorm_momentum: momentum to train BatchNormalization layers, over groups of images. None
+            keeps the published statistics.
+        prepared: whether the images are already preprocessed.
 
     Raises:
-        ConfigError: if the network does not take images of this size.
-        ValueError: if `pretrained` has no such source.
+        ConfigError: if the network does not support this image size.
+        ValueError: if `pretrained` does not contain the source.
     """
     build = _building.get(NOTHING)
     given, source = build.networks, source or next(iter(build.networks), "")
@@ -180,24 +179,24 @@ def backbone(
 def begin(
     network: Any, source: str = "", *, names: Names | None = None, torch: bool = False
 ) -> None:
-    """Start a custom network from the file that `Config.pretrained` names.
+    """Start training a custom network from the weights file in `Config.pretrained`.
 
     Args:
-        network: a Keras model; the file has all of its weights.
-        source: which file, if `pretrained` has several.
-        names: returns the name of a weight in a .safetensors file, given its name here, such as
-            "block1/conv/kernel"; None: the names are the same.
-        torch: whether the file has PyTorch's order of axes.
+        network: Keras model. The file must contain all of its weights.
+        source: which file to use, if `pretrained` has several.
+        names: function that maps a weight's Keras name, such as "block1/conv/kernel", to its name
+            in a .safetensors file. None means that the names are the same.
+        torch: whether the file uses PyTorch's axis order.
 
     Raises:
-        ValueError: if `pretrained` has no such file.
+        ValueError: if `pretrained` does not contain the file.
     """
     files = _building.get(NOTHING).files
     source = source or next(iter(files), "")
     if source not in files:
         raise ValueError(
-            f"begin(network, {source!r}): pretrained has the files {list(files)}; expected a file"
-            f" whose name ends in {' or '.join(FILES)}"
+            f"begin(network, {source!r}): pretrained contains the files {list(files)}; expected a"
+            f" file name that ends with {' or '.join(FILES)}"
         )
     network.relay_source, network.relay_names, network.relay_torch = source, names, torch
 
@@ -212,37 +211,39 @@ def published(
     backbone_rate: float = 1.0,
     pool: str = "auto",
 ) -> Any:
-    """Return logits of the network in `Config.pretrained`, under a head (`pipeline.models.heads`).
+    """Return the logits of the network in `Config.pretrained` with a new head
+    (`pipeline.models.heads`).
 
     Args:
-        images: tensor (batch, height, width, channels), 0 to 255. Grey gets three equal channels.
+        images: tensor (batch, height, width, channels), 0 to 255. Grayscale images are repeated to
+            three channels.
         num_classes: length of the logits.
-        batchnorm_momentum: of every BatchNormalization that is not frozen.
-        batchnorm: "auto" and "frozen" keep BatchNormalization's published statistics and scales,
+        batchnorm_momentum: momentum of all BatchNormalization layers that are not frozen.
+        batchnorm: "auto" and "frozen" keep the published BatchNormalization statistics and scales,
             "groups" trains them (docs/decisions/0010).
-        dropout: share of the features dropped before the logits, in training.
-        backbone_rate: factor of the learning rate below the head, 0 to 1. 0 freezes the network.
-        pool: of tokens or a map, as `heads.logits` takes it.
+        dropout: dropout rate before the logits.
+        backbone_rate: learning rate factor for the backbone, 0 to 1. 0 freezes it.
+        pool: pooling of tokens or of a feature map (see `heads.logits`).
 
     Raises:
-        ConfigError: if `pretrained` is not one preset of a network for images, or it is unknown
-            which of its outputs stands for an image.
+        ConfigError: if `pretrained` is not a single preset of an image network, or if it is unknown
+            which output represents an image.
         ValueError: if an argument is invalid.
     """
     given = _building.get(NOTHING).networks
     if len(given) != 1:
-        several = f"has {len(given)} presets" if given else "names no preset"
+        several = f"has {len(given)} presets" if given else "has no preset"
         raise ConfigError(
             f"model={NAME!r} cannot be built: pretrained {several}; expected one, a Kaggle model or"
-            " a folder (docs/published-networks.md).\nFor example, write into the config:\n"
+            " a folder (docs/published-networks.md).\nFor example, add this to the config:\n"
             "pretrained='keras/dinov3/keras/dinov3_vit_small_lvd1689m/1'"
         )
     frozen = Frozen.of(batchnorm, backbone_rate, batchnorm_momentum)
     preset = next(iter(given.values()))
     if preset.shape is None:
         raise ConfigError(
-            f"model={NAME!r} cannot be built: {preset.kind} does not take images; expected a"
-            " network that does.\nUse another preset, or write a custom model (docs/text.md)."
+            f"model={NAME!r} cannot be built: {preset.kind} does not accept images.\nUse a preset"
+            " for images, or write a custom model (docs/text.md)."
         )
     momentum = frozen.batchnorm_momentum
     if images.dtype != "uint8":
@@ -251,29 +252,29 @@ def published(
     family = preset.family
     if pool == "auto" and len(x.shape) == 3 and not family.token:
         raise ConfigError(
-            f"model={NAME!r} cannot be built: {preset.kind} has outputs {tuple(x.shape)}, and it is"
-            " unknown which of them stands for an image; expected pool in model_options: 'mean',"
-            " 'gem' or 'attention'.\nWrite into the config:\n"
+            f"model={NAME!r} cannot be built: {preset.kind} has outputs of shape {tuple(x.shape)},"
+            " and it is unknown which of them represents an image; expected pool in model_options:"
+            " 'mean', 'gem' or 'attention'.\nAdd this to the config:\n"
             "model_options={'pool': 'mean'}"
         )
     sides = zip(images.shape[1:3], preset.patch, strict=True)
     places = math.prod(side // patch for side, patch in sides)
-    # Tokens before the patches: class, registers, distillation.
+    # Extra tokens before the patches: class, register and distillation tokens.
     skip = max((x.shape[1] or places) - places, 0) if family.token and len(x.shape) == 3 else 0
     return heads.logits(x, num_classes, dropout, pool, token=family.token, skip=skip)
 
 
 def _prepared(images: Any, preset: Preset, name: str) -> Any:
-    """Return images as the network takes them, in float32 under every policy.
+    """Preprocess images for the network, always in float32.
 
-    A custom function gets bytes divided by 255, under some policies in bfloat16, which has too few
-    digits. So this uses the bytes themselves where it finds them.
+    Custom functions are called with uint8 images divided by 255, which may be in bfloat16 and not
+    precise enough. This uses the original uint8 images if possible.
     """
     pixels, unit = preset.pixels, 255.0
     if pixels is None:
         raise ValueError(
-            f"it is unknown how images are prepared for {preset.kind}: its preset has no"
-            " image_converter.json; prepare them and call backbone(images, prepared=True)"
+            f"it is unknown how to preprocess images for {preset.kind}, because its preset has no"
+            " image_converter.json; preprocess them and call backbone(images, prepared=True)"
         )
     layer = images._keras_history.operation
     if images.dtype == "uint8":
@@ -285,11 +286,10 @@ def _prepared(images: Any, preset: Preset, name: str) -> Any:
 
 
 def require(config: Config) -> None:
-    """Read the published weights that a config starts from, and keep them for `load`: missing ones
-    fail now, not after hours.
+    """Read and cache the config's published weights, to report problems before a long run.
 
     Raises:
-        ConfigError: if there is no internet, no such preset or file, or its network is different.
+        ConfigError: if the weights are not found, or if they are for a different network.
     """
     backbones.published(config)
     on_kaggle = (mounts.root() / "input").is_dir() and devices.LOCAL not in os.environ
@@ -299,15 +299,15 @@ def require(config: Config) -> None:
             folder = presets.place(source)
             if on_kaggle and folder is not None and (folder / presets.RANDOM).is_file():
                 raise ConfigError(
-                    f"pretrained={source!r} has random weights, made for rehearsals; expected the"
-                    " published ones.\nMount the published preset."
+                    f"pretrained={source!r} has random weights for rehearsals; expected published"
+                    " weights.\nMount the published preset."
                 )
         for source in _files(config):
             _file(source)
 
 
 def _file(source: str) -> Path:
-    """Return the path of a file of weights."""
+    """Return the path of a weights file."""
     place = presets.place(source)
     if place is None or not place.is_file():
         raise presets.missing(source)
@@ -315,17 +315,17 @@ def _file(source: str) -> Path:
 
 
 def load(model: Any, config: Config, given: Networks, show: Show) -> list[dict[str, Any]]:
-    """Set the published weights of a model that was built with these networks.
+    """Load the published weights into a model that was built with these networks.
 
     Args:
-        show: takes a line for each source.
+        show: called with a line for each source.
 
     Returns:
-        For the manifest: each source's name, the sha256 of all its numbers in order, and whether
-        they are random; nothing for a run that starts from another run's artifact.
+        For the manifest: each source's name, its weights' SHA-256, and whether they are random.
+        Empty for a run that starts from another run's artifact.
 
     Raises:
-        ConfigError: if they are not here, or have different shapes.
+        ConfigError: if the weights are not found or have different shapes.
     """
     if config.init_from:
         return []
@@ -347,27 +347,28 @@ def load(model: Any, config: Config, given: Networks, show: Show) -> list[dict[s
         show(f"Starting from {source} ({sum(map(np.size, fitted)):,} parameters; {about})")
         random = bool(preset and preset.random)
         if random:
-            show(f"Warning: the weights of {source} are random: the preset is for rehearsals")
+            show(f"Warning: {source} is a rehearsal preset with random weights")
         sha256 = backbones.arrays_sha256(arrays)
         origins.append({"source": source, "arrays_sha256": sha256, "random": random})
     return origins
 
 
 def refuse_another(before: Sequence[Any], now: Sequence[Any]) -> None:
-    """Refuse a fold whose published weights differ from those of the fold before it, which ran in
-    an earlier session: a dataset may have a new version since.
+    """Check that a fold starts from the same published weights as the previous fold.
+
+    If that fold ran in an earlier session, a dataset may have a new version by now.
 
     Args:
-        before, now: as `load` returns them.
+        before, now: values returned by `load`.
 
     Raises:
-        ConfigError: if they differ.
+        ConfigError: if the weights differ.
     """
     if [*before] != [*now]:
         names = ", ".join(one["source"] for one in now)
         raise ConfigError(
-            f"pretrained={names!r} has changed since the previous fold started; expected the same"
-            " weights for all folds.\nMount the earlier version, or start over with --fresh."
+            f"pretrained={names!r} has changed since the previous fold started, but all folds must"
+            " use the same weights.\nMount the earlier version, or start over with --fresh."
         )
 
 
@@ -376,13 +377,13 @@ def _refuse_other_shapes(source: str, network: Any, arrays: Sequence[np.ndarray]
     if there != here:
         wrong = next(pair for pair in zip_longest(there, here) if pair[0] != pair[1])
         raise ConfigError(
-            f"pretrained={source!r}: its weights do not fit {network.name} for these inputs: the"
+            f"pretrained={source!r}: the weights do not match {network.name} for these inputs. The"
             f" file has {wrong[0]}, the network {wrong[1]}.\nSet data.height and data.width to the"
             " preset's, or use another preset."
         )
 
 
 def begun(model: Any) -> list[tuple[str, Any]]:
-    """Return the source of each network in a model that starts from published weights, and it."""
+    """Return the networks in a model that start from published weights: (source, network)."""
     marked = [(getattr(layer, "relay_source", ""), layer) for layer in descendants(model)]
     return [(source, layer) for source, layer in marked if source]

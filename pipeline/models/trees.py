@@ -1,7 +1,7 @@
-"""Gradient boosting as a layer: a sum of decision trees whose numbers are ordinary weights.
+"""Gradient boosting as a Keras layer: a sum of decision trees, stored as ordinary weights.
 
-So artifact, folds and inference work as for any model, and nothing is pickled. `Config.fit`
-"boosting" replaces a model's last dense layer with it; `pipeline.train.boosting` grows the trees.
+Artifacts, folds and inference therefore work like for any other model. With `Config.fit`
+"boosting", this layer replaces a model's last dense layer. `pipeline.train.boosting` grows trees.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-LEAVES, DEPTH = 31, 12  # most of a tree
-ITERATIONS, MOST_TREES = 100, 1_000  # most trees per output, and in all
+LEAVES, DEPTH = 31, 12  # maximum per tree
+ITERATIONS, MOST_TREES = 100, 1_000  # maximum number of trees per output, and in total
 NAME = "trees"
 
 
@@ -26,16 +26,16 @@ def iterations(outputs: int) -> int:
 
 
 class Numbers(NamedTuple):
-    """The trees of all outputs.
+    """The parameters of the trees for all outputs.
 
-    A node sends a row to its first child if the row's feature is at most the threshold, else to the
+    Rows whose feature is at most the threshold continue to a node's first child, others to the
     second. A leaf is its own child.
 
     Attributes:
         features, thresholds: of each node, float32 (outputs, trees, nodes).
         children: float32 (outputs, trees, nodes, 2).
-        values: what a leaf adds, float32 (outputs, trees, nodes).
-        first: the initial value of each output, float32 (outputs,).
+        values: value of each leaf, float32 (outputs, trees, nodes).
+        first: initial value of each output, float32 (outputs,).
     """
 
     features: np.ndarray
@@ -46,7 +46,7 @@ class Numbers(NamedTuple):
 
     @classmethod
     def blank(cls, outputs: int) -> "Numbers":
-        """Return trees of a single leaf that add nothing."""
+        """Return trees with a single leaf of value 0."""
         form = outputs, iterations(outputs), 2 * LEAVES - 1
         return cls(
             features=np.zeros(form, np.float32),
@@ -67,13 +67,13 @@ class Numbers(NamedTuple):
         return {"trees": int(self.values.any(axis=2).sum())}
 
     def outputs(self, rows: np.ndarray) -> np.ndarray:
-        """Return the sums, float32 (n, outputs), for rows, float32 (n, features)."""
+        """Predict rows, float32 (n, features), and return float32 (n, outputs)."""
         parts = (rows[start : start + 1024] for start in range(0, len(rows), 1024))
         return np.concatenate([np.asarray(_sums(part, self)) for part in parts])
 
 
 def _sums(rows: Any, numbers: Any) -> Any:
-    """Return the sums of trees for tensors: (batch, outputs) from (batch, features)."""
+    """Sum the trees' values for a tensor (batch, features), and return (batch, outputs)."""
     outputs, trees, nodes = numbers.features.shape
     features, thresholds, values = (
         ops.reshape(each, (-1,)) for each in (numbers.features, numbers.thresholds, numbers.values)
@@ -91,15 +91,15 @@ def _sums(rows: Any, numbers: Any) -> Any:
 
 
 class Trees(layers.Layer):  # type: ignore[misc]
-    """The sum of decision trees for each output. It has no gradient."""
+    """A layer of decision trees, which are summed per output. It has no gradient."""
 
     def __init__(self, outputs: int, **options: Any) -> None:
-        # Another policy would round the thresholds.
+        # A lower precision would round the thresholds.
         super().__init__(**{"name": NAME, "dtype": "float32", **options})
         self.outputs_number = outputs
 
     def build(self, shape: Any) -> None:
-        """Make the weights of trees that add nothing."""
+        """Create the weights, initialized to zeros."""
         del shape
         self.numbers = Numbers(
             *(
@@ -109,19 +109,19 @@ class Trees(layers.Layer):  # type: ignore[misc]
         )
 
     def call(self, inputs: Any) -> Any:
-        """Return (batch, outputs) from (batch, features)."""
+        """Predict (batch, outputs) from (batch, features)."""
         return _sums(inputs, self.numbers)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the layer's arguments."""
+        """Return the layer's config."""
         return {**super().get_config(), "outputs": self.outputs_number}
 
 
 def last_layer(logits: Any, fit: str) -> Any:
-    """Return a model's last layer, whose weights `Config.fit` finds.
+    """Return a model's last layer, which is fitted with `Config.fit`.
 
     Raises:
-        ValueError: if it is not a dense layer that could be a linear model.
+        ValueError: if it is not a dense layer without an activation.
     """
     last = logits._keras_history.operation
     linear = isinstance(last, layers.Dense) and last.activation is keras.activations.linear
@@ -129,18 +129,18 @@ def last_layer(logits: Any, fit: str) -> Any:
         not linear or not last.use_bias or len(last.input.shape) != 2
     ):
         raise ValueError(
-            f"fit={fit!r} needs a plain last layer: the model ends with {type(last).__name__}"
-            f" {last.name!r}; expected a layers.Dense of (batch, features) with a bias and without"
-            " an activation"
+            f"fit={fit!r} does not support the model's last layer, {type(last).__name__}"
+            f" {last.name!r}; expected layers.Dense with a bias and no activation, applied to"
+            " (batch, features)"
         )
     return last
 
 
 def boosted(logits: Any) -> Any:
-    """Return a model's outputs by trees, which get the input of its last dense layer.
+    """Replace a model's last dense layer with trees, and return the new outputs.
 
     Raises:
-        ValueError: as `last_layer`.
+        ValueError: see `last_layer`.
     """
     last = last_layer(logits, "boosting")
     return Trees(logits.shape[-1])(ops.cast(last.input, "float32"))

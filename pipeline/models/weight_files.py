@@ -1,5 +1,6 @@
-"""Files of weights for a custom network: Keras' .weights.h5, and .safetensors. Both contain only
-arrays and names; no pickle is read.
+"""Read weight files for custom networks: Keras .weights.h5 and .safetensors.
+
+Both formats only contain named arrays. Pickle files are not supported.
 """
 
 import json
@@ -16,15 +17,15 @@ from pipeline.models.layer_tree import descendants
 
 FILES = (".weights.h5", ".safetensors")
 Names = Callable[[str], str]
-# By their names in a .safetensors file: github.com/huggingface/safetensors, read 2026-11-28.
+# Data types in .safetensors files (github.com/huggingface/safetensors, read 2026-11-28).
 DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 def read_keras(network: Any, path: Path) -> None:
-    """Set all weights of a network from a .weights.h5 file.
+    """Load all weights of a network from a .weights.h5 file.
 
     Raises:
-        ValueError: if the file lacks a weight, which Keras would leave unchanged.
+        ValueError: if a weight is missing, which Keras would silently leave unchanged.
     """
     for one in network.weights:
         if "float" in one.dtype:
@@ -32,17 +33,17 @@ def read_keras(network: Any, path: Path) -> None:
     network.load_weights(str(path))
     left = [one.path for one in network.weights if np.isnan(np.asarray(one)).any()]
     if left:
-        raise ValueError(f"{path.name} has no {left[0]} (and {len(left) - 1} others)")
+        raise ValueError(f"{left[0]} is missing from {path.name} (and {len(left) - 1} others)")
 
 
 def arrays(network: Any, path: Path, names: Names | None, *, torch: bool) -> list[np.ndarray]:
-    """Return the arrays of a file in the order of a network's weights, which may change.
+    """Return a file's arrays in the order of the network's weights. This may change the network.
 
     Args:
-        names, torch: as `pipeline.models.published.begin` takes them.
+        names, torch: see `pipeline.models.published.begin`.
 
     Raises:
-        ConfigError: if one is missing, or has a different shape.
+        ConfigError: if an array is missing or has a different shape.
     """
     try:
         if path.name.endswith(FILES[0]):
@@ -52,8 +53,8 @@ def arrays(network: Any, path: Path, names: Names | None, *, torch: bool) -> lis
     except Exception as error:
         raise ConfigError(
             f"pretrained={str(path)!r} cannot be used: {type(error).__name__}:"
-            f" {str(error)[:500]}.\nExpected the weights of this network, as save_weights writes"
-            " them (….weights.h5) or in a .safetensors file. If names or axes differ there, use"
+            f" {str(error)[:500]}.\nExpected this network's weights, in a ….weights.h5 file written"
+            " by save_weights or in a .safetensors file. If names or axes differ in the file, use"
             " begin(network, names=…, torch=…) (docs/published-networks.md)."
         ) from error
 
@@ -73,22 +74,20 @@ def _of_safetensors(
         there = names(here) if names else here
         if there not in given:
             known = ", ".join([*given][:8])
-            raise ValueError(f"it has no {there!r}, for {here!r}; it has {known} …")
+            raise ValueError(f"{there!r} (for {here!r}) is missing; the file contains {known} …")
         array = given[there]
         if torch and one.name == "kernel":
             axes = {2: (1, 0), 4: (2, 3, 0, 1) if id(one) in depthwise else (2, 3, 1, 0)}
             array = array.transpose(axes.get(array.ndim, range(array.ndim)))
         if array.shape != tuple(one.shape):
-            raise ValueError(f"{there!r} has shape {array.shape}, {here!r} {tuple(one.shape)}")
+            raise ValueError(f"{there!r} has shape {array.shape}, {here!r} has {tuple(one.shape)}")
         found.append(array)
     return found
 
 
 def _safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a .safetensors file: 8 bytes with the length of a header, the header as
-    JSON with the type, shape and place of each array, then their bytes.
-    """
-    import jax.numpy as jnp  # inference may lack it
+    """Return the arrays in a .safetensors file: header length (8 bytes), JSON header, data."""
+    import jax.numpy as jnp  # may not be installed for inference
 
     content = np.memmap(path, np.uint8, "r")
     size = int(content[:8].view("<u8")[0])

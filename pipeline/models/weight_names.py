@@ -1,9 +1,9 @@
-"""Keys of a model's weights: the same in every process, Keras version and build.
+"""Keys for a model's weights that do not depend on the process or the Keras version.
 
-A key is a place and a name: `2.0.1 encoder/conv1/bias`. The place identifies the weight: layer 2 of
-those with weights, layer 0 inside it, weight 1 of that layer. So two towers built by one function
-and layers without a name stay apart, and arrays from elsewhere are matched by place (`matched`).
-The name is for people, and for a warm start from a different architecture.
+A key consists of a position and a name, such as `2.0.1 encoder/conv1/bias`. The position identifies
+weight 1 of sublayer 0 of layer 2, counting only layers with weights. Unnamed layers and two towers
+built by the same function therefore get different keys, and arrays from a file are matched by
+position (`matched`). The name is for the user, and for warm starts from another architecture.
 """
 
 import re
@@ -15,18 +15,18 @@ from pipeline.models.layer_tree import children
 
 
 def keys(model: Any) -> dict[int, str]:
-    """Return the key of each weight of a model by the id of its variable, in the model's order.
+    """Map the id of each of the model's weights to its key, in the model's order.
 
-    A layer that is used twice counts where it comes first.
+    A layer that is used twice is counted at its first position.
 
     Raises:
-        ValueError: if a weight is in none of the model's layers.
+        ValueError: if a weight does not belong to any of the model's layers.
     """
     keys: dict[int, str] = {}
     _add_keys(keys, model, "", "")
     outside = [weight.path for weight in model.weights if id(weight) not in keys]
     if outside:
-        raise ValueError(f"the weights {', '.join(outside[:5])} are in none of its layers")
+        raise ValueError(f"the weights {', '.join(outside[:5])} do not belong to any layer")
     return {id(weight): keys[id(weight)] for weight in model.weights}
 
 
@@ -34,12 +34,11 @@ def _add_keys(keys: dict[int, str], layer: Any, place: str, path: str) -> None:
     """Add the keys of a layer's weights.
 
     Args:
-        place: of the layer, ending with a dot; "" for the model.
-        path: the names of the layers around it and its own, each ending with a slash; "" for the
-            model.
+        place: position of the layer, ending with a dot. "" for the model.
+        path: names of its parent layers and the layer, each followed by a slash. "" for the model.
     """
-    # Keras versions differ in whether they count a layer again that a model has under a second
-    # name. Here it has one place.
+    # If a model has a layer under two names, some Keras versions list it twice. Here it has a
+    # single position.
     inner, theirs = [], set[int]()
     for child in children(layer):
         held = {id(weight) for weight in child.weights}
@@ -56,15 +55,15 @@ def _add_keys(keys: dict[int, str], layer: Any, place: str, path: str) -> None:
 
 
 def _name(named: Any, kind: str) -> str:
-    """Return the name of a weight or layer. If Keras chose it (class name and a count over the
-    process, as in forward_gru_7), the count is left out.
+    """Return the name of a weight or layer, without the counter that Keras appends to default
+    names, such as forward_gru_7.
     """
     name = re.sub(r"_\d+$", "", named.name)
     return name if name.replace("_", "").endswith(kind) else str(named.name)
 
 
 def _distinct(names: Iterable[str]) -> list[str]:
-    """Return the names; repeated ones get a number.
+    """Make names unique by numbering duplicates.
 
     >>> _distinct(["dense", "norm", "dense", "dense", "norm_1"])
     ['dense', 'norm', 'dense_1', 'dense_2', 'norm_1']
@@ -77,15 +76,17 @@ def _distinct(names: Iterable[str]) -> list[str]:
 
 
 def numbered(variables: Sequence[Any]) -> list[str]:
-    """Return keys of an optimizer's variables, or of seeds: number and name. Keras numbers their
-    names over the process (adam_2/…, dense_12_kernel); only their order stays the same.
+    """Return the keys of optimizer variables or seeds, which consist of an index and a name.
+
+    Keras adds process-wide counters to their names (adam_2/…, dense_12_kernel), so only their order
+    is reliable.
     """
     names = (re.sub(r"_\d+(?=_|$)", "", one.path.split("/")[-1]) for one in variables)
     return [f"{number} {name}" for number, name in enumerate(names)]
 
 
 def name(key: str) -> str:
-    """Return the name in a key.
+    """Return the name part of a key.
 
     >>> name("fold-1/2.0.1 encoder/conv1/bias")
     'encoder/conv1/bias'
@@ -94,7 +95,7 @@ def name(key: str) -> str:
 
 
 def matched(ours: Iterable[str], arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arrays by our keys where a place is the same, else by their own keys.
+    """Rename arrays to our keys if the positions match, and keep their own keys otherwise.
 
     >>> matched(["1.0 dense/kernel"], {"1.0 dense_7/kernel": 0, "2.0 dense_7/bias": 1})
     {'1.0 dense/kernel': 0, '2.0 dense_7/bias': 1}

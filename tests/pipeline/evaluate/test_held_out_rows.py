@@ -114,7 +114,7 @@ def assert_it_has_the_numbers_of(manifest, page):
     assert manifest["run_id"] in page and manifest["weights_sha256"] in page
     assert all(f'<th scope="row"><bdi>{name}</bdi></th>' in page for name in manifest["classes"])
     assert page.count('class="chart"') == 5
-    assert "What this page lacks" not in page
+    assert "Missing from this page" not in page
 
 
 def test_the_last_line_the_manifest_the_report_and_describe_show_the_baseline(

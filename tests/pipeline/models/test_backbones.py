@@ -190,7 +190,7 @@ def test_without_internet_a_run_is_refused_before_it_reads_anything(small, tmp_p
     config = starting(small, "imagenet")
     architectures.build(config)
 
-    said = r"(?s)URL fetch failure.*Turn it on for the train notebook.*upload the file"
+    said = r"(?s)URL fetch failure.*Enable it for the train notebook.*upload the file"
     with pytest.raises(ConfigError, match=said):
         training.train(config, tmp_path / "nothing", tmp_path / "out", show=lambda line: None)
 
@@ -200,7 +200,7 @@ def test_an_invalid_file_is_refused_with_what_was_expected(small, tmp_path, cont
     if content is not None:
         (tmp_path / "weights.h5").write_bytes(content)
 
-    with pytest.raises(ConfigError, match="weights of SmallNetwork without its top"):
+    with pytest.raises(ConfigError, match="weights file for SmallNetwork without its top"):
         backbones.published(starting(small, tmp_path / "weights.h5"))
 
 
@@ -214,7 +214,7 @@ def test_an_invalid_file_is_refused_with_what_was_expected(small, tmp_path, cont
         ),
         ({"backbone_rate": 1.5}, "backbone_rate=1.5; expected a number from 0 to 1"),
         ({"backbone_rate": "0.1"}, "backbone_rate='0.1'; expected a number from 0 to 1"),
-        ({"depth": 3}, r"unexpected .*'depth'(.|\n)*it takes .*dropout"),
+        ({"depth": 3}, r"unexpected .*'depth'(.|\n)*it accepts .*dropout"),
         ({"model": LEAST, "height": 31}, r"at least 32x32(.|\n)*data.height and data.width"),
         ({"pretrained": "imagenet"}, r"Config\(…, pretrained='imagenet'\)"),
     ],

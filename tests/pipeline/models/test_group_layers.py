@@ -110,7 +110,7 @@ def test_losses_and_state_of_a_drawing_layer_are_kept(tiny, monkeypatch):
     ("layer", "problem"),
     [
         (lambda: Louder(name="own"), "a custom call"),
-        (lambda: Around(layers.BatchNormalization(), drawing=True), "a layer that draws"),
+        (lambda: Around(layers.BatchNormalization(), drawing=True), "a random layer"),
         pytest.param(
             lambda: layers.BatchNormalization(renorm=True, name="own"),
             "renorm=True",

@@ -132,7 +132,11 @@ class Unbuilt(layers.Layer):
             "keras.ops.sqrt(x * 0)",
             r"line \d+\) has a loss of .* and non-finite gradients for 2 of 4 weights",
         ),
-        ("", 'layers.Dense(4)(x)\n    return keras.ops.cast(x, "int32")', "outputs are int32, not"),
+        (
+            "",
+            'layers.Dense(4)(x)\n    return keras.ops.cast(x, "int32")',
+            "expected float32 outputs, got int32",
+        ),
         ("", "layers.Dense(4)(x)\n    return keras.ops.softmax(x)", "returns probabilities"),
         (
             FOCAL,

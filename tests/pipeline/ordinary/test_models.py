@@ -212,7 +212,7 @@ def made(images, num_classes, batchnorm_momentum):
     return layers.Dense(num_classes)(ops.mean(x, axis=0))
 """)
 
-    with pytest.raises(ConfigError, match="so that the batch comes first"):
+    with pytest.raises(ConfigError, match="so that the batch axis comes first"):
         custom_check.by_jax(config, lambda line: None)
 
 

@@ -217,8 +217,8 @@ def test_rows_that_count_more_are_fitted_better(tiny):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("return layers.Dense(num_classes, 'tanh')(backbone(images)[:, 0])", "without an activ"),
-        ("return layers.Dense(num_classes)(backbone(images))[:, 0]", "the model ends with GetItem"),
+        ("return layers.Dense(num_classes, 'tanh')(backbone(images)[:, 0])", "and no activ"),
+        ("return layers.Dense(num_classes)(backbone(images))[:, 0]", "last layer, GetItem"),
     ],
 )
 def test_a_model_that_does_not_end_with_a_linear_layer_is_refused(asked, hub, tmp_path, body, said):
