@@ -1,5 +1,5 @@
-"""What stays at home: inspection of a folder, plans, rehearsals, reports, checks of a training.
+"""Local tools: folder inspection, plans, rehearsals, reports and training checks.
 
-This package imports `pipeline`, never the other way round, and does not know Kaggle. The bench
-notebook carries it.
+This package imports `pipeline`, but not vice versa, and does not depend on Kaggle. It is included
+in the bench notebook.
 """

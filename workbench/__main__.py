@@ -1,5 +1,5 @@
-"""python -m workbench inspect|plan|images|report|scale-check|bench|bench-report: commands that only
-run at home.
+"""python -m workbench inspect|plan|images|report|scale-check|bench|bench-report: commands for your
+own machine.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from workbench.inspect import command as inspect_command
 from workbench.options import BASE, BENCH, INSPECT, LARGEST, PLAN, SWEEP, TITLE
 from workbench.plan import plan_command
 
-IMAGES = "a competition's folder; default: CIFAR-100 if Keras can download it, else noise"
+IMAGES = "competition folder; default: CIFAR-100 if Keras can download it, otherwise random noise"
 EXAMPLES = """  python -m workbench inspect data/leaves --write leaves --page leaves.html
   python -m workbench plan --config cifar100_wrn --for tpu-v5e-8,gpu-t4x2
   python -m workbench images --config leaves
@@ -38,10 +38,10 @@ def main(arguments: list[str] | None = None) -> int:
     planned.add_argument("--largest", action="store_true", help=LARGEST)
     images = commands.add("images", _images)
     images.add_argument("--config", action=Once, help=f"{CONFIG}; default: print the environments")
-    images.add_argument("--table", action="store_true", help="look it up; build nothing")
+    images.add_argument("--table", action="store_true", help="use the table; don't build models")
     report = commands.add("report", _report)
     report.add_argument(
-        "--output", required=True, type=Path, help="output of the training; gets report.html"
+        "--output", required=True, type=Path, help="output folder of a run; report.html goes there"
     )
     report.add_argument("--title", help=TITLE)
     run = ("--config", "--input", "--output")
@@ -50,20 +50,24 @@ def main(arguments: list[str] | None = None) -> int:
     checked.add_argument("--sweep", action="store_true", help=SWEEP)
     bench = commands.add("bench", _bench, "--config", resumes=True)
     bench.add_argument("--input", type=Path, help=IMAGES)
-    bench.add_argument("--output", required=True, type=Path, help="gets a file per cell")
+    bench.add_argument("--output", required=True, type=Path, help="folder for a file per cell")
     for parser, options in ((inspected, INSPECT), (planned, PLAN), (bench, BENCH)):
         for option, words in options.items():
             parser.add_argument(f"--{option}", default="", help=words)
     page = commands.add("bench-report", _bench_report)
-    page.add_argument("runs", nargs="*", type=Path, help="the output folders of bench")
-    page.add_argument("--output", required=True, type=Path, help="gets the page and its pictures")
-    page.add_argument("--pattern", type=int, default=0, choices=range(1, 9), help="to compare")
-    page.add_argument("--accuracy", type=float, default=0.5, help="to reach; default: 0.5")
+    page.add_argument("runs", nargs="*", type=Path, help="output folders of bench")
+    page.add_argument("--output", required=True, type=Path, help="folder for the page and its plot")
+    page.add_argument(
+        "--pattern", type=int, default=0, choices=range(1, 9), help="pattern to compare"
+    )
+    page.add_argument("--accuracy", type=float, default=0.5, help="target accuracy; default: 0.5")
     return commands.main(arguments)
 
 
 def _scale_check(options: argparse.Namespace) -> dict[str, Any]:
-    """Check the scaled rate in nine runs (exit 1 if it does not hold), or sweep five rates."""
+    """Check learning rate scaling with nine runs, or sweep five learning rates. Exits with 1 if the
+    check fails.
+    """
     where = options.input, options.output
     return scale_check(options.config, *where, options.batch, sweep=options.sweep)
 
@@ -77,12 +81,12 @@ def scale_check(
     *,
     sweep: bool = False,
 ) -> dict[str, Any]:
-    """Check a config's learning rate (`workbench.scale_check`) or sweep five rates, draw the
-    result, and return it with its exit code.
+    """Run a scale check (`workbench.scale_check`) or a learning rate sweep, plot the result, and
+    return it with an exit code.
     """
     if sweep and batch is not None:
         raise ConfigError(
-            f"--sweep --batch {batch}: a sweep uses the config's batch.\nLeave --batch out."
+            f"--sweep --batch {batch}: a sweep uses the config's batch size.\nRemove --batch."
         )
     backend.choose("jax")
     config = config_module.load(name)
@@ -107,11 +111,11 @@ def scale_check(
 
 
 def _images(options: argparse.Namespace) -> dict[str, Any]:
-    """Make an environment for each of Kaggle's images, and compare a config's models in them."""
+    """Create an environment for each of Kaggle's images, and compare a config's model in both."""
     from workbench import image_environments
 
     def said(line: str) -> None:
-        sys.stderr.write(f"{line}\n")  # in one call, because two threads write
+        sys.stderr.write(f"{line}\n")  # a single call, because two threads write
 
     if options.config:
         backend.choose("jax")
@@ -136,7 +140,7 @@ def _images(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _report(options: argparse.Namespace) -> dict[str, Any]:
-    """Write one page about a training, complete or not."""
+    """Write an HTML report about a complete or partial training run."""
     from workbench.report import report
 
     path = report.write(options.output, title=options.title)
@@ -146,13 +150,13 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _inspect(options: argparse.Namespace) -> dict[str, Any]:
-    """Describe a competition's folder, and propose a config."""
+    """Describe a competition folder and propose a config."""
     refuse_missing_input(options.input)
     return inspect_command.run(options.input, _given(options, INSPECT), print)
 
 
 def _bench(options: argparse.Namespace) -> dict[str, Any]:
-    """Time trainings on this machine's devices, beside Keras' fit."""
+    """Benchmark training on this machine's devices against Keras' fit."""
     if options.input is not None:
         refuse_missing_input(options.input)
     backend.choose("jax")
@@ -165,7 +169,7 @@ def _bench(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _bench_report(options: argparse.Namespace) -> dict[str, Any]:
-    """Write one page about any runs of bench, beside the benchmark of 2018."""
+    """Write an HTML page that compares bench runs with the 2018 benchmark."""
     backend.choose("jax")
     from workbench.benchmark import page
 
@@ -175,9 +179,9 @@ def _bench_report(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _plan(options: argparse.Namespace) -> dict[str, Any]:
-    """Show what a training takes on each runtime."""
+    """Estimate a run's memory, time and quota on each runtime."""
     backend.choose("jax")
-    # A compiler runs for minutes and never checks whether Python was interrupted.
+    # Compilation can take minutes and does not check for Python interrupts.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     said = print if not options.json else lambda line: print(line, file=sys.stderr)
     config, given = config_module.load(options.config), _given(options, PLAN)
@@ -185,7 +189,7 @@ def _plan(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, str]:
-    """Return the values of these options; "": the default."""
+    """Return the values of these options, or "" for defaults."""
     return {name: getattr(options, name) for name in names}
 
 

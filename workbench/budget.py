@@ -1,4 +1,4 @@
-"""Durations as people write them: 2h, 8m or 90s."""
+"""Parse and format durations such as 2h, 8m or 90s."""
 
 import re
 
@@ -9,10 +9,10 @@ LEAST, MOST = 30, 240 * 3600  # seconds
 
 
 def seconds(text: str) -> float:
-    """Return the seconds of --budget.
+    """Parse the --budget option, and return seconds.
 
     Raises:
-        ConfigError: if it is not a duration.
+        ConfigError: if it is not a valid duration.
 
     >>> seconds("1.5h"), seconds("90s")
     (5400.0, 90.0)
@@ -28,7 +28,7 @@ def seconds(text: str) -> float:
 
 
 def shown(seconds: float) -> str:
-    """Return a duration for people.
+    """Format a duration in seconds.
 
     >>> shown(0.52), shown(45.2), shown(480), shown(7200), shown(4000 * 3600)
     ('0.5 s', '45 s', '8 min', '2 h', '4,000 h')

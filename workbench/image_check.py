@@ -1,9 +1,9 @@
-"""Whether both of Kaggle's images build the same model: their library versions may differ, and
-infer-gpu would only find out once the TPU hours are spent.
+"""Check that both of Kaggle's images build the same model.
 
-The model is built in an environment per image (`workbench.image_environments`), and the two
-blueprints are compared (`pipeline.blueprint`). Without environments the table in
-`pipeline.models.families` answers for the networks it has.
+The images may have different library versions. Without this check, infer-gpu would report a
+mismatch only after the TPU hours are spent. The model is built in an environment per image
+(`workbench.image_environments`), and the two blueprints are compared (`pipeline.blueprint`). If the
+environments are unavailable, the check uses the table in `pipeline.models.families`.
 """
 
 import json
@@ -22,20 +22,22 @@ from pipeline.errors import ConfigError, PipelineError
 from pipeline.models.families import FAMILIES, ONE_IMAGE_HAS
 from workbench.image_environments import GPU, ROOT, TPU, Image, NotMade, Show, make
 
-# Custom code with one of these names uses a library whose versions differ.
+# Custom code that contains one of these names uses a library whose versions differ.
 LIBRARY = re.compile(r"\b(keras_hub|keras_nlp|applications)\b")
-WITH_BOTH = "Use a network that both images have, such as ViT, DINOv3, SigLIP or EfficientNetV2"
+WITH_BOTH = "Use a network that both images include, such as ViT, DINOv3, SigLIP or EfficientNetV2"
 PAGE = "docs/published-networks.md"
 BY_HAND = "python -m workbench images --config"
 
 
 class Unknown(PipelineError):
-    """A model could not be built, for a reason that says nothing about the image."""
+    """The model could not be built, for a reason unrelated to the image."""
 
 
 def concerns(config: Config) -> bool:
-    """Return whether the images could build a config's model differently. Keras' own layers are the
-    same in both, and so are the networks of keras.applications in `BACKBONES` (docs/facts.md).
+    """Return whether the images might build a config's model differently.
+
+    Keras layers and the keras.applications networks in `BACKBONES` are the same in both images
+    (docs/facts.md).
     """
     return bool(config.presets or LIBRARY.search(_own_code(config)))
 
@@ -48,12 +50,12 @@ def _own_code(config: Config) -> str:
 
 
 def by_table(config: Config) -> str:
-    """Return a line about a config's networks, by the table.
+    """Look up a config's networks in the table, and return a message.
 
     Raises:
-        ConfigError: if only one image has one of them, or a preset is not here.
+        ConfigError: if a network is missing from one image, or a preset is not found.
     """
-    from pipeline.models import presets  # which imports Keras
+    from pipeline.models import presets  # imports Keras
 
     code = _own_code(config)
     kinds = {presets.kind(source) or source for source in config.presets}
@@ -63,29 +65,32 @@ def by_table(config: Config) -> str:
         versions = (f"{one.versions['keras-hub']} of the {one.name}" for one in (has, lacks))
         raise ConfigError(
             f"{config.name}: {only[0]} is in KerasHub {' but not in '.join(versions)}, so infer-gpu"
-            f" could not run what train-tpu trains.\n{WITH_BOTH} ({PAGE})."
+            f" could not load the model from train-tpu.\n{WITH_BOTH} ({PAGE})."
         )
     if unlisted := kinds - FAMILIES.keys() or (not kinds and {"its network"}):
         return (
-            f"Warning: it is unknown whether both of Kaggle's images build the same"
-            f" {', '.join(sorted(unlisted))}. To check: {BY_HAND} {config.name}"
+            f"Warning: it is unknown whether both of Kaggle's images build"
+            f" {', '.join(sorted(unlisted))} identically. To check: {BY_HAND} {config.name}"
         )
     return (
-        f"both have {', '.join(sorted(kinds))}, by the table in pipeline/models/families.py;"
-        " nothing was built"
+        f"both include {', '.join(sorted(kinds))}, according to pipeline/models/families.py;"
+        " no model was built"
     )
 
 
 def check(config: Config, name: str, show: Show) -> tuple[str, bool]:
-    """Return a line on how both images build the model, and whether they built it: if not, the line
-    has the table's answer and the reason.
+    """Build the model with both images' versions and compare the results.
 
     Args:
-        name: of the config, or its path.
-        show: takes a line for each step.
+        name: name or path of the config.
+        show: called with a progress message for each step.
+
+    Returns:
+        A message, and whether both models could be built. If not, the message contains the table's
+        result and the reason.
 
     Raises:
-        ConfigError: if the images build different models, or one cannot build it.
+        ConfigError: if the images build different models, or if one image cannot build the model.
     """
     known = by_table(config)
     try:
@@ -100,8 +105,9 @@ def check(config: Config, name: str, show: Show) -> tuple[str, bool]:
 
 
 def _blueprint(image: Image, name: str, scratch: Path, show: Show) -> dict[str, Any]:
-    """Return the blueprint of a config's model with an image's versions. The GPU image gets the
-    networks of the TPU image's blueprint, as it would from the artifact.
+    """Return the blueprint of a config's model, built with an image's versions.
+
+    The GPU image reads the networks from the TPU image's blueprint, as it would from the artifact.
     """
     show(f"Building {Path(name).stem} with the versions of the {image.in_words}")
     given, path = scratch / f"{TPU.backend}.json", scratch / f"{image.backend}.json"
@@ -126,7 +132,7 @@ def _blueprint(image: Image, name: str, scratch: Path, show: Show) -> dict[str, 
     if told.get("exit_code") != ConfigError.exit_code or "No module named" in why:
         raise Unknown(f"{name} could not be built in the environment of the {image.name}: {why}")
     edit = f"{WITH_BOTH} ({PAGE}), or change the model's function."
-    if image is TPU:  # the model itself is wrong
+    if image is TPU:  # the model is invalid in any image
         edit = told["error"].partition("\n")[2]
     raise ConfigError(
         f"{Path(name).stem}: the {image.in_words} cannot build the model: {why}\n{edit}"
@@ -134,11 +140,12 @@ def _blueprint(image: Image, name: str, scratch: Path, show: Show) -> dict[str, 
 
 
 def compared(config: str, trained: Mapping[str, Any], inferred: Mapping[str, Any]) -> str:
-    """Return a line on how the blueprints of the TPU image and the GPU image compare. Names may
-    differ, because an artifact's weights are assigned by place.
+    """Compare the blueprints of the TPU image and the GPU image, and return a message.
+
+    Names can differ, because an artifact's weights are matched by position.
 
     Raises:
-        ConfigError: if places, shapes or outputs differ.
+        ConfigError: if positions, shapes or outputs differ.
     """
     from pipeline.infer.check import FULL, TOLERANCE
 
@@ -149,7 +156,7 @@ def compared(config: str, trained: Mapping[str, Any], inferred: Mapping[str, Any
             raise ConfigError(
                 f"{config}: the images build different models. The first weight that differs is"
                 f" {_in_words(pair[0])} on the {TPU.name} and {_in_words(pair[1])} on the"
-                f" {GPU.name}, so train-tpu's weights would not fit.\n{WITH_BOTH} ({PAGE})."
+                f" {GPU.name}, so infer-gpu could not load the weights.\n{WITH_BOTH} ({PAGE})."
             )
     renamed = {place for place in ours if ours[place]["path"] != theirs[place]["path"]}
     outputs, others = (np.array(each["outputs"], float) for each in (trained, inferred))
@@ -160,18 +167,18 @@ def compared(config: str, trained: Mapping[str, Any], inferred: Mapping[str, Any
             {each[place]["path"].rpartition("/")[0] for place in renamed} for each in (ours, theirs)
         )
         moved = before & after
-        which = f": {', '.join(sorted(moved))}" if moved else ", or one computes differently"
+        which = f": {', '.join(sorted(moved))}" if moved else ", or a layer computes differently"
         raise ConfigError(
-            f"{config}: with the same weights the images' outputs differ by {apart:.2g} of the"
-            f" largest; expected at most {TOLERANCE[FULL]:g}. Layers of equal shape have changed"
-            f" places{which}.\n{WITH_BOTH} ({PAGE})."
+            f"{config}: with the same weights, the images' outputs differ by {apart:.2g} of the"
+            f" largest; expected at most {TOLERANCE[FULL]:g}. Layers of the same shape are in a"
+            f" different order{which}.\n{WITH_BOTH} ({PAGE})."
         )
     named = f"; {len(renamed)} have different names, which is harmless" if renamed else ""
     if not finite:
         return (
-            f"Warning: both have the same {len(ours)} weights in the same places{named}; their"
+            f"Warning: both have the same {len(ours)} weights in the same order{named}; their"
             " outputs with made-up weights are not finite and cannot be compared, so layers of"
-            " equal shape could have changed places"
+            " the same shape could be in a different order"
         )
     return f"both build the same model: {len(ours)} weights, outputs {apart:.0e} apart{named}"
 

@@ -1,8 +1,9 @@
-"""Environments with the library versions of Kaggle's two images, each made once from its pins.
+"""Virtual environments with the library versions of Kaggle's two images.
 
-They are in ~/.cache/kaggle-relay/images, or in the folder RELAY_IMAGES. `workbench.image_check`
-uses them to check that both images build the same model, and so can a rehearsal: `invoke dry-run
---tpu-python … --gpu-python …`.
+Each environment is created once from the image's pinned versions, in ~/.cache/kaggle-relay/images
+or in the folder RELAY_IMAGES. `workbench.image_check` uses them to check that both images build the
+same model. They can also be used in a rehearsal, with `invoke dry-run --tpu-python … --gpu-python
+…`.
 """
 
 import fcntl
@@ -25,11 +26,11 @@ from formats.errors import writing
 from pipeline.errors import PipelineError
 
 ROOT = Path(__file__).resolve().parents[1]
-# The packages that build a model. A Python with these versions needs no environment.
+# The packages that build models. If the current Python has these versions, it is used instead.
 DECIDING = {"keras": "Keras", "keras-hub": "KerasHub", "jax": "JAX"}
-# Dependencies of KerasHub. pip would also install TensorFlow's GPU build: 2 GB.
+# KerasHub's dependencies, without TensorFlow's GPU build (2 GB), which pip would also install.
 HUB, NEEDS = "keras-hub", ("kagglehub", "regex", "sentencepiece", "tokenizers")
-GIGABYTES = 2.3  # of disk per environment; measured 2026-11-28
+GIGABYTES = 2.3  # disk space per environment, measured 2026-11-28
 
 Show = Callable[[str], None]
 
@@ -39,9 +40,9 @@ class Image:
     """One of Kaggle's images.
 
     Attributes:
-        name: for messages.
-        backend: Keras' backend in its notebook.
-        constraints: the file with its pins in constraints/.
+        name: name for messages.
+        backend: Keras backend of its notebook.
+        constraints: name of the file in constraints/ with its pinned versions.
     """
 
     name: str
@@ -50,24 +51,24 @@ class Image:
 
     @cached_property
     def pins(self) -> str:
-        """The content of its file."""
+        """The content of the constraints file."""
         return (ROOT / "constraints" / self.constraints).read_text(encoding="utf-8")
 
     @cached_property
     def versions(self) -> dict[str, str]:
-        """The pinned versions of the packages that build a model."""
+        """The pinned versions of the packages that build models."""
         pinned = dict(re.findall(r"^([\w-]+)==([\w.]+)", self.pins, re.MULTILINE))
         return {package: pinned[package] for package in DECIDING}
 
     @property
     def in_words(self) -> str:
-        """Its name and the versions that build a model."""
+        """The image's name and versions, for messages."""
         told = (f"{DECIDING[package]} {version}" for package, version in self.versions.items())
         return f"{self.name} ({', '.join(told)})"
 
     @property
     def folder(self) -> Path:
-        """The path of its environment, named by everything it is made from."""
+        """The path of the environment. It contains a hash of everything that is installed."""
         cache = os.environ.get("RELAY_IMAGES") or "~/.cache/kaggle-relay/images"
         parts = [self.pins, *_dependencies(), *NEEDS, *map(str, sys.version_info[:2])]
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
@@ -75,7 +76,7 @@ class Image:
 
     @property
     def python(self) -> Path | None:
-        """The Python with its versions; None: not made yet."""
+        """The Python with the image's versions, or None if it has not been created yet."""
         if all(_installed(package) == version for package, version in self.versions.items()):
             return Path(sys.executable)
         made = self.folder / "bin/python"
@@ -83,29 +84,29 @@ class Image:
 
 
 TPU = Image("TPU image", "jax", "tpu-image.txt")
-# Some of the older pins have no wheels for Python 3.13; the deciding versions are the same.
+# Some older packages have no wheels for Python 3.13. The versions in `DECIDING` are the same.
 NEWER = sys.version_info >= (3, 13)
 GPU = Image("GPU image", "tensorflow", f"gpu-image{'-2026-08' * NEWER}.txt")
 IMAGES = (TPU, GPU)
 
 
 class NotMade(PipelineError):
-    """An environment could not be made."""
+    """An environment could not be created."""
 
 
 def missing() -> list[Image]:
-    """Return the images without a Python."""
+    """Return the images that do not have an environment yet."""
     return [image for image in IMAGES if image.python is None]
 
 
 def make(show: Show) -> None:
-    """Make the missing environments, in parallel.
+    """Create the missing environments in parallel.
 
     Args:
-        show: takes a line as each starts and ends.
+        show: called with a message when each starts and finishes.
 
     Raises:
-        NotMade: if pip fails, for example without a network.
+        NotMade: if pip fails, for example because there is no network.
         DiskError: if the folder cannot be written.
     """
     with ThreadPoolExecutor() as pool:
@@ -120,10 +121,10 @@ def _make(image: Image, show: Show) -> None:
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # waits while another process makes it
+            fcntl.flock(lock, fcntl.LOCK_EX)  # wait if another process is creating it
             if image.python is not None:
                 return
-            show(f"Making an environment of {GIGABYTES} GB like the {image.in_words} in {folder}")
+            show(f"Creating an environment for the {image.in_words} in {folder} ({GIGABYTES} GB)")
             shutil.rmtree(making, ignore_errors=True)
             try:
                 _run([sys.executable, "-m", "venv", "--without-pip", str(making)], image)
@@ -132,7 +133,8 @@ def _make(image: Image, show: Show) -> None:
                 making.rename(folder)
             finally:
                 shutil.rmtree(making, ignore_errors=True)
-    show(f"Made the environment of the {image.name} in {time.monotonic() - began:.0f} seconds")
+    took = time.monotonic() - began
+    show(f"Created the environment for the {image.name} in {took:.0f} seconds")
 
 
 def _run(command: list[str], image: Image) -> None:
@@ -141,8 +143,8 @@ def _run(command: list[str], image: Image) -> None:
         said = [line for line in done.stderr.splitlines() if "error" in line.lower()]
         why = (said or done.stderr.splitlines() or ["no message"])[-1]
         raise NotMade(
-            f"The environment of the {image.name} could not be made: {why[:300]}\nIt needs pip and"
-            " the package index. To make it by hand:\npython -m workbench images"
+            f"The environment for the {image.name} could not be created: {why[:300]}\nThis requires"
+            " pip and the package index. To create it yourself:\npython -m workbench images"
         )
 
 

@@ -1,16 +1,17 @@
-"""Loss curves: compares a variant of `workbench.scale_check` with its base variant.
+"""Compare the loss curves of a `workbench.scale_check` variant with those of the base variant.
 
-A variant's curves are its training losses, float (seeds, epochs). It holds if, after the warm-up,
+The curves are training losses, float (seeds, epochs). A variant holds if it meets three conditions
+after the warm-up:
 
-    gap     the largest distance between the mean losses is at most 2 seed s.d.
-    ratio   it takes at most 1.15 times the epochs of the base variant to reach the target
-    spread  its own s.d. is at most 3 times that of the base variant: otherwise one bad seed would
-            widen the measure that it is judged by
+    gap     The largest difference between the mean losses is at most 2 seed s.d.
+    ratio   It reaches the target within 1.15 times as many epochs as the base variant.
+    spread  Its s.d. is at most 3 times the base variant's s.d. Otherwise, a single bad seed could
+            increase the seed s.d. enough to pass the first condition.
 
-    seed s.d.  the root of the mean, over both variants and these epochs, of the variance between
-               seeds (n - 1): one number, because three seeds say little about a single epoch
-    target     the base variant's mean loss at 3/4 of the epochs, interpolated between epochs
-    epochs to  where the mean loss first reaches the target, interpolated between epochs
+    seed s.d.  The square root of the variance between seeds (n - 1), averaged over both variants
+               and all epochs, because three seeds are too few to estimate it for each epoch.
+    target     The base variant's mean loss at 3/4 of the epochs, interpolated between epochs.
+    epochs to  The first epoch at which the mean loss reaches the target, interpolated.
 """
 
 import math
@@ -23,13 +24,13 @@ MOST_GAP, MOST_RATIO, MOST_SPREAD, TARGET_AT = 2.0, 1.15, 3.0, 0.75
 
 @dataclass(frozen=True)
 class Compared:
-    """A variant compared with the base variant, in the terms of this module.
+    """The comparison of a variant with the base variant (see the module docstring).
 
     Attributes:
-        gap: in seed s.d., positive if the variant's loss is higher.
-        epoch: where the gap is largest.
-        ratio: infinite if the variant does not reach the target.
-        spread: the variant's s.d. between seeds over that of the base variant.
+        gap: gap in seed s.d., positive if the variant's loss is higher.
+        epoch: epoch with the largest gap.
+        ratio: ratio of epochs to the target, infinite if the variant does not reach it.
+        spread: ratio of the standard deviations between seeds, variant to base.
     """
 
     gap: float
@@ -39,13 +40,14 @@ class Compared:
 
     @property
     def holds(self) -> bool:
-        """Whether all three are within their limits."""
+        """Whether all three conditions are met."""
         return abs(self.gap) <= MOST_GAP and self.ratio <= MOST_RATIO and self.spread <= MOST_SPREAD
 
 
 def compare(base: np.ndarray, other: np.ndarray, warmup: int) -> Compared:
-    """Return how `other` compares with `base`, without the first `warmup` epochs. Each needs two
-    seeds, and an epoch after the warm-up.
+    """Compare `other` with `base` after the first `warmup` epochs.
+
+    Both must have at least two seeds, and one epoch after the warm-up.
 
     >>> base = np.array([[4.0, 2.0, 1.0, 0.50], [4.0, 2.2, 1.2, 0.52]])
     >>> compare(base, base + [[0.0, 0.0, 0.5, 0.0]], warmup=1).holds
@@ -74,7 +76,7 @@ def target_of(base: np.ndarray) -> float:
 
 
 def epochs_to(target: float, losses: np.ndarray) -> float:
-    """Return the epoch in which the mean loss first reaches the target; infinite if it never does.
+    """Return the first epoch at which the mean loss reaches the target, or infinity.
 
     >>> epochs_to(1.5, np.array([[4.0, 2.0, 1.0], [4.0, 2.0, 1.0]]))
     2.5

@@ -1,52 +1,54 @@
-"""Options with a value, by command, which `python -m workbench` and `invoke` share.
+"""Help texts of the options that `python -m workbench` and `invoke` share, by command.
 
-`invoke --list` imports this module, so it imports nothing.
+`invoke --list` imports this module, so it must not import anything.
 """
 
 INSPECT = {
-    "write": "name of the new config, which goes to pipeline/configs/, or path of a .py file;"
-    " default: print the config",
-    "page": "HTML file to write, with the findings in words and pictures",
-    "competition": "the last part of its address on Kaggle; default: the folder's name, if it can"
-    " be one",
+    "write": "name of a new config in pipeline/configs/, or path of a .py file; default: print the"
+    " config",
+    "page": "HTML file to write, with the findings as text and images",
+    "competition": "the last part of the competition's URL; default: the folder's name, if it is"
+    " valid",
     "sample": "path of the sample submission in the folder, if inspect does not find it",
-    "train": "path in the folder of the table with the labels, or of the class folders, if"
-    " inspect does not find it",
-    "test": "path in the folder of the table of the test set, if inspect does not find it",
-    "label": "the column to predict, if inspect does not find it; separate several with commas",
-    "alone": "pictures or columns: which of them to read, if a folder has columns beside pictures"
-    " or texts",
-    "metric": "the competition's metric, also of the baseline; with --write and an existing config,"
-    " renews only its metric and baseline",
-    "for": "the machine that trains: tpu-v5e-8 (default), or cpu, which times networks here",
-    "budget": "how long the training may take, such as 2h, 8m or 90s; default: 2h, for a CPU 8m",
+    "train": "path in the folder of the table with labels, or of the class folders, if inspect does"
+    " not find it",
+    "test": "path in the folder of the test table, if inspect does not find it",
+    "label": "column to predict, if inspect does not find it; separate several columns with commas",
+    "alone": "pictures or columns: which of them to use, if a folder has columns in addition to"
+    " pictures or texts",
+    "metric": "metric of the competition and the baseline; with --write and an existing config,"
+    " update only its metric and baseline",
+    "for": "machine to train on: tpu-v5e-8 (default), or cpu, which times networks on this machine",
+    "budget": "maximum training time, such as 2h, 8m or 90s; default: 2h, or 8m on a CPU",
 }
 PLAN = {
-    "for": "runtimes, separated by commas; all shows their names, and cpu times some steps here;"
-    " default: tpu-v5e-8,gpu-t4x2",
-    "input": "the competition's folder, to count its rows and decode some of its images",
-    "images": "number of labelled images or rows, instead of those in --input; default: the"
-    " config's, else 50,000",
-    "probe": "output folders of earlier trainings, separated by commas: runs of the same network"
-    " give its time on their runtime; invoke uses those in runs/ by default",
-    "output": "the output folder of a training, which keeps the plan for its report",
-    "page": "HTML file to write, with the table and a picture",
+    "for": "runtimes, separated by commas; all prints their names, cpu times a few steps on this"
+    " machine; default: tpu-v5e-8,gpu-t4x2",
+    "input": "competition folder, to count its rows and decode some of its images",
+    "images": "number of labelled images or rows, overriding --input; default: the config's, or"
+    " 50,000",
+    "probe": "output folders of earlier runs, separated by commas; runs of the same network provide"
+    " its step time on their runtime; invoke uses runs/ by default",
+    "output": "output folder of a training run, to save the plan for its report",
+    "page": "HTML file to write, with the table and a plot",
 }
-LARGEST = "search for the largest batch that fits on a TPU: three compilations"
+LARGEST = "search for the largest batch that fits on a TPU (requires three compilations)"
 SWEEP = (
-    "train the config's batch at five rates, from a quarter to four times its own, for a tenth of"
-    " the epochs, and show the base_rate to use"
+    "train with five learning rates, from a quarter to four times the config's, for a tenth of the"
+    " epochs, and print the best base_rate"
 )
 GRID = {
-    "batch": "images per step, separated by commas; default: the config's, a half and a quarter",
-    "pattern": "such as 1,3 or 1..8; 1: training only, 2: with validation, 3: and augmentation;"
-    " 4 to 6: the same from PNG files; 7 and 8: as 4 and 6, with 4 workers; default: all",
-    "epochs": "of each training, 2 or more, because the first compiles; default: 3",
+    "batch": "batch sizes, separated by commas; default: the config's, and a half and a quarter of"
+    " it",
+    "pattern": "such as 1,3 or 1..8. 1: training only, 2: with validation, 3: with validation and"
+    " augmentation; 4 to 6: like 1 to 3, from PNG files; 7 and 8: like 4 and 6, with 4 workers;"
+    " default: all",
+    "epochs": "epochs per training run, at least 2, because the first one compiles; default: 3",
 }
 TITLE = "title of the page; default: the config's name"
-BASE = "rows per step to scale from; default: the config's base_batch"
+BASE = "batch size to scale from; default: the config's base_batch"
 BENCH = {
     **GRID,
-    "images": "most images to train on; default: all",
-    "minutes": "after which no further training starts; default: no limit",
+    "images": "maximum number of training images; default: all",
+    "minutes": "time after which no new run starts; default: no limit",
 }

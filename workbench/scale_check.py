@@ -1,24 +1,24 @@
-"""Scale check: whether the learning rate that `learning_rate` scales holds on this data, or which
-rate to use.
+"""Check whether learning rate scaling works on this data, or find a good learning rate.
 
-`check` trains three variants for the same epochs, with the same three seeds each:
+`check` trains three variants for the same number of epochs, with the same three seeds:
 
     base      `batch` images per step, by default the config's base_batch
-    scaled    TIMES x batch, with the rate and averages that `learning_rate` scales for it
-    unscaled  TIMES x batch, with the numbers of the base variant: the problem that scaling solves
+    scaled    TIMES x batch, with hyperparameters scaled by `learning_rate`
+    unscaled  TIMES x batch, with the base variant's hyperparameters
 
-TIMES is the config's own factor, batch / base_batch in whole numbers; 8 if it scales nothing.
+TIMES is batch // base_batch from the config, or 8 if the config does not scale its base batch.
 
-The check passes if the scaled variant holds (`workbench.loss_curves`) and the unscaled one does
-not; if both hold, it shows nothing. It does not prove equality: the gap is in units of the noise
-between seeds, so noisy runs make it weak. Nor is it lenient: where noise is independent from epoch
-to epoch, one in five checks of two equal variants finds more than 2 s.d. (three seeds, 17 epochs).
-Repeat it with a different `seed` in the config.
+The check passes if the scaled variant holds (`workbench.loss_curves`) and the unscaled variant does
+not. If both hold, the check is inconclusive. It does not prove that the variants are equal, because
+the gap is measured relative to the noise between seeds, so noisy runs make the check weak. It is
+not lenient either. If the noise is independent between epochs, one in five checks of two equal
+variants finds a gap of more than 2 s.d. (three seeds, 17 epochs). If in doubt, repeat the check
+with a different `seed` in the config.
 
-`sweep` trains the config's own batch at five rates, from a quarter to four times its own, with one
-seed and a tenth of the epochs, and prints the `base_rate` to use.
+`sweep` trains with five learning rates, from a quarter to four times the config's, with one seed
+and a tenth of the epochs, and prints the `base_rate` to use.
 
-Running either again only trains what is not complete yet.
+If either is interrupted, run it again to train the remaining runs.
 """
 
 import json
@@ -45,9 +45,9 @@ from workbench import loss_curves
 from workbench.loss_curves import MOST_GAP, MOST_RATIO, MOST_SPREAD, Compared
 
 FACTOR, SEEDS = 8, 3
-RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the config's
-SHORTER, LEAST_EPOCHS = 10, 2  # of a sweep
-COLUMNS = {"gap": "gap in s.d.", "ratio": "times the epochs"}  # to the target
+RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # multiples of the config's
+SHORTER, LEAST_EPOCHS = 10, 2  # for a sweep: divisor and minimum of the epochs
+COLUMNS = {"gap": "gap in s.d.", "ratio": "times the epochs"}  # table headers
 RESULT, RATES_RESULT = "scaling.json", "rates.json"
 Show = Callable[[str], None]
 
@@ -55,18 +55,18 @@ Show = Callable[[str], None]
 def check(
     config: Config, folder: Path, output: Path, *, batch: int | None = None, show: Show = print
 ) -> dict[str, Any]:
-    """Train those of the nine runs that are not complete yet, and return the result of `judged`.
+    """Train all of the nine runs that are not complete yet, and return the result of `judged`.
 
     Args:
-        config: the run; its `folds` are not used.
-        folder: the competition, as Kaggle mounts it.
-        output: gets a folder per run, and scaling.json.
-        batch: of the base variant; None: the optimizer's base_batch.
-        show: takes each line of text.
+        config: config of the run. Its `folds` are ignored.
+        folder: the competition folder, as mounted by Kaggle.
+        output: folder for scaling.json and a subfolder per run.
+        batch: batch size of the base variant. None uses the optimizer's base_batch.
+        show: called with each line of output.
 
     Raises:
-        ConfigError: if there are fewer than TIMES x batch images, or no epoch after the warm-up.
-        DataError, CheckpointError, DiskError: as in a training.
+        ConfigError: if there are fewer than TIMES x batch images, or no epochs after the warm-up.
+        DataError, CheckpointError, DiskError: see `training.train`.
     """
     examples = dataset.read_training(folder, config)
     batch = config.optimizer.base_batch if batch is None else batch
@@ -102,10 +102,10 @@ def check(
 
 
 def judged(config: Config, batch: int, scaled: Compared, unscaled: Compared) -> dict[str, Any]:
-    """Return the outcome of a check for JSON, with None for infinite numbers.
+    """Return the outcome of a check as JSON values, with None for infinite numbers.
 
-    `passed`: scaling holds, and the check could have failed. `scaled`, `unscaled`: compared with
-    the base variant (`Compared`), and whether each holds. `advice`: a sentence for the user.
+    The keys are `passed`, `scaled` and `unscaled` (the comparisons with the base variant, see
+    `Compared`, and whether each holds), and `advice` (a message for the user).
     """
     both = {"scaled": scaled, "unscaled": unscaled}
     return {
@@ -116,15 +116,15 @@ def judged(config: Config, batch: int, scaled: Compared, unscaled: Compared) -> 
 
 
 def sweep(config: Config, folder: Path, output: Path, show: Show = print) -> pd.DataFrame:
-    """Train those of the five rates that are not complete yet.
+    """Train with each of the five learning rates, except runs that are already complete.
 
     Args:
-        config, folder, show: as `check` takes them.
-        output: gets a folder per rate, and rates.json.
+        config, folder, show: see `check`.
+        output: folder for rates.json and a subfolder per learning rate.
 
     Returns:
-        A row per rate: `base_rate`; `rate`, scaled for the config's batch; `loss` and
-        `validation_loss` of the last epoch, NaN if the run diverged.
+        A row per learning rate with `base_rate`, `rate` (scaled for the config's batch), and the
+        last epoch's `loss` and `validation_loss`, which are NaN if the run diverged.
     """
     examples = dataset.read_training(folder, config)
     epochs = max(math.ceil(config.epochs / SHORTER), LEAST_EPOCHS)
@@ -142,39 +142,39 @@ def sweep(config: Config, folder: Path, output: Path, show: Show = print) -> pd.
 
 
 def rate_to_take(tried: pd.DataFrame) -> float | None:
-    """Return the base_rate with the lowest validation loss; None if all diverged."""
+    """Return the base_rate with the lowest validation loss, or None if all runs diverged."""
     losses = tried["validation_loss"].to_numpy()
     return float(tried["base_rate"][np.nanargmin(losses)]) if np.isfinite(losses).any() else None
 
 
 def rate_lines(tried: pd.DataFrame, batch: int) -> list[str]:
-    """Return a sweep as text: a table with a line per rate, and the rate to use."""
+    """Format the result of a sweep as a table, followed by the learning rate to use."""
     table = tried.rename(columns={"rate": f"at batch {batch}"})
     text = table.to_string(index=False, na_rep="diverged", float_format="{:.4g}".format)
     rate, rates = rate_to_take(tried), tried["base_rate"].tolist()
-    advice = f"Write base_rate={rate} into the config: it has the lowest validation loss here."
+    advice = f"Set base_rate={rate} in the config, which had the lowest validation loss."
     if rate in (None, rates[0], rates[-1]):
         there = rates[0] / SHORTER if rate is None else rate
-        which = "All rates diverged" if rate is None else "The best rate is at the end of the sweep"
-        advice = f"{which}. Write base_rate={there:.3g} and sweep again, with a new --output."
+        which = "All runs diverged" if rate is None else "The best rate is at the end of the range"
+        advice = f"{which}. Set base_rate={there:.3g} and sweep again, with a new --output."
     return [*text.splitlines(), advice]
 
 
 def times(config: Config) -> int:
-    """Return the factor by which a config scales its base batch, or `FACTOR` if it does not."""
+    """Return the factor by which the config scales its base batch, or `FACTOR` if it does not."""
     factor = config.batch // config.optimizer.base_batch
     return factor if factor > 1 else FACTOR
 
 
 def variants(config: Config, batch: int, num_images: int) -> dict[str, Config]:
-    """Return the config of each variant, by name."""
+    """Return the configs of the variants by name."""
     factor, plain = times(config), _plain_run(config)
     base, scaled = replace(plain, batch=batch), replace(plain, batch=factor * batch)
     given = learning_rate.apply(base, num_images)
     same = ("beta_1", "beta_2", "epsilon", "weight_decay", "ema_momentum")
     kept = replace(
         config.optimizer,
-        base_batch=factor * batch,  # scales nothing
+        base_batch=factor * batch,  # disables scaling
         base_rate=given.peak_rate,
         **{name: getattr(given, name) for name in same},
     )
@@ -183,7 +183,7 @@ def variants(config: Config, batch: int, num_images: int) -> dict[str, Config]:
 
 
 def lines(outcome: dict[str, Any]) -> list[str]:
-    """Return a check as text: a table with a line per variant, and the advice."""
+    """Format the outcome of a check as a table, followed by the advice."""
     limits = {"gap": MOST_GAP, "ratio": MOST_RATIO, "spread": MOST_SPREAD, "epoch": "", "holds": ""}
     table = {"limit": limits, "scaled": outcome["scaled"], "unscaled": outcome["unscaled"]}
     text = pd.DataFrame(table).T.fillna("never").rename(columns=COLUMNS)
@@ -191,14 +191,14 @@ def lines(outcome: dict[str, Any]) -> list[str]:
 
 
 def _plain_run(config: Config) -> Config:
-    """Return a config that trains once, to its end, and saves little.
+    """Return a config that trains a single model for all epochs and saves few checkpoints.
 
     Raises:
-        ConfigError: if it has no learning rate.
+        ConfigError: if the config has no learning rate.
     """
     if config.fit:
         raise ConfigError(
-            f"fit={config.fit!r} has no learning rate to check.\nRemove fit from the config."
+            f"fit={config.fit!r} does not use a learning rate.\nRemove fit from the config."
         )
     return replace(
         config, folds=None, patience=None, keep="last", session_hours=None, micro_batch=None,
@@ -207,28 +207,29 @@ def _plain_run(config: Config) -> Config:
 
 
 def _refuse(config: Config, batch: int, rows: int) -> None:
-    """Raise `ConfigError` before the first of nine runs if one cannot work."""
+    """Raise `ConfigError` before the first of the nine runs if one of them would fail."""
     factor = times(config)
     most = rows // factor // jax.device_count() * jax.device_count()
     if batch > most or batch % jax.device_count():
         raise ConfigError(
-            f"A batch of {batch} cannot be checked: an epoch has {rows} {config.data.noun}, but the"
-            f" check needs {factor} x {batch}, on {jax.device_count()} replicas.\n"
+            f"Cannot check batch {batch}: an epoch has {rows} {config.data.noun}, but the check"
+            f" requires {factor} x {batch}, on {jax.device_count()} replicas.\n"
             f"Use --batch {min(batch, most) // jax.device_count() * jax.device_count()} or less."
         )
     if config.warmup_epochs > config.epochs - 1:
         raise ConfigError(
-            f"warmup_epochs={config.warmup_epochs:g} with epochs={config.epochs} leave no epoch to"
-            " compare after the warm-up.\nRaise epochs, or lower warmup_epochs, in the config."
+            f"warmup_epochs={config.warmup_epochs:g} with epochs={config.epochs} leaves no epochs"
+            " after the warm-up to compare.\nRaise epochs or lower warmup_epochs in the config."
         )
 
 
 def _trained(
     config: Config, folder: Path, output: Path, examples: dataset.Examples, show: Show
 ) -> pd.DataFrame:
-    """Return `loss` and `validation_loss` of each epoch, NaN after the run diverged.
+    """Train a run, and return the `loss` and `validation_loss` of each epoch.
 
-    They are kept in losses.json; the run's checkpoints and artifact are removed.
+    Losses after the run diverged are NaN. The losses are saved in losses.json, and the run's
+    checkpoints and artifact are deleted.
     """
     path, names = output / "losses.json", ["loss", "validation_loss"]
     origin = [config.to_json(), examples.fingerprint, custom_code.digest(config)]
@@ -241,17 +242,17 @@ def _trained(
             same = False
         if not same:
             raise ConfigError(
-                f"{path} is from a check with a different config or different data, or corrupt.\n"
-                "Choose another --output, or remove that folder."
+                f"{path} is corrupt, or from a check with a different config or different data.\n"
+                "Use a different --output, or remove that folder."
             )
         return losses
-    # All runs share compiled programs: `training` keeps a cache that is set.
+    # Share compiled programs between all runs. `training` uses an existing cache setting.
     backend.keep_compiled(output.parent)
     os.environ.setdefault(backend.CACHE, str(output.parent / backend.COMPILED))
     try:
         run = training.train(config, folder, output, examples=examples, show=lambda line: None)
         if run.status != "complete":
-            raise KeyboardInterrupt  # it was stopped (SIGTERM), so its last epochs are missing
+            raise KeyboardInterrupt  # stopped by SIGTERM, so the last epochs are missing
     except DivergedError as error:
         show(f"{output.name}: {str(error).splitlines()[0]}")
     losses = pd.DataFrame(index=range(1, config.epochs + 1), columns=names, dtype=float)
@@ -269,7 +270,7 @@ def _write(path: Path, result: dict[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value for JSON: arrays become lists, infinite and missing numbers None."""
+    """Convert a value to JSON types: arrays to lists, infinite and NaN numbers to None."""
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, np.ndarray | list):
@@ -281,20 +282,20 @@ def _advice(config: Config, batch: int, scaled: Compared, unscaled: Compared) ->
     large = times(config) * batch
     rule = config.optimizer.scaling or learning_rate.RULES.get(config.optimizer.name, "none")
     rule = {"sqrt": "square-root"}.get(rule, rule)
-    carries = f"carry the learning rate from batch {batch} to {large} on this data"
+    carries = f"for scaling the learning rate from batch {batch} to {large} on this data"
     if scaled.holds and not unscaled.holds:
-        return f"Passed: the {rule} rule can {carries}."
+        return f"Passed: the {rule} rule works {carries}."
     if scaled.holds:
         return (
-            "Not passed: the unscaled variant holds too, so this check shows nothing about the"
+            "Not passed: the unscaled variant holds as well, so the check is inconclusive about the"
             f" {rule} rule. Use fewer epochs, or a smaller --batch."
         )
     if scaled.gap < 0 and scaled.ratio <= MOST_RATIO and scaled.spread <= MOST_SPREAD:
         return (
-            f"Not passed: the scaled variant is ahead by {-scaled.gap:.1f} s.d., so batch {large}"
-            " loses nothing. Try a different `seed` in the config to see whether that is noise."
+            f"Not passed: the scaled variant is better by {-scaled.gap:.1f} s.d., so batch {large}"
+            " has no disadvantage. Try a different `seed` in the config to see if this is noise."
         )
     return (
-        f"Not passed: the {rule} rule does not {carries}. To find a rate for batch {config.batch},"
-        f" use --sweep; to check half this batch, --batch {max(batch // 2, 1)}."
+        f"Not passed: the {rule} rule does not work {carries}. To find a learning rate for batch"
+        f" {config.batch}, use --sweep. To check half this batch, use --batch {max(batch // 2, 1)}."
     )

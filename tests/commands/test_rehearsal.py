@@ -217,7 +217,7 @@ def test_the_same_rows_are_hidden_after_a_restart(leaves):
     ("budget", "said"),
     [
         ("", r"have changed since .*hidden\.json"),
-        ("5m", r"--budget 5m: .* was written with none"),
+        ("5m", r"--budget 5m: expected the same as in .*, none"),
     ],
 )
 def test_changed_rows_or_a_different_budget_are_refused_after_a_restart(leaves, budget, said):

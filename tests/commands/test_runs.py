@@ -179,7 +179,7 @@ def test_a_run_whose_local_score_is_leaked_is_named(world, tmp_path):
     assert warning.startswith(
         "Warning: run 8 (digits_leaky) is off the line: hidden 0.86, expected"
     )
-    assert warning.endswith("Its local score is too good: look for a data leak.")
+    assert warning.endswith("Its local score is too good, so check for a data leak.")
     text = page.read_text()
     assert "run 8 (digits_leaky) is off the line" in text
     assert text.count('<svg class="chart"') == 1 and "<script" not in text

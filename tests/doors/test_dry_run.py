@@ -96,7 +96,7 @@ def test_the_score_is_that_of_the_hidden_rows(dry_run):
     """The bright quarter of an image shows its label."""
     assert f"{HIDDEN} of {LABELLED} labelled rows are the hidden test set" in dry_run.said
     assert dry_run.told["score"] >= 0.9
-    said = f"of {HIDDEN} hidden rows, higher is better; a short training shows that"
+    said = f"on {HIDDEN} hidden rows, higher is better; this short training run shows"
     assert re.search(rf"accuracy [\d.]+ ± [\d.]+ {said}", dry_run.said)
 
 

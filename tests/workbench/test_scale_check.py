@@ -77,11 +77,15 @@ GOOD, BAD = Compared(0.5, 9, 1.0, 1.0), Compared(40.0, 9, math.inf, 1.0)
 @pytest.mark.parametrize(
     ("scaled", "unscaled", "said"),
     [
-        (GOOD, BAD, "Passed: the linear rule can carry the learning rate from batch 32 to 256"),
-        (GOOD, GOOD, "shows nothing"),
-        (BAD, BAD, "to check half this batch, --batch 16"),
+        (
+            GOOD,
+            BAD,
+            "Passed: the linear rule works for scaling the learning rate from batch 32",
+        ),
+        (GOOD, GOOD, "is inconclusive"),
+        (BAD, BAD, "To check half this batch, use --batch 16"),
         (replace(GOOD, gap=-2.5), BAD, "ahead by 2.5 s.d."),
-        (replace(GOOD, gap=-2.5, spread=4.0), BAD, "does not carry the learning rate"),
+        (replace(GOOD, gap=-2.5, spread=4.0), BAD, "does not work for scaling the learning rate"),
     ],
 )
 def test_a_check_passes_only_if_it_could_have_failed(scaled, unscaled, said):
@@ -145,7 +149,7 @@ def test_corrupt_losses_are_refused_by_name(tiny, tmp_path, text):
     """They once ended every later check in a traceback."""
     (tmp_path / "losses.json").write_text(text)
 
-    with pytest.raises(ConfigError, match=r"(?s)losses\.json is from a check.*remove"):
+    with pytest.raises(ConfigError, match=r"(?s)losses\.json is corrupt, or from a check.*remove"):
         scale_check._trained(tiny, tmp_path, tmp_path, IMAGES, str)
 
 
@@ -172,7 +176,7 @@ def test_a_sweep_finds_the_best_of_five_rates_and_trains_each_once(swept, tmp_pa
     code, first = swept(0.05)
 
     told = json.loads(first.out.splitlines()[-1])
-    assert (code, told["base_rate"]) == (0, 0.05) and "base_rate=0.05 into the config" in first.out
+    assert (code, told["base_rate"]) == (0, 0.05) and "base_rate=0.05 in the config" in first.out
     kept = json.loads((tmp_path / "sweep" / "rates.json").read_text())["tried"]
     assert kept[2]["rate"] == pytest.approx(0.1)  # at twice the base batch
     assert first.out.count(", 2 epochs") == 5  # of 4: no fewer than two
@@ -185,17 +189,17 @@ def test_a_sweep_finds_the_best_of_five_rates_and_trains_each_once(swept, tmp_pa
     assert "in the last epoch" in first.out
     assert json.loads(again.out.splitlines()[-1]) == told
     other_code, other = swept(0.06)
-    assert other_code == 2 and "Choose another --output" in other.err
+    assert other_code == 2 and "Use a different --output" in other.err
 
 
 @pytest.mark.parametrize(
     ("losses", "said"),
     [
-        ([0.9, 0.5, 0.7], "Write base_rate=0.2 into the config"),
-        ([0.4, 0.5, 0.7], "at the end of the sweep. Write base_rate=0.1 and sweep again"),
-        ([0.9, 0.5, 0.3], "at the end of the sweep. Write base_rate=0.4 and sweep again"),
-        ([math.nan, 0.5, math.nan], "Write base_rate=0.2 into the config"),
-        ([math.nan] * 3, "All rates diverged. Write base_rate=0.01 and sweep again"),
+        ([0.9, 0.5, 0.7], "Set base_rate=0.2 in the config"),
+        ([0.4, 0.5, 0.7], "at the end of the range. Set base_rate=0.1 and sweep again"),
+        ([0.9, 0.5, 0.3], "at the end of the range. Set base_rate=0.4 and sweep again"),
+        ([math.nan, 0.5, math.nan], "Set base_rate=0.2 in the config"),
+        ([math.nan] * 3, "All runs diverged. Set base_rate=0.01 and sweep again"),
     ],
 )
 def test_a_sweep_prints_the_rate_to_write_or_where_to_sweep_again(losses, said):
@@ -242,7 +246,7 @@ def test_the_command_writes_curves_and_prints_the_result(
     [
         ("64", 8, "Use --batch 40 or less"),
         ("9", 8, "Use --batch 8"),
-        ("8", 1, "warmup_epochs=1 with epochs=1 leave no epoch"),
+        ("8", 1, "warmup_epochs=1 with epochs=1 leaves no epochs"),
     ],
 )
 def test_an_impossible_check_is_refused_before_nine_runs(

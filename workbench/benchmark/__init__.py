@@ -1,8 +1,10 @@
-"""Benchmark: repeats koshian2/TPU-Benchmark (2018) on this machine's devices, and adds what that
-left out: the images that were really trained on, compilation apart, and the accuracy reached.
+"""Benchmark that repeats koshian2/TPU-Benchmark (2018) on this machine's devices.
+
+In addition, it measures how many images were actually trained on, the compilation time, and the
+accuracy that was reached.
 
 In   a config and its images
-Out  a JSON file per training, and one HTML page about any runs
+Out  a JSON file per training run, and an HTML page about any number of runs
 
-The bench notebook brings all of it but `page` to Kaggle (`deploy.bundle`).
+The bench notebook on Kaggle includes everything except `page` (`deploy.bundle`).
 """

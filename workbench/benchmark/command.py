@@ -1,4 +1,4 @@
-"""Runs a benchmark for `python -m workbench bench` and for the bench notebook."""
+"""Run a benchmark for `python -m workbench bench` or the bench notebook."""
 
 import math
 import re
@@ -17,20 +17,20 @@ from workbench.benchmark import grid, images, measurement
 from workbench.benchmark.grid import PATTERNS
 
 SMALL = {"k": 1, "n": 1, "kernel_size": 3}
-HOURS = 9.0  # Kaggle's limit for a TPU session, the shortest of its machines
-COMPLETE = "complete.json"  # in the output of the session that measured the last cell
+HOURS = 9.0  # Kaggle's limit for TPU sessions, the shortest of its session limits
+COMPLETE = "complete.json"  # written by the session that measures the last cell
 Show = Callable[[str], None]
 
 
 class Options(NamedTuple):
-    """The options of a benchmark.
+    """Benchmark options.
 
     Attributes:
-        batch: images per step, of the grid.
-        pattern: numbers of `PATTERNS`, of the grid.
-        epochs: of each training.
-        images: most images to train on.
-        minutes: after which no further cell starts.
+        batch: batch sizes of the grid.
+        pattern: keys of `PATTERNS` for the grid.
+        epochs: number of epochs per training run.
+        images: maximum number of training images.
+        minutes: time after which no new cell starts.
     """
 
     batch: list[int]
@@ -40,24 +40,25 @@ class Options(NamedTuple):
     minutes: float = math.inf
 
 
-# An example, the smallest and the largest number. An option with a comma takes several.
+# An example, the minimum and the maximum. If the example has a comma, several values are accepted.
 RANGES = {
     "batch": ("64,128,256", 1, 2**16),
     "pattern": ("1,3 or 1..8", 1, len(PATTERNS)),
-    "epochs": ("3", 2, 10**7),  # the first compiles
+    "epochs": ("3", 2, 10**7),  # the first one compiles
     "images": ("10000", 1, 10**7),
     "minutes": ("60", 1, 10**7),
 }
 
 
 def read(config: Config, given: Mapping[str, str]) -> Options:
-    """Return the options, before anything is measured.
+    """Parse the options.
 
     Args:
-        given: texts by the names of `workbench.options.BENCH`; "" or missing: the default.
+        given: option values by name (`workbench.options.BENCH`). Missing or empty values use the
+            default.
 
     Raises:
-        ConfigError: if an option is not a number, or out of range.
+        ConfigError: if an option is not a number or out of range.
     """
     sizes = [config.batch // part for part in (4, 2, 1) if config.batch % part == 0]
     asked: dict[str, Any] = {"batch": sizes, "pattern": [*PATTERNS]}
@@ -69,14 +70,14 @@ def read(config: Config, given: Mapping[str, str]) -> Options:
 
 
 def numbers(name: str, text: str) -> list[int]:
-    """Return the whole numbers of an option.
+    """Parse an option's integers.
 
     >>> numbers("pattern", "1..3,8")
     [1, 2, 3, 8]
     """
     example, least, most = RANGES[name]
     several = "," in example
-    expected = "whole numbers, such as 2,4 or 2..4, each" if several else "a whole number"
+    expected = "integers, such as 2,4 or 2..4, each" if several else "an integer"
     found = set[int]()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,8})(?:\.\.(\d{1,8}))?\s*", part)
@@ -84,28 +85,32 @@ def numbers(name: str, text: str) -> list[int]:
         if not least <= first <= last <= most or (not several and not text.isdecimal()):
             raise ConfigError(
                 f"--{name} {text[:40]}: expected {expected} from {least} to {most}.\n"
-                f"Correct it: --{name} {example}"
+                f"For example: --{name} {example}"
             )
         found.update(range(first, last + 1))
     return sorted(found)
 
 
 def use_cores(options: Options) -> None:
-    """Let JAX split this CPU into devices that divide every batch. Call it before JAX computes."""
+    """Split the CPU into JAX devices so that their number divides every batch size.
+
+    Call this before the first JAX computation.
+    """
     backend.use_every_core(math.gcd(*options.batch))
 
 
 def run(
     config: Config, folder: Path | None, output: Path, options: Options, show: Show
 ) -> dict[str, Any]:
-    """Measure a grid, and return its output folder and how many cells remain.
+    """Measure a grid, and return its output folder and the number of remaining cells.
 
     Args:
-        folder: of a competition; None: see `workbench.benchmark.images.find`.
-        output: gets a file per cell.
+        folder: competition folder. For None, see `workbench.benchmark.images.find`.
+        output: folder for a file per cell.
 
     Raises:
-        ConfigError: if the config has no images in classes, or fewer than a batch.
+        ConfigError: if the config is not for image classification, or has fewer images than a
+            batch.
     """
     until = time.monotonic() + 60 * options.minutes
     images.require(config)
@@ -116,15 +121,16 @@ def run(
     found, here = images.find(config, folder, show), devices.found()
     count = len(found.train.labels)
     found = found.first(options.images, max(len(found.test.labels) * options.images // count, 1))
-    if here.platform != "cpu":  # there fit computes on one device
+    if here.platform != "cpu":  # on a CPU, fit uses a single device
         found = found.whole(here.count)
     count, largest = len(found.train.labels), max(options.batch)
     if count < largest:
         raise ConfigError(
-            f"--batch {largest}: there are only {count} images to train on.\n"
-            "Use smaller batches, or more images."
+            f"--batch {largest}: there are only {count} training images.\n"
+            "Use smaller batches or more images."
         )
-    show(f"Images: {count:,} to train on, {len(found.test.labels):,} to validate; {found.source}")
+    many = f"{count:,} for training, {len(found.test.labels):,} for validation"
+    show(f"Images: {many}; {found.source}")
     cells = grid.cells(options.pattern, options.batch)
     left = measurement.run(
         cells, config, found, output, epochs=options.epochs, until=until, show=show
@@ -133,11 +139,11 @@ def run(
 
 
 def run_on_kaggle(config: Config, options: Options, output: Path, show: Show) -> None:
-    """Measure in a Kaggle session what earlier sessions have not, until it ends.
+    """Measure the remaining cells in a Kaggle session, as far as its time allows.
 
     Args:
-        output: also gets the cells of earlier sessions, and `COMPLETE` once no cell remains: the
-            next push then starts no session.
+        output: folder for the cells, including those of earlier sessions. When no cell remains, it
+            also contains `COMPLETE`, so that the next push does not start a session.
     """
     inputs, copied = mounts.root() / "input", 0
     for place in mounts.OUTPUTS:
@@ -147,7 +153,7 @@ def run_on_kaggle(config: Config, options: Options, output: Path, show: Show) ->
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, target)
                 copied += 1
-    show(f"{copied} cells of earlier sessions")
+    show(f"{copied} cells from earlier sessions")
     folder = None
     if images.mounted(config):
         marker = config.data.sample_submission
@@ -158,7 +164,7 @@ def run_on_kaggle(config: Config, options: Options, output: Path, show: Show) ->
 
 
 def session_minutes(config: Config) -> float:
-    """Return until when cells may start: ten minutes, or a quarter, before the session ends.
+    """Return the time limit for starting cells: ten minutes (or a quarter) before the session ends.
 
     >>> from pipeline import config
     >>> digits = config.load("digits")

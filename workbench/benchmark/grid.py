@@ -1,7 +1,7 @@
-"""The grid: which trainings a benchmark times, and in which order.
+"""The grid of a benchmark: which training runs are timed, and in which order.
 
-The eight patterns and three feeds are those of koshian2/TPU-Benchmark (2018). Each pattern is
-measured with Keras' fit, as there, and with this project's training.
+The eight patterns and three feeds are from koshian2/TPU-Benchmark (2018). Each pattern is measured
+with Keras' fit, as in 2018, and with this project's training.
 """
 
 from collections.abc import Iterable
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from itertools import product
 
 FIT, OURS = WAYS = "fit", "ours"
-# How fit gets its images: all of them, the last batch being smaller; whole batches only; or batch
-# by batch from ImageDataGenerator, for images // batch steps. Ours has one feed.
+# How fit reads its images: all images, with a smaller last batch; only whole batches; or batches
+# from ImageDataGenerator, for images // batch steps. Our training has a single feed.
 WHOLE, TRUNCATED, GENERATOR = "whole", "truncated", "generator"
 OWN = "own"
-# Parts of a pattern: each epoch validates on the test images; images are shifted by up to an eighth
-# and mirrored; they are PNG files, in a folder per class; four threads load them.
+# Parts of a pattern: each epoch validates on the test images; images are flipped, and shifted by up
+# to an eighth; images are PNG files, with a folder per class; images are loaded by four threads.
 VALIDATION, AUGMENTATION, FILES = "validation", "augmentation", "PNG files"
 WORKERS = "4 workers"
 PATTERNS: dict[int, tuple[str, ...]] = {
@@ -27,19 +27,19 @@ PATTERNS: dict[int, tuple[str, ...]] = {
     7: (FILES, WORKERS),
     8: (VALIDATION, AUGMENTATION, FILES, WORKERS),
 }
-# The most informative first: the time of a step, what most people run, files, then the rest.
+# The most informative patterns come first: step time, the most common setup, files, then the rest.
 ORDER = (1, 3, 6, 4, 2, 8, 7, 5)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One training that is timed.
+    """A training run to time.
 
     Attributes:
         way: `FIT` or `OURS`.
-        pattern: a number of `PATTERNS`.
-        feed: how fit gets its images; `OWN` of ours.
-        batch: images per step.
+        pattern: key of `PATTERNS`.
+        feed: how fit reads its images, or `OWN` for our training.
+        batch: batch size.
     """
 
     way: str
@@ -48,12 +48,14 @@ class Cell:
     batch: int
 
     def __str__(self) -> str:
-        """Return its name, which is also that of its file."""
+        """Return the cell's name, which is also its file name."""
         return f"{self.way}-{self.pattern}-{self.feed}-{self.batch}"
 
 
 def feeds(pattern: int) -> tuple[str, ...]:
-    """Return the feeds that fit can use, that of 2018 first: files and augmentation need a loader.
+    """Return the feeds that fit supports, starting with the one used in 2018.
+
+    Files and augmentation require a loader.
 
     >>> feeds(2), feeds(3)
     (('whole', 'truncated', 'generator'), ('generator',))
@@ -63,11 +65,11 @@ def feeds(pattern: int) -> tuple[str, ...]:
 
 
 def cells(patterns: Iterable[int], batches: Iterable[int]) -> list[Cell]:
-    """Return every training of a grid, the most informative first.
+    """Return all cells of a grid, the most informative first.
 
-    The smallest and the largest batch come first, and both ways of a training one after the other,
-    so that an interrupted grid compares them. Ours decodes on every core, so it skips the patterns
-    with workers.
+    The smallest and the largest batch come first, and both ways of a pattern follow each other, so
+    that even an interrupted benchmark compares them. Our training always decodes on all cores, so
+    it skips patterns with workers.
 
     >>> [str(cell) for cell in cells([3], [64, 128, 256])][:3]
     ['fit-3-generator-64', 'ours-3-own-64', 'fit-3-generator-256']
@@ -80,7 +82,7 @@ def cells(patterns: Iterable[int], batches: Iterable[int]) -> list[Cell]:
             found.append(Cell(OURS, number, OWN, size))
 
     def place(cell: Cell) -> tuple[int, ...]:
-        """Return a sort key: other feeds last, batches in between before them."""
+        """Return the sort key. Batch sizes in between come late, and other feeds come last."""
         other = cell.feed not in (OWN, feeds(cell.pattern)[0])
         between = cell.batch not in (sizes[0], sizes[-1])
         return other, between, ORDER.index(cell.pattern), cell.batch, WAYS.index(cell.way)

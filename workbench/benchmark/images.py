@@ -1,6 +1,4 @@
-"""The images of a benchmark: a competition's, CIFAR-100, or noise from a seed, which only measures
-throughput.
-"""
+"""Benchmark images: a competition's images, CIFAR-100, or random noise to measure throughput."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,7 +14,7 @@ from pipeline.data import dataset, folds
 from pipeline.errors import ConfigError
 
 SEED = 20261124
-MADE = 50_000, 10_000  # images to train on and to validate on, as CIFAR-100 has
+MADE = 50_000, 10_000  # training and validation images, like CIFAR-100
 CIFAR100 = "cifar100"
 
 
@@ -25,7 +23,7 @@ class Part(NamedTuple):
 
     Attributes:
         pixels: uint8 (n, height, width, channels).
-        labels: int32 (n,), from 0 on.
+        labels: int32 (n,), starting from 0.
     """
 
     pixels: np.ndarray
@@ -34,13 +32,13 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Images:
-    """The images that every cell trains on.
+    """The images that are used for every cell.
 
     Attributes:
-        train, test: images to train on and to validate on.
-        classes: number of labels.
-        real: whether a network can learn from them.
-        source: a description of where they come from.
+        train, test: training and validation images.
+        classes: number of classes.
+        real: whether the images are not random noise.
+        source: a description of their source.
     """
 
     train: Part
@@ -50,7 +48,7 @@ class Images:
     source: str
 
     def first(self, train: int, test: int) -> "Images":
-        """Return the first images, at most that many of each part."""
+        """Return the first images of each part, at most this many."""
         parts = [(self.train, train), (self.test, test)]
         if all(most >= len(part.labels) for part, most in parts):
             return self
@@ -59,12 +57,12 @@ class Images:
         return replace(self, train=cut[0], test=cut[1], source=source)
 
     def whole(self, count: int) -> "Images":
-        """Return as many images as split evenly over that many devices, also in the last batch."""
+        """Return as many images as can be split evenly over this many devices."""
         return self.first(*(len(part.labels) // count * count for part in (self.train, self.test)))
 
 
 def mounted(config: Config) -> bool:
-    """Return whether the images come from a competition; CIFAR-100 comes from Keras."""
+    """Return whether the images are from a mounted competition and not from Keras (CIFAR-100)."""
     return config.competition != CIFAR100
 
 
@@ -72,21 +70,21 @@ def require(config: Config) -> None:
     """Raise `ConfigError` unless a config is for image classification."""
     if config.target != "classes" or not config.data.images or config.data.numbers:
         raise ConfigError(
-            f"{config.name} is not for image classification, which a benchmark needs.\n"
-            "Choose another config: --config cifar100_wrn"
+            f"{config.name} is not for image classification, which a benchmark requires.\n"
+            "Use a different config: --config cifar100_wrn"
         )
 
 
 def find(config: Config, folder: Path | None, show: Callable[[str], None]) -> Images:
-    """Return the images to train on.
+    """Load the benchmark images.
 
     Args:
-        config: gives their shape and classes.
-        folder: of a competition; a part of its labelled images is held out as in a training. None:
-            CIFAR-100, if the config has its shape and Keras can download it; else noise.
+        config: defines the shape and the classes.
+        folder: competition folder. As in training, some of its labelled images are held out. None
+            uses CIFAR-100 if it has the config's shape and Keras can download it, otherwise noise.
 
     Raises:
-        DataError: if the folder is not what the config describes.
+        DataError: if the folder does not match the config.
     """
     data, classes = config.data, config.num_classes
     if folder is not None:
@@ -103,7 +101,7 @@ def find(config: Config, folder: Path | None, show: Callable[[str], None]) -> Im
 
         try:
             parts = keras.datasets.cifar100.load_data()
-        except Exception as error:  # network errors of many kinds
+        except Exception as error:  # various network errors
             show(f"Keras cannot download CIFAR-100: {str(error).splitlines()[0][:120]}")
         else:
             train, test = (
@@ -114,7 +112,7 @@ def find(config: Config, folder: Path | None, show: Callable[[str], None]) -> Im
 
 
 def made(shape: tuple[int, ...], classes: int) -> Images:
-    """Return noise as images, from a seed."""
+    """Generate random noise images."""
     draw = np.random.default_rng(SEED)
     train, test = (
         Part(
@@ -128,7 +126,7 @@ def made(shape: tuple[int, ...], classes: int) -> Images:
 
 
 def write(images: Images, folder: Path) -> None:
-    """Write all images as PNG files, train/LABEL/N.png and test/LABEL/N.png."""
+    """Write all images to PNG files, train/LABEL/N.png and test/LABEL/N.png."""
     with writing(folder):
         for name, part in (("train", images.train), ("test", images.test)):
             places = [folder / name / f"{label:04}" for label in range(images.classes)]

@@ -1,7 +1,7 @@
-"""Measurement: trains a grid of cells on this machine's devices, a JSON file per cell.
+"""Measure the cells of a grid on this machine's devices, and write a JSON file per cell.
 
-The files are in the output folder, in one folder per config, devices and whatever else the figures
-depend on. Measuring a grid again only measures cells without a file.
+The output folder contains a subfolder for each combination of config, devices and other settings
+that affect the results. If a grid is measured again, cells that already have a file are skipped.
 """
 
 import hashlib
@@ -27,8 +27,8 @@ from workbench.benchmark.images import Images, write
 from workbench.budget import shown
 
 FOLDER = "cells"
-MARGIN = 1.2  # times the expected duration of a cell has to be left before it starts
-# Fields of a config that change no cell.
+MARGIN = 1.2  # a cell starts only if this multiple of its expected duration is left
+# Config fields that do not affect the results.
 UNIMPORTANT = {
     *("name", "competition", "epochs", "folds", "views", "keep", "patience", "handoff", "feed"),
     *("session_hours", "infer_hours", "progress_seconds", "checkpoint_seconds"),
@@ -41,14 +41,15 @@ class Measured:
     """The measurement of a cell.
 
     Attributes:
-        cell: which cell.
-        about: what the figures depend on: devices, versions, config, images.
-        date: when it was measured, in ISO 8601.
-        before: seconds before its first epoch.
-        epochs: for each its `seconds` with validation and compilation, the seconds of `compiling`,
-            the number of `images` really trained on, the `accuracy` on them, the number of images
-            `validated`, and the `validation_accuracy`. Empty if it could not be trained.
-        reason: why not; "" if it was trained.
+        cell: the cell that was measured.
+        about: everything that affects the results, such as devices, versions, config and images.
+        date: time of the measurement, in ISO 8601.
+        before: seconds before the first epoch.
+        epochs: a dictionary per epoch with its `seconds` (including validation and compilation),
+            the `compiling` seconds, the number of `images` actually trained on, their `accuracy`,
+            the number of `validated` images, and the `validation_accuracy`. Empty if the training
+            run failed.
+        reason: reason for the failure, or "".
     """
 
     cell: Cell
@@ -60,16 +61,16 @@ class Measured:
 
     @property
     def seconds(self) -> float:
-        """Seconds of the whole training."""
+        """Total seconds of the training run."""
         return self.before + float(sum(epoch["seconds"] for epoch in self.epochs))
 
     def summary(self) -> dict[str, float]:
-        """Return the benchmark's columns for a trained cell.
+        """Return the benchmark's columns for a cell that was trained.
 
-        In seconds: `before`; the `first` epoch; `mean` and `deviation` of later epochs without
-        compilation; `late`, the compilation after epoch 1, such as that of a smaller last batch;
-        `compiling`, all compilation. Also the mean number of `images` and of images `validated` in
-        later epochs, and the last training `accuracy`.
+        These are the seconds `before` and in the `first` epoch, the `mean` and `deviation` of the
+        later epochs without compilation, the `late` compilation after epoch 1 (for example for a
+        smaller last batch), and the total for `compiling`. The other columns are the mean numbers
+        of `images` and `validated` images in later epochs, and the final training `accuracy`.
         """
         epochs = pd.DataFrame(self.epochs)
         later = epochs[1:]
@@ -87,8 +88,8 @@ class Measured:
         }
 
     def until(self, accuracy: float) -> dict[str, float]:
-        """Return the epochs (`reached`) and `seconds` to a training accuracy, with all compilation;
-        {} if it was not reached, or the images are noise.
+        """Return the number of epochs (`reached`) and the `seconds` until a training accuracy was
+        reached, including compilation. Empty if it was not reached or the images are noise.
         """
         seconds = self.before
         for number, epoch in enumerate(self.epochs, start=1):
@@ -99,12 +100,12 @@ class Measured:
 
 
 def read(path: Path) -> Measured:
-    """Return the cell of a file.
+    """Read the measurement in a file.
 
     Raises:
-        ConfigError: if it cannot be read.
+        ConfigError: if the file cannot be read.
     """
-    with reading(path, ConfigError, "Remove it, and run the command again."):
+    with reading(path, ConfigError, "Remove it and run the command again."):
         found = json.loads(path.read_bytes())
         return Measured(**{**found, "cell": Cell(**found["cell"])})
 
@@ -119,17 +120,18 @@ def run(
     until: float,
     show: Callable[[str], None],
 ) -> int:
-    """Measure the cells that are missing in the output folder, and return how many still are.
+    """Measure the cells that are missing in the output folder, and return the number of remaining
+    ones.
 
-    Cells that could not be trained are tried again.
+    Cells that failed are measured again.
 
     Args:
-        epochs: of each cell.
-        until: time (`time.monotonic`) by which the last cell has to end, as far as earlier cells
-            tell.
+        epochs: number of epochs per cell.
+        until: time (`time.monotonic`) by which the last cell should finish. Durations are estimated
+            from earlier cells.
 
     Raises:
-        DiskError: if nothing can be written.
+        DiskError: if a file cannot be written.
     """
     about = _about(config, images, epochs)
     kept = output / FOLDER / folder_name(about)
@@ -138,7 +140,7 @@ def run(
     known = [read(path) for cell in cells if (path := kept / f"{cell}.json").exists()]
     found = {one.cell: one for one in known if one.epochs}
     if found:
-        show(f"{len(found)} of {len(cells)} cells were measured before, in {kept}")
+        show(f"{len(found)} of {len(cells)} cells were already measured, in {kept}")
     left, spent = [cell for cell in cells if cell not in found], 0.0
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         files = Path(scratch) / "files"
@@ -157,19 +159,19 @@ def run(
             rest = shown(spent / number * (len(left) - number))
             show(f"{len(found)} of {len(cells)}  {_in_words(measured, took)}; about {rest} left")
     if missing := len(cells) - len(found):
-        show(f"Time is up: {missing} of {len(cells)} cells remain; run the command again")
+        show(f"Out of time: {missing} of {len(cells)} cells remain; run the command again")
     return missing
 
 
 def work(config: Config, images: Images) -> str:
-    """Return a description of what an epoch computes; only rows with the same work are compared."""
+    """Describe the work of an epoch. Only rows with the same work are compared."""
     options = ", ".join(f"{name}={value}" for name, value in sorted(config.model_options.items()))
     count, *form = images.train.pixels.shape
     return f"{config.model}({options}) on {count:,} images of {'x'.join(map(str, form))}"
 
 
 def folder_name(about: dict[str, Any]) -> str:
-    """Return the folder of the cells with the same `about`, for any number of CPU cores.
+    """Return the folder name for cells with the same `about`, ignoring the number of CPU cores.
 
     >>> folder_name({"config": "cifar100_wrn", "devices": "8 x TPU v5 lite (tpu)", "epochs": 3})
     'cifar100-wrn-8-x-tpu-v5-lite-tpu-3-epochs-d2729e38'
@@ -207,7 +209,7 @@ def _measure(
 
     here, precision, before = devices.found(), about["precision"], keras.config.dtype_policy()
     train = training.fit if cell.way == FIT else training.ours
-    # On a CPU fit uses its default: one device with every core.
+    # On a CPU, fit uses its default of a single device with all cores.
     count = 1 if cell.way == FIT and here.platform == "cpu" else here.count
     date = datetime.now(UTC).isoformat(timespec="seconds")
     try:
@@ -232,7 +234,7 @@ def _measure(
 
 
 def _in_words(measured: Measured, took: float) -> str:
-    """Return one line about a cell."""
+    """Describe a cell's measurement in one line."""
     if not measured.epochs:
         return f"{measured.cell!s:24}  n/a: {measured.reason}"
     found = measured.summary()
@@ -244,8 +246,8 @@ def _in_words(measured: Measured, took: float) -> str:
 
 
 def _expected(found: Iterable[Measured], cell: Cell) -> float:
-    """Return the seconds that a cell may take: those of the slowest cell of its way and batch, or
-    else of its way; 0 if there is none.
+    """Estimate a cell's duration in seconds from the slowest cell of its way and batch size, or
+    else of its way. Return 0 if there is none.
     """
     alike = [one for one in found if one.cell.way == cell.way]
     same = [one for one in alike if one.cell.batch == cell.batch]

@@ -1,4 +1,4 @@
-"""The page about any runs of the benchmark, beside the benchmark of 2018."""
+"""The HTML page that compares benchmark runs with the 2018 benchmark."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -22,19 +22,19 @@ from workbench.benchmark.measurement import FOLDER, Measured
 from workbench.pages import html
 
 FILE, PATTERN, ACCURACY = "bench.html", 3, 0.5
-# Seconds from the result.md and result_appendix.md of koshian2/TPU-Benchmark: a TPU v2-8 and an
-# unnamed GPU on Colab; pattern 1 with each feed is from a different session.
+# Seconds from result.md and result_appendix.md in koshian2/TPU-Benchmark, for a TPU v2-8 and an
+# unnamed GPU on Colab. Pattern 1 with each feed is from a different session.
 PUBLISHED = Path(__file__).with_name("published.csv")
 WORK = "wide_resnet(k=7, kernel_size=7, n=4) on 50,000 images of 32x32x3"
 IMAGES = 50_000
 TOTAL = 20  # epochs, as in 2018
 EPOCHS = (10, 20, 50, 100, 200, 500, 1000, 2000)  # in the second plot
-# Titles and formats of a table's columns; other columns have their own name, and are ratios.
+# Titles and formats of table columns. Other columns are ratios, with their name as title.
 COLUMNS = {
     "label": ("device and way", "{}"),
     "precision": ("precision", "{}"),
     "batch": ("best batch", "{:.0f}"),
-    "name": ("training", "{}"),
+    "name": ("run", "{}"),
     "before": ("before, s", "{:,.1f}"),
     "first": ("epoch 1, s", "{:,.1f}"),
     "mean": ("later, s", "{:,.2f}"),
@@ -60,29 +60,34 @@ def write(
     pattern: int = 0,
     accuracy: float = ACCURACY,
 ) -> dict[str, Any]:
-    """Write the page and its picture, and return their paths and the comparison.
+    """Write the page and its plot, and return their paths and the comparison.
 
     Args:
-        folders: with the cells of runs, on any devices; none: only the benchmark of 2018.
-        output: gets bench.html and bench.png.
-        pattern: to compare; 0: the benchmark's headline, or the first that was measured.
-        accuracy: training accuracy to which times are compared.
+        folders: output folders of runs on any devices. If empty, the page only shows the 2018
+            benchmark.
+        output: folder for bench.html and bench.png.
+        pattern: pattern to compare. 0 selects the benchmark's main pattern, or the first that was
+            measured.
+        accuracy: training accuracy for the time comparison.
 
     Raises:
-        ConfigError: if a folder has no cells, no run has the pattern, or the accuracy is not
+        ConfigError: if a folder has no cells, the pattern was not measured, or the accuracy is not
             between 0 and 1.
-        DiskError: if nothing can be written.
+        DiskError: if a file cannot be written.
     """
     if not 0 < accuracy < 1:
-        raise ConfigError(f"--accuracy {accuracy:g}: expected 0 to 1.\nFor example: --accuracy 0.9")
+        raise ConfigError(
+            f"--accuracy {accuracy:g}: expected a number between 0 and 1.\n"
+            "For example: --accuracy 0.9"
+        )
     measured = read(folders)
     rows = table(measured, accuracy)
     there = sorted({*rows["pattern"][~rows["old"]]})
     chosen = pattern or (PATTERN if PATTERN in there or not there else there[0])
     if there and chosen not in there:
         raise ConfigError(
-            f"--pattern {chosen}: these runs measured only {', '.join(map(str, there))}.\n"
-            "Use one of them, or leave the option out."
+            f"--pattern {chosen}: these runs only measured {', '.join(map(str, there))}.\n"
+            "Use one of them, or omit the option."
         )
     work = rows[rows["pattern"] == chosen]["work"].iloc[0]
     alike = rows[rows["work"] == work]
@@ -97,10 +102,10 @@ def write(
     pixels = [np.asarray(Image.open(path).convert("RGB")) for path in drawn]
     page = html.render(
         "benchmark/page.html.j2",
-        "Trainings, timed",
+        "Training benchmark",
         advice=advice,
         what=f"{work}; {_named(chosen)}",
-        pictures=[html.picture(picture, "seconds by batch and by epochs") for picture in pixels],
+        pictures=[html.picture(picture, "time by batch size and by epochs") for picture in pixels],
         accuracy=f"{accuracy:g}",
         about=dict.fromkeys(_about(one) for one in measured),
         compared=_shown(compared, *compared),
@@ -108,7 +113,7 @@ def write(
         rows=_shown(rows, *EVERY),
     )
     path = atomic_file.write(output / FILE, page)
-    show(f"{(~rows['old']).sum()} trainings beside {rows['old'].sum()} of 2018: {path}")
+    show(f"{(~rows['old']).sum()} runs compared with {rows['old'].sum()} from 2018: {path}")
     return {
         "page": str(path),
         "pictures": [str(one) for one in drawn],
@@ -120,18 +125,18 @@ def write(
 
 
 def read(folders: Sequence[Path]) -> list[Measured]:
-    """Return the cells of any runs; of two measurements of one cell the newer one.
+    """Return the measured cells of any number of runs, and the newest measurement of each.
 
     Raises:
-        ConfigError: if a folder has none.
+        ConfigError: if a folder has no cells.
     """
     found: list[Measured] = []
     for folder in folders:
         paths = sorted((folder / FOLDER).glob("*/*.json"))
         if not paths:
             raise ConfigError(
-                f"{folder} contains no {FOLDER}/DEVICES/*.json; expected the output of bench.\n"
-                "Correct the path, or measure: python -m workbench bench --config C --output DIR"
+                f"{folder} has no {FOLDER}/DEVICES/*.json; expected the output of bench.\n"
+                "Correct the path, or run python -m workbench bench --config C --output DIR"
             )
         found += map(measurement.read, paths)
     found.sort(key=lambda one: (bool(one.epochs), one.date))
@@ -140,11 +145,11 @@ def read(folders: Sequence[Path]) -> list[Measured]:
 
 
 def table(measured: Sequence[Measured], accuracy: float) -> pd.DataFrame:
-    """Return a row per training of these cells and of 2018.
+    """Return a table with these cells and the runs from 2018.
 
-    The columns are those of `about`, `Cell`, `Measured.summary` and `Measured.until`; `image`:
-    seconds per image, from the second epoch on; `old`: whether it is of 2018, where images are the
-    number that an epoch was meant to have.
+    The columns are those of `about`, `Cell`, `Measured.summary` and `Measured.until`, the seconds
+    per `image` after the first epoch, and `old`, which marks runs from 2018. For those, the number
+    of images is the nominal epoch size.
     """
     records = [
         one.about | asdict(one.cell) | one.summary() | one.until(accuracy) | {"old": False}
@@ -161,7 +166,7 @@ def table(measured: Sequence[Measured], accuracy: float) -> pd.DataFrame:
     rows["image"] = rows["mean"] / rows["images"]
     rows["rate"] = 1 / rows["image"]
     rows["total"] = rows[["before", "first", "late"]].sum(axis=1) + rows["mean"] * (TOTAL - 1)
-    made = np.where(rows["real"], "", ", made images")
+    made = np.where(rows["real"], "", ", random images")
     rows["label"] = rows["devices"] + ", " + rows["config"] + ": " + rows["way"] + made
     feed = np.where(rows["way"] == FIT, ", " + rows["feed"], "")
     batch = ", batch " + rows["batch"].astype(str)
@@ -170,11 +175,11 @@ def table(measured: Sequence[Measured], accuracy: float) -> pd.DataFrame:
 
 
 def compare(rows: pd.DataFrame, accuracy: float) -> pd.DataFrame:
-    """Return how many times as long each device and way takes as the fastest.
+    """Return the duration of each device and way relative to the fastest.
 
     Args:
-        rows: rows of `table` with the same work and pattern, and its main feed.
-        accuracy: that `seconds` reach.
+        rows: rows of `table` with the same work and pattern, and the pattern's main feed.
+        accuracy: the accuracy for `seconds`.
     """
     best = rows.sort_values("image").groupby("label", sort=False).head(1).set_index("label")
     columns = {"image at best batch": best["image"]}
@@ -189,11 +194,11 @@ def compare(rows: pd.DataFrame, accuracy: float) -> pd.DataFrame:
 
 
 def _named(pattern: int) -> str:
-    return ", ".join(PATTERNS[pattern]) or "training alone"
+    return ", ".join(PATTERNS[pattern]) or "training only"
 
 
 def _shown(rows: pd.DataFrame, *columns: str) -> dict[str, Any]:
-    """Return head and cells of a table."""
+    """Format a table's header and cells."""
     forms = {name: COLUMNS.get(name, (name, RATIO)) for name in columns}
     cells = [
         ["—" if pd.isna(row[name]) else forms[name][1].format(row[name]) for name in columns]
@@ -203,7 +208,7 @@ def _shown(rows: pd.DataFrame, *columns: str) -> dict[str, Any]:
 
 
 def _draw(rows: pd.DataFrame, path: Path) -> None:
-    """Draw the seconds of an epoch by batch, and of whole trainings."""
+    """Plot the epoch time by batch size, and the total time by number of epochs."""
     figure, (later, totals) = plt.subplots(1, 2, figsize=(10, 5), layout="constrained")
     sizes = sorted({*rows["batch"]})
     for label, series in rows.sort_values("batch").groupby("label"):
@@ -211,8 +216,8 @@ def _draw(rows: pd.DataFrame, path: Path) -> None:
         best = series.nsmallest(1, "image").iloc[0]
         seconds = [best["total"] + (epochs - TOTAL) * best["mean"] for epochs in EPOCHS]
         totals.plot(EPOCHS, [each / 3600 for each in seconds], marker="o")
-    later.set(title="A later epoch", xlabel="images per step", ylabel="seconds")
-    totals.set(title="A whole training, at the best batch", xlabel="epochs", ylabel="hours")
+    later.set(title="Epoch after the first", xlabel="images per step", ylabel="seconds")
+    totals.set(title="Whole run with the best batch size", xlabel="epochs", ylabel="hours")
     for axis, ticks in ((later, sizes), (totals, EPOCHS)):
         axis.set(xscale="log", yscale="log")
         axis.set_xticks(ticks, map(str, ticks), rotation=45)
@@ -222,7 +227,7 @@ def _draw(rows: pd.DataFrame, path: Path) -> None:
 
 
 def _about(one: Measured) -> str:
-    """Return what a run's figures depend on, or why a cell was not trained."""
+    """Describe the settings that affect a run's results, or the reason why a cell failed."""
     about = one.about
     if not one.epochs:
         return f"n/a: {one.cell}: {one.reason}"
@@ -234,22 +239,22 @@ def _about(one: Measured) -> str:
 
 
 def _advice(rows: pd.DataFrame, reached: pd.DataFrame, accuracy: float) -> str:
-    """Return which training was the fastest, as far as these rows show it.
+    """Return a sentence about the fastest run.
 
     Args:
         rows: measured rows with the same work.
         reached: rows that reached the accuracy, the fastest first.
     """
     if rows.empty:
-        return "Nothing was measured; these are the figures of 2018."
+        return "No runs were measured, so this page only shows the results from 2018."
     if reached.empty:
         row = rows.nsmallest(1, "image").iloc[0]
         return (
-            f"{row['name']} had the most images per second: {row['rate']:,.0f}. These runs do not"
-            f" show how long a training takes to reach an accuracy of {accuracy:g}."
+            f"{row['name']} had the highest throughput, {row['rate']:,.0f} images per second. None"
+            f" of these runs reached an accuracy of {accuracy:g}."
         )
     row, devices = reached.iloc[0], ", ".join(sorted({*rows["devices"]}))
     return (
-        f"The fastest to an accuracy of {accuracy:g}, of {devices}, was {row['name']}:"
-        f" {row['seconds']:,.1f} s with all compilation, in epoch {row['reached']:.0f}."
+        f"On {devices}, the fastest run to reach an accuracy of {accuracy:g} was {row['name']}. It"
+        f" took {row['seconds']:,.1f} s including compilation, in epoch {row['reached']:.0f}."
     )

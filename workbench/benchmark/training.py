@@ -1,9 +1,9 @@
-"""One training, timed by epochs: Keras' fit as in 2018, or this project's training.
+"""Time the epochs of a training run, with Keras' fit as in 2018 or with this project's training.
 
-Both train the config's network. Fit uses Adam at its default rate, categorical cross-entropy and
-BatchNorm's default momentum, and divides images by 255 on the host. `ImageDataGenerator` is the one
-that TensorFlow still has; the four workers are threads, because a process with JAX cannot fork.
-Ours follows the rest of the config, and saves nothing.
+Both train the config's network. Keras' fit uses Adam with its default learning rate, categorical
+cross-entropy and the default BatchNorm momentum, and divides images by 255 on the host. It loads
+images with TensorFlow's `ImageDataGenerator`, and the four workers are threads, because a process
+that uses JAX cannot fork. This project's training uses the rest of the config, and saves nothing.
 """
 
 import time
@@ -34,16 +34,16 @@ from workbench.benchmark import grid
 from workbench.benchmark.grid import PATTERNS, Cell
 from workbench.benchmark.images import Images, Part
 
-SHIFT = 4 / 32  # of a side, as in 2018
-VALIDATES = 32  # images per batch when its loader validates arrays: the default, as in 2018
+SHIFT = 4 / 32  # fraction of the image size, as in 2018
+VALIDATES = 32  # batch size for validating arrays with the loader: the default, as in 2018
 BATCHNORM_MOMENTUM = 0.99  # Keras' default
 UNIT = "relay_image_to_unit"  # the layer of `architectures` that scales images to 0 to 1
 COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
-@cache  # JAX never removes a listener, so there is only one
+@cache  # JAX cannot remove listeners, so register only one
 def compilations() -> list[float]:
-    """Return a list that gets the seconds of each compilation in this process from now on."""
+    """Return a list to which the seconds of every future compilation in this process are added."""
     found: list[float] = []
 
     def heard(event: str, duration_secs: float, **_: str | int) -> None:
@@ -55,11 +55,11 @@ def compilations() -> list[float]:
 
 
 class Clock:
-    """Times a training, from its creation on.
+    """A clock for a training run, which starts when it is created.
 
     Attributes:
-        before: seconds until the first epoch: to build the network and read the images.
-        epochs: as in `Measured`.
+        before: seconds before the first epoch, to build the network and read the images.
+        epochs: see `Measured`.
     """
 
     def __init__(self) -> None:
@@ -71,11 +71,11 @@ class Clock:
         self.before = self._lap()["seconds"]
 
     def end(self, **counted: float | None) -> None:
-        """End an epoch with these counts, and start the next one."""
+        """Finish an epoch with these counts, and start the next one."""
         self.epochs.append(self._lap() | counted)
 
     def _lap(self) -> dict[str, Any]:
-        """Return the seconds since the last lap, and how many of them compiled programs."""
+        """Return the seconds since the last lap, and the compilation time among them."""
         began, compiled = self._began, self._compiled
         self._began, self._compiled = time.monotonic(), sum(compilations())
         return {"seconds": self._began - began, "compiling": self._compiled - compiled}
@@ -85,7 +85,7 @@ class Clock:
 
 
 class Count(keras.metrics.Sum):  # type: ignore[misc]
-    """The number of examples that the devices got."""
+    """The number of examples that the devices received."""
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Count a batch."""
@@ -93,8 +93,10 @@ class Count(keras.metrics.Sum):  # type: ignore[misc]
 
 
 class Endless(keras.utils.PyDataset):  # type: ignore[misc]
-    """A loader's batches, pass after pass, as fit took them in 2018: an epoch of fewer steps starts
-    where the last one ended. Keras 3 would end the second epoch with the first pass.
+    """An infinite sequence of a loader's batches.
+
+    As in 2018, an epoch with fewer steps continues where the last one stopped. Without this class,
+    Keras 3 would stop the second epoch at the end of the loader's first pass.
     """
 
     num_batches = None  # unlimited
@@ -112,7 +114,7 @@ def fit(cell: Cell, images: Images, files: Path, config: Config, epochs: int) ->
     """Train the config's network with Keras' fit.
 
     Args:
-        files: a folder with the images as PNG files, for a pattern that reads files.
+        files: folder with the images as PNG files, for patterns that read files.
     """
     clock = Clock()
     keras.utils.set_random_seed(config.seed)
@@ -139,7 +141,7 @@ def fit(cell: Cell, images: Images, files: Path, config: Config, epochs: int) ->
 
 
 def _arrays(cell: Cell, images: Images) -> dict[str, Any]:
-    """Return the arguments of fit for images in memory."""
+    """Return the arguments to fit for images in memory."""
 
     def unit(part: Part, batch: int = 1) -> tuple[np.ndarray, np.ndarray]:
         count = len(part.labels) // batch * batch
@@ -152,7 +154,7 @@ def _arrays(cell: Cell, images: Images) -> dict[str, Any]:
 
 
 def _loaded(cell: Cell, images: Images, files: Path) -> dict[str, Any]:
-    """Return the arguments of fit for images that ImageDataGenerator loads."""
+    """Return the arguments to fit for images loaded by ImageDataGenerator."""
     from tensorflow.keras.preprocessing.image import ImageDataGenerator
 
     pattern, batch = PATTERNS[cell.pattern], cell.batch
@@ -164,7 +166,7 @@ def _loaded(cell: Cell, images: Images, files: Path) -> dict[str, Any]:
         if grid.FILES not in pattern:
             labels = keras.utils.to_categorical(part.labels, images.classes)
             return loader.flow(part.pixels, labels, batch_size=batch)
-        with redirect_stdout(StringIO()):  # it prints how many files it found, for each cell
+        with redirect_stdout(StringIO()):  # it prints the number of files for each cell
             return loader.flow_from_directory(
                 str(files / name),
                 target_size=(height, width),
@@ -176,11 +178,11 @@ def _loaded(cell: Cell, images: Images, files: Path) -> dict[str, Any]:
     train = load("train", images.train, batch, **(moved if grid.AUGMENTATION in pattern else {}))
     given = {
         "x": Endless(train, workers),
-        "shuffle": False,  # the loader does
+        "shuffle": False,  # the loader shuffles
         "steps_per_epoch": len(images.train.labels) // batch,
     }
     if grid.VALIDATION in pattern:
-        # As many steps as with the training's batch, whatever its own batch.
+        # The number of steps is based on the training batch size, whatever the loader uses.
         test = load("test", images.test, batch if grid.FILES in pattern else min(VALIDATES, batch))
         steps = max(len(images.test.labels) // batch, 1)
         test.workers = workers
@@ -188,17 +190,17 @@ def _loaded(cell: Cell, images: Images, files: Path) -> dict[str, Any]:
     return given
 
 
-# The training of this project
+# This project's training
 
 
 def ours(cell: Cell, images: Images, files: Path, config: Config, epochs: int) -> Clock:
-    """Train the config with the settings of a cell.
+    """Train the config's network with this project's training.
 
-    An epoch ends with the step that reaches its last image. Every batch is whole, so that step also
-    has images of the next epoch.
+    An epoch ends with the step that contains its last image. Since all batches are full, that step
+    also contains images of the next epoch.
 
     Args:
-        files: as `fit` takes it.
+        files: see `fit`.
     """
     clock, pattern, config = Clock(), PATTERNS[cell.pattern], of_cell(config, cell, epochs)
     train = decoded(files / "train", config.data) if grid.FILES in pattern else images.train
@@ -240,7 +242,7 @@ def ours(cell: Cell, images: Images, files: Path, config: Config, epochs: int) -
 
 
 def of_cell(config: Config, cell: Cell, epochs: int) -> Config:
-    """Return the config with the batch, augmentation and epochs of a cell."""
+    """Return the config with a cell's batch size, augmentation and epochs."""
     plain: dict[str, Any] = {one.name: one.default for one in fields(Data)}
     change = {name: plain[name] for name in AUGMENTATIONS}
     if grid.AUGMENTATION in PATTERNS[cell.pattern]:
@@ -260,7 +262,7 @@ def of_cell(config: Config, cell: Cell, epochs: int) -> Config:
 
 
 def decoded(folder: Path, data: Data) -> Part:
-    """Return the images of a folder of PNG files, decoded by every core."""
+    """Decode a folder of PNG files with all cores."""
     layout = replace(data, train_csv=None, train_images=folder.name)
     paths, table = image_files.class_folders(folder.parent, layout)
     pixels, _ = image_arrays.read(paths, layout)
@@ -268,11 +270,11 @@ def decoded(folder: Path, data: Data) -> Part:
 
 
 def _validated(step: TrainStep, state: TrainState, part: Part) -> float:
-    """Return the accuracy on these images."""
+    """Compute the accuracy on these images."""
     params, buffers = step.layout.for_inference(state)
     size, right = step.micro_batch * step.replicas, list[Any]()
     for number, (pixels, real) in enumerate(padded(part.pixels, size)):
-        labels = np.resize(part.labels[number * size :], size)  # padding does not count
+        labels = np.resize(part.labels[number * size :], size)  # padding is not counted
         placed = replicas.put(step.mesh, pixels, labels)
         right.append(step.evaluate(params, buffers, *placed, real)[1])
         if len(right) > EVALUATIONS:

@@ -1,5 +1,5 @@
-"""The experiments of a competition: their changes, their scores, and which scores to believe.
+"""A competition's experiments: what changed, how they scored, and which local scores to trust.
 
-In   the artifacts of trainings, and the scores that Kaggle gave them
-Out  rows of a table, the line of local against given scores, a page
+In   the artifacts of training runs, and their scores on Kaggle
+Out  table rows, a line fitted to local and given scores, an HTML page
 """

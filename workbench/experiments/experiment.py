@@ -1,7 +1,7 @@
-"""An experiment: a complete training as a row of a table, from the manifest of its artifact.
+"""An experiment: a table row for a complete training run, read from its artifact's manifest.
 
-In   the folder of a training
-Out  a `Row`, completed by the Kaggle side's scores; the changes from its parent
+In   the output folder of a training run
+Out  a `Row`, to which the Kaggle side adds scores, and the changes since its parent
 """
 
 import json
@@ -18,23 +18,23 @@ from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate import metrics
 
 Row = Mapping[str, Any]
-"""What is known about a training, None if unknown: `number` in the table; `run`, as
+"""A training run's details. Unknown values are None. The keys are `number` in the table; `run` as
 owner/slug/version; `run_id`; `folder`; `place`, where it ran; `when`, in UTC; `competition`,
-`config`, `commit`, `folds`, `metric`; the scores `baseline`, `local`, `hidden` (in a rehearsal),
+`config`, `commit`, `folds`, `metric`; the scores `baseline`, `local`, `hidden` (from a rehearsal),
 `public` and `private`, some with a standard error (`local_error`); `quota_hours`, `minutes`;
-`parent`, the number of the run it is compared with; `changes`, {field: (before, after)}; and the
+`parent`, the number of the run to compare with; `changes`, {field: (before, after)}; and
 `manifest`."""
 MANIFEST = Path("artifact", "manifest.json")
-NO_CHANGE = ("name", "baseline")  # fields that do not affect a training
+NO_CHANGE = ("name", "baseline")  # fields that do not affect training
 SCORES = ("local", "hidden", "public", "private")
 RESAMPLES = 200
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return the `Row` of a training, as far as its artifact has it.
+    """Read the `Row` of a training run from its artifact.
 
     Raises:
-        ConfigError: if the folder has no artifact of this version of the project.
+        ConfigError: if the folder has no artifact from this version of the project.
     """
     path = folder / MANIFEST
     try:
@@ -63,15 +63,15 @@ def read(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"{path} is not a manifest of this version: {type(error).__name__}:"
-            f" {str(error)[:200]}.\nExpected the folder of a complete training: the --output of"
-            " `python -m pipeline train`, or a folder that `invoke pull` made."
+            f" {str(error)[:200]}.\nExpected the folder of a complete run: the --output of"
+            " `python -m pipeline train`, or a folder created by `invoke pull`."
         ) from error
 
 
 def in_order(found: Sequence[Row]) -> list[Row]:
-    """Return experiments, the newest last, with numbers, parents and changes.
+    """Sort experiments, the newest last, and add numbers, parents and changes.
 
-    The parent is the run whose weights a run started from, or else the run before it.
+    A run's parent is the run that supplied its initial weights, or else the previous run.
     """
     done, numbers = list[Row](), dict[str, int]()
     for number, row in enumerate(sorted(found, key=_began), 1):
@@ -84,13 +84,13 @@ def in_order(found: Sequence[Row]) -> list[Row]:
 
 
 def _began(row: Row) -> tuple[str, str, str]:
-    """Return day, time and name of a run, to sort by."""
+    """Return a sort key for a run: the date, time and ID."""
     day, clock = row["run_id"].split("-")[-3:-1]
     return day, clock, row["run_id"]
 
 
 def differences(one: Row, other: Row) -> dict[str, tuple[Any, Any]]:
-    """Return the fields in which two runs' configs or custom code differ."""
+    """Return the differences between two runs' configs and custom code."""
     first, second = (
         _flat({**row["manifest"]["config"], **dict.fromkeys(NO_CHANGE)})
         | {"custom code": row["manifest"]["custom_code"][:8]}
@@ -101,7 +101,7 @@ def differences(one: Row, other: Row) -> dict[str, tuple[Any, Any]]:
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a config, nested ones under names like "data.flip"."""
+    """Flatten a config, with names like "data.flip" for nested fields."""
     flat = dict[str, Any]()
     for name, value in config.items():
         inner = _flat(value) if isinstance(value, dict) else {"": value}
@@ -110,7 +110,7 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def in_words(changes: Mapping[str, tuple[Any, Any]]) -> str:
-    """Return changes for people.
+    """Format changes for display.
 
     >>> in_words({"epochs": (2, 4), "data.white": (None, 4095)})
     'epochs 2 → 4, data.white – → 4095'
@@ -119,14 +119,14 @@ def in_words(changes: Mapping[str, tuple[Any, Any]]) -> str:
 
 
 def shown(value: Any, most: int = 40) -> str:
-    """Return a field's value for people, in at most `most` characters."""
+    """Format a field's value for display, with at most `most` characters."""
     text = value if isinstance(value, str) else json.dumps(value)
     return "–" if value in (None, "") else text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def score_differences(one: Row, other: Row) -> dict[str, tuple[float, float | None]]:
-    """Return by how much the second run's scores are greater, and the standard error of that, by
-    score; without scores that are unknown or have different metrics.
+    """Return the differences between two runs' scores (second minus first) and their standard
+    errors, by name. Scores that are unknown or use different metrics are omitted.
     """
     found = dict[str, tuple[float, float | None]]()
     for name in SCORES:
@@ -144,8 +144,9 @@ def score_differences(one: Row, other: Row) -> dict[str, tuple[float, float | No
 
 
 def _paired_error(one: Row, other: Row) -> float | None:
-    """Return the standard error of the difference over resamples of the rows that both held out: it
-    is smaller than for different rows; None if the rows differ, or for a custom metric.
+    """Estimate the standard error of the difference by resampling the rows that both runs held out.
+
+    It is smaller than for independent rows. Return None if the rows differ, or for a custom metric.
     """
     first, second = one["manifest"], other["manifest"]
     if first["held_out"] != second["held_out"]:

@@ -1,19 +1,20 @@
-"""The line of local against given scores, and the runs that are off it.
+"""Fit a line to local and given (hidden or public) scores, and find the runs that are off it.
 
-Both scores use the same metric, so the line has slope 1 (a gain at home is a gain on Kaggle) unless
-the runs show a different positive slope. Its intercept is always fitted.
+Both scores use the same metric, so the slope is 1 (an improvement on this machine is the same
+improvement on Kaggle) unless the runs clearly show a different positive slope. The intercept is
+always fitted.
 
-A run is off the line if it is more than `FAR` standard errors away. That error combines the errors
-of both scores, scaled up if the other runs are farther from the line than theirs explain, and the
-uncertainty of the line itself. Errors alone would blame a run for the chance of its seed; distances
-alone would blame one of a few runs that agree by chance. A run far off does not count for the line:
-the fit starts from the median gap and leaves such runs out, in rounds.
+A run is off the line if it is more than `FAR` standard errors away. The standard error combines the
+errors of both scores and the uncertainty of the line. The errors of the scores are scaled up if
+they do not explain the distances of the other runs. Using only the errors would flag runs because
+of seed noise, and using only the distances would flag one of a few runs that agree by chance. The
+fit starts from the median gap and iteratively excludes runs that are far off.
 
-With 8 to 30 random runs without a leak, 1 to 6 tables in a hundred name a run; if errors are
-unknown, as for public scores, up to 10.
+For random runs without leaks (8 to 30 runs), 1 % to 6 % of tables flag a run. If the errors are
+unknown, as for public scores, up to 10 % do.
 
-If, without the runs that are off, given scores fall where local scores rise, by more than chance, a
-warning says that local scores do not predict them.
+If given scores decrease as local scores increase (without the runs that are off, and by more than
+chance), a warning states that local scores do not predict given scores.
 """
 
 import math
@@ -26,27 +27,27 @@ from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from workbench.experiments.experiment import Row
 
-FEWEST, ENOUGH = 3, 5  # runs that a line needs, and to name those off it
+FEWEST, ENOUGH = 3, 5  # minimum number of runs to fit a line, and to flag runs
 ENOUGH_WITHOUT_ERRORS = 6
-FAR, TAIL = 3.0, 0.99865  # standard errors, and the share of a normal distribution below them
-NORMAL = 1.4826  # standard deviation over median absolute deviation of a normal distribution
+FAR, TAIL = 3.0, 0.99865  # standard errors, and the fraction of a normal distribution below them
+NORMAL = 1.4826  # ratio of standard deviation to median absolute deviation (normal distribution)
 ROUNDS = 10
 TINY = 1e-9  # tolerance for rounding
 
 
 @dataclass(frozen=True)
 class ScoreLine:
-    """A line through local and given scores.
+    """A line fitted to local and given scores.
 
     Attributes:
-        name: of the given scores: hidden or public.
+        name: name of the given scores, hidden or public.
         rows: the n runs with both scores.
-        numbers: local scores, given scores, and the errors of both (NaN: unknown), float (4, n).
-        correlation: of all runs, by numpy.corrcoef.
-        slope, intercept: of the line.
+        numbers: local scores, given scores, and both errors (NaN if unknown), float (4, n).
+        correlation: correlation of all runs, from numpy.corrcoef.
+        slope, intercept: parameters of the line.
         errors: standard error of each run's distance from the line, float (n,).
-        off: which runs are off it, bool (n,).
-        opposed: whether given scores fall where local scores rise, by more than chance.
+        off: which runs are off the line, bool (n,).
+        opposed: whether given scores decrease as local scores increase, by more than chance.
     """
 
     name: str
@@ -60,7 +61,7 @@ class ScoreLine:
     opposed: bool
 
     def __str__(self) -> str:
-        """Return the line, the number of runs, and their correlation."""
+        """Format the line, the number of runs and the correlation."""
         slope = "" if self.slope == 1 else f"{self.slope:.2f} × "
         sign, without = "-+"[self.intercept >= 0], ""
         rest = self.numbers[:2, ~self.off]
@@ -68,12 +69,12 @@ class ScoreLine:
             others = np.corrcoef(rest)[0, 1]
             without = f" ({others:.2f} without runs off the line)"
         return (
-            f"{self.name} = {slope}local {sign} {abs(self.intercept):.2g} by {len(self.rows)} runs;"
-            f" correlation {self.correlation:.2f}{without}"
+            f"{self.name} = {slope}local {sign} {abs(self.intercept):.2g}, from"
+            f" {len(self.rows)} runs; correlation {self.correlation:.2f}{without}"
         )
 
     def values(self) -> dict[str, Any]:
-        """Return the line as plain values, for --json."""
+        """Return the line as JSON values."""
         every = [row["number"] for row in self.rows]
         names = ("correlation", "slope", "intercept")
         off = [number for number, off in zip(every, self.off, strict=True) if off]
@@ -81,24 +82,24 @@ class ScoreLine:
 
     @property
     def drawn(self) -> tuple[np.ndarray, list[str], tuple[float, float], str]:
-        """The arguments of `workbench.pages.charts.score_line`."""
+        """The arguments to `workbench.pages.charts.score_line`."""
         off = set(self.values()["off"])
         marks = [str(row["number"]) * (row["number"] in off) for row in self.rows]
         return np.nan_to_num(self.numbers), marks, (self.slope, self.intercept), self.name
 
     def warnings(self) -> Iterator[str]:
-        """Yield a warning for each run off the line, and if local scores predict nothing."""
+        """Yield a warning if local scores are not predictive, and for each run off the line."""
         if self.opposed:
             yield (
-                f"local scores do not predict {self.name} ones: these fall where local scores rise,"
-                f" in {len(self.rows)} runs."
+                f"local scores do not predict {self.name} scores, which decrease as local scores"
+                f" increase ({len(self.rows)} runs)."
             )
         for place in np.flatnonzero(self.off).tolist():
             row, (local, given, *_) = self.rows[place], self.numbers[:, place].tolist()
             expected = self.slope * local + self.intercept
             far = abs(given - expected) / self.errors[place]
             promised = (given < expected) == row["manifest"]["greater_is_better"]
-            leak = " Its local score is too good: look for a data leak." * promised
+            leak = " Its local score is too good, so check for a data leak." * promised
             yield (
                 f"run {row['number']} ({row['config']}) is off the line: {self.name} {given:.4g},"
                 f" expected {expected:.4g} ({far:.1f} standard errors).{leak}"
@@ -106,14 +107,15 @@ class ScoreLine:
 
 
 def fit(rows: Sequence[Row], name: str) -> ScoreLine | None:
-    """Return the line through the runs that have a local score in the newest run's metric and a
-    score of this name; None for fewer than `FEWEST` runs, or if all have the same score.
+    """Fit a line to the runs that have this score and a local score in the newest run's metric.
+
+    Return None if there are fewer than `FEWEST` runs, or if all scores are equal.
     """
     metric, keys = rows[-1]["metric"], ("local", name, "local_error", f"{name}_error")
     rows = [
         row for row in rows if row["metric"] == metric and None not in (row["local"], row[name])
     ]
-    numbers = np.array([[row.get(key) for row in rows] for key in keys], float)  # NaN of None
+    numbers = np.array([[row.get(key) for row in rows] for key in keys], float)  # None becomes NaN
     x, y = numbers[:2]
     if len(rows) < FEWEST or not np.ptp(x) or not np.ptp(y):
         return None
@@ -137,7 +139,7 @@ def fit(rows: Sequence[Row], name: str) -> ScoreLine | None:
         distances = np.abs(y - slope * x - intercept)
         own = _explained(numbers, slope)
         ratio = math.sqrt((counted * (distances / own) ** 2).sum() / left)
-        # Where an error is unknown, use Student's quantile: a few distances say little.
+        # For unknown errors, use Student's t, because there are few distances to estimate from.
         own = own * np.maximum(ratio * np.where(known, 1, stdtrit(left, TAIL) / FAR), known)
     line = scale**2 / weights.sum() + (unsure * (x - middle)) ** 2
     errors = np.sqrt(own**2 + line) + tiny
@@ -150,8 +152,9 @@ def fit(rows: Sequence[Row], name: str) -> ScoreLine | None:
 
 
 def _once(numbers: np.ndarray, *, every: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of the runs that count, and the weight of each run, float (n,): every run,
-    or equal runs once together, because their distances do not measure chance.
+    """Return the indices of the runs to use, and the weight of each run, float (n,).
+
+    Unless `every` is set, identical runs count as one, because their distances are not independent.
     """
     if every:
         return np.arange(numbers.shape[1]), np.ones(numbers.shape[1])
@@ -162,10 +165,10 @@ def _once(numbers: np.ndarray, *, every: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _explained(numbers: np.ndarray, slope: float) -> np.ndarray:
-    """Return the distance from the line that the errors of both scores explain, float (n,).
+    """Return the distance from the line that is explained by the errors of both scores, float (n,).
 
-    Unknown errors count as the usual one. All resamples of a perfect score are perfect too, so each
-    error counts as at least half the usual one.
+    Unknown errors are replaced by the median. Errors below half the median are raised to that,
+    because resampling gives a perfect score an error of 0.
     """
     found = np.hypot(numbers[3], slope * numbers[2])
     usual = (float(np.nanmedian(found)) if np.isfinite(found).any() else 0.0) or 1.0
@@ -175,10 +178,11 @@ def _explained(numbers: np.ndarray, slope: float) -> np.ndarray:
 def _slope(
     numbers: np.ndarray, apart: np.ndarray, weights: np.ndarray, scale: float
 ) -> tuple[float, float]:
-    """Return the slope of the line and its standard error: 1 and 0, unless the slope by least
-    squares is positive and more than `FAR` errors from 1. It is corrected for the errors of local
-    scores, which flatten it (regression dilution). A slope below 0 comes from a leak or from
-    unrelated scores.
+    """Return the slope of the line and its standard error.
+
+    These are 1 and 0, unless the least-squares slope is positive and more than `FAR` errors from 1.
+    It is corrected for the errors of local scores, which flatten it (regression dilution). Negative
+    slopes are ignored, because they result from leaks or unrelated scores.
     """
     spread = (weights * apart**2).sum()
     true = spread - (weights * np.nan_to_num(numbers[2]) ** 2).sum()
@@ -191,12 +195,12 @@ def _slope(
 
 
 def _opposed(scores: np.ndarray, weights: np.ndarray, least: float) -> bool:
-    """Return whether given scores fall where local scores rise, by more than chance.
+    """Return whether given scores decrease as local scores increase, by more than chance.
 
     Args:
-        scores: of both kinds, float (2, n).
-        weights: one over each run's squared error, float (n,).
-        least: lower bound for the runs' distances, in those errors.
+        scores: local and given scores, float (2, n).
+        weights: inverse squared error of each run, float (n,).
+        least: lower bound for the residual standard deviation, in units of these errors.
     """
     if scores.shape[1] < FEWEST or not np.ptp(scores[0]):
         return False

@@ -1,7 +1,7 @@
-"""Experiments for people: a table for the terminal, two runs side by side, a page.
+"""Show experiments as a table in the terminal, two runs side by side, or an HTML page.
 
-In   `Row`s in their order
-Out  lines, a CSV file, an HTML file
+In   sorted `Row`s
+Out  lines of text, a CSV file, an HTML file
 """
 
 import math
@@ -18,13 +18,13 @@ WIDTH = 100  # characters of a line
 TEXTS = ("when", "place", "config", "commit")
 COLUMNS = ("number", *TEXTS, "folds", "baseline", *experiment.SCORES, "quota_hours", "minutes")
 HEADS = {"number": "#", "place": "run", "quota_hours": "quota h", "minutes": "min"}
-DISPENSABLE = ("when", "commit", "baseline", "folds", "quota_hours")  # left out if too wide
+DISPENSABLE = ("when", "commit", "baseline", "folds", "quota_hours")  # omitted if too wide
 INDENT = 5 * " "
 
 
 def score(value: float | None, error: float | None) -> str:
-    """Return a score with as many digits as its standard error; "" if it is unknown. A NaN error is
-    left out.
+    """Format a score, with as many digits as its standard error. Unknown scores give "", and NaN
+    errors are omitted.
 
     >>> score(0.98151, 0.00623), score(2459.1, 159.9), score(0.98, None), score(None, None)
     ('0.9815 ± 0.0062', '2459 ± 160', '0.9800', '')
@@ -45,7 +45,7 @@ def _cell(row: Row, name: str) -> str:
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
-    """Return a table at most `WIDTH` wide, with the changes below each run."""
+    """Format a table of at most `WIDTH` characters, with each run's changes below it."""
     for left_out in range(len(DISPENSABLE) + 1):
         names = [name for name in _filled(rows) if name not in DISPENSABLE[:left_out]]
         cells = [[_cell(row, name) for name in names] for row in rows]
@@ -54,7 +54,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
             break
     made = [head]
     for line, row in zip(body, rows, strict=True):
-        whole = _changes(row).replace(" ", "\xa0").replace(",\xa0", ", ")  # lines break between
+        whole = _changes(row).replace(" ", "\xa0").replace(",\xa0", ", ")  # break after commas only
         parts = textwrap.wrap(whole, WIDTH - len(INDENT))
         made += [line, *(f"{INDENT}{part}".replace("\xa0", " ") for part in parts)]
     return made
@@ -79,7 +79,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def side_by_side(one: Row, other: Row) -> list[str]:
-    """Return two runs as lines: all columns, differences of scores, fields that differ."""
+    """Format two runs side by side, with their columns, score differences and changed fields."""
     rows, found = [["", "first", "second", "difference"]], experiment.score_differences(one, other)
     for name in _filled((one, other)):
         by, error = found.get(name, (None, None))
@@ -91,12 +91,12 @@ def side_by_side(one: Row, other: Row) -> list[str]:
 
 
 def score_lines(rows: Sequence[Row]) -> list[ScoreLine]:
-    """Return the line for each kind of score that enough runs have."""
+    """Fit a line for each kind of score, if enough runs have it."""
     return [line for name in ("hidden", "public") if (line := score_line.fit(rows, name))]
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """Write a row per run; unknown values are empty.
+    """Write a CSV file with a row per run. Unknown values are empty.
 
     Raises:
         DiskError: if the file cannot be written.
@@ -108,10 +108,10 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
 
 
 def write_page(path: Path, rows: Sequence[Row]) -> None:
-    """Write table and plots as one HTML page.
+    """Write the table and plots as an HTML page.
 
     Raises:
-        DiskError: if it cannot be written.
+        DiskError: if the file cannot be written.
     """
     from workbench.pages import charts
     from workbench.pages.html import quoted, render

@@ -1,5 +1,5 @@
-"""What the HTML pages share: their frame, charts in SVG, and statistics.
+"""Shared parts of the HTML pages: the layout, SVG charts and statistics.
 
-Comes in: numbers and texts. Goes out: HTML in which every text is escaped. It imports no other
-package.
+The inputs are numbers and text. The output is HTML, with all text escaped. This package does not
+import any other package of the project.
 """

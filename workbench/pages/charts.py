@@ -1,6 +1,6 @@
-"""Charts that matplotlib draws as SVG inside a page, with the page's colours and fonts.
+"""SVG charts, drawn by matplotlib and embedded in a page with the page's colours and fonts.
 
-No chart shows text from the run: labels belong in tables.
+Charts do not contain text from the run. Labels are shown in tables instead.
 """
 
 import io
@@ -19,14 +19,14 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from workbench.pages.statistics import Calibration, wilson
 
-POINTS = 1500  # of a scatter plot: more enlarge the page without making it clearer
-# Inches, for three and for two charts in a row; the page makes each as wide as its column.
+POINTS = 1500  # maximum in a scatter plot; more would only enlarge the file
+# Sizes in inches for three or two charts per row. The page scales them to the column width.
 SMALL, WIDE, LARGE = (3.7, 2.6), (4.8, 2.8), (4.8, 4.4)
-# Placeholders for the page's colours, which differ between light and dark.
+# Placeholders for the page's colours, which depend on the light or dark theme.
 INK, RULE, TRAIN, HELD = "#010101", "#020202", "#030303", "#040404"
 PAGE = {INK: "var(--soft)", RULE: "var(--rule)", TRAIN: "var(--train)", HELD: "var(--held)"}
 STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text: searchable, in the browser's font
+    "svg.fonttype": "none",  # keep text searchable and in the browser's font
     "font.size": 9,
     "axes.grid": True,
     "axes.grid.axis": "y",
@@ -45,7 +45,7 @@ STYLE: dict[Any, Any] = {
 
 
 class Chart:
-    """A chart while it is drawn: its `axis`, and afterwards its `svg`."""
+    """A chart with an `axis` to draw on, and the resulting `svg`."""
 
     axis: Axes
     svg: Markup
@@ -53,12 +53,12 @@ class Chart:
 
 @contextmanager
 def _drawn(label: str, below: str, size: tuple[float, float] = SMALL) -> Iterator[Chart]:
-    """Yield a chart to draw on, and make its <svg>.
+    """Yield a chart to draw on, then create its <svg>.
 
     Args:
-        label: describes the chart for screen readers.
-        below: the name of the axis.
-        size: in inches.
+        label: description of the chart for screen readers.
+        below: label of the x axis.
+        size: size in inches.
     """
     chart = Chart()
     with mpl.rc_context(STYLE):
@@ -70,12 +70,13 @@ def _drawn(label: str, below: str, size: tuple[float, float] = SMALL) -> Iterato
 
 
 def curves(histories: Sequence[pd.DataFrame], name: str) -> Markup:
-    """Draw a measure of training and validation by epoch: one run, or a thin line per fold and a
-    thick one for their mean.
+    """Plot a training and validation metric by epoch.
+
+    For several folds, plot a thin line per fold and a thick line for the mean.
 
     Args:
-        histories: with the columns `epoch`, `name` and `validation_<name>`.
-        name: of the measure.
+        histories: tables with the columns `epoch`, `name` and `validation_<name>`.
+        name: name of the metric.
     """
     columns, folds = [name, f"validation_{name}"], len(histories) > 1
     with _drawn(f"{name} by epoch, in training and validation", "epoch") as chart:
@@ -98,7 +99,7 @@ def curves(histories: Sequence[pd.DataFrame], name: str) -> Markup:
 
 
 def rate(histories: Sequence[pd.DataFrame]) -> Markup:
-    """Draw the learning rate as applied, by epoch."""
+    """Plot the applied learning rate by epoch."""
     with _drawn("learning rate by epoch", "epoch") as chart:
         for history in histories:
             _line(chart.axis, history["epoch"], history["learning_rate"], color=INK, lw=1.5)
@@ -108,7 +109,7 @@ def rate(histories: Sequence[pd.DataFrame]) -> Markup:
 
 
 def throughput(lines: Sequence[Sequence[Mapping[str, float]]], noun: str) -> Markup:
-    """Draw images (or other examples) per second by step, a line per fold."""
+    """Plot images (or other examples) per second by step, with a line per fold."""
     with _drawn(f"{noun} per second by step", "step", WIDE) as chart:
         most = max(line["images_per_second"] for fold in lines for line in fold)
         for fold in lines:
@@ -124,14 +125,14 @@ def intervals(
     words: Callable[[float], str],
     below: str,
 ) -> Markup:
-    """Draw a bar from least to most for each row on a log scale, with a mark at the usual value and
-    a ring at the measured one.
+    """Plot an interval per row on a log scale, with a mark at the usual value and a ring at the
+    measured value.
 
     Args:
-        rows: name, least, usual, most, all above 0, and the measured value; None: unknown.
-        ticks: possible ticks of the axis.
-        words: formats a tick.
-        below: the name of the axis.
+        rows: name, least, usual and most (all above 0), and the measured value or None.
+        ticks: candidate ticks of the x axis.
+        words: function that formats a tick.
+        below: label of the x axis.
     """
     ends = [value for _, *values in rows for value in values if value is not None]
     low, high = 0.8 * min(ends), 1.25 * max(ends)
@@ -155,9 +156,7 @@ def intervals(
 
 
 def reliability(found: Calibration) -> Markup:
-    """Draw the share of right predictions by confidence with 95 % intervals, and below it the rows
-    per bin.
-    """
+    """Plot the accuracy by confidence with 95 % intervals, and the number of rows per bin below."""
     bins = found.bins
     right = (bins["accuracy"] * bins["rows"]).round().astype(int)
     ends = np.array([wilson(*pair) for pair in zip(right, bins["rows"], strict=True)])
@@ -170,16 +169,16 @@ def reliability(found: Calibration) -> Markup:
         upper.errorbar(bins["confidence"], bins["accuracy"], errors, **look)
         width = 0.94 * (bins["high"] - bins["low"])
         lower.bar(bins["low"], bins["rows"], width, align="edge", color=TRAIN)
-        upper.set(ylabel="share that is right", ylim=(-0.03, 1.03), xlim=(-0.02, 1.02))
+        upper.set(ylabel="accuracy", ylim=(-0.03, 1.03), xlim=(-0.02, 1.02))
         lower.set_ylabel("rows")
         lower.yaxis.set_major_locator(MaxNLocator(2, integer=True))
         _format(upper, "")
         _format(lower, "confidence")
-        return _inline(figure, "share of right predictions by confidence, beside the diagonal")
+        return _inline(figure, "accuracy by confidence, compared with the diagonal")
 
 
 def scatter(labels: np.ndarray, predictions: np.ndarray) -> Markup:
-    """Draw predicted against true values for at most `POINTS` rows."""
+    """Plot predicted against true values for at most `POINTS` rows."""
     with _drawn("predicted against true values", "true", LARGE) as chart:
         rows = sample(len(labels))
         ends = [min(labels.min(), predictions.min()), max(labels.max(), predictions.max())]
@@ -193,16 +192,16 @@ def scatter(labels: np.ndarray, predictions: np.ndarray) -> Markup:
 def score_line(
     numbers: np.ndarray, marks: Sequence[str], line: tuple[float, float], name: str
 ) -> Markup:
-    """Draw given against local scores with their errors, and a line.
+    """Plot given against local scores with error bars, and the fitted line.
 
     Args:
-        numbers: local scores, given scores, and the errors of both, float (4, n).
-        marks: the number of each run that is off the line; "" for the others.
+        numbers: local scores, given scores, and both errors, float (4, n).
+        marks: label of each run that is off the line, and "" for other runs.
         line: slope and intercept.
-        name: of the given scores.
+        name: name of the given scores.
     """
     ends = np.array([numbers[0].min(), numbers[0].max()])
-    with _drawn(f"{name} against local score, and a line", "local score", LARGE) as chart:
+    with _drawn(f"{name} against local score, with a line", "local score", LARGE) as chart:
         for mark, (x, y, x_error, y_error) in zip(marks, numbers.T, strict=True):
             look: dict[str, Any] = {"color": HELD if mark else TRAIN, "elinewidth": 0.8}
             chart.axis.errorbar(x, y, y_error, x_error, "o", **look)
@@ -213,11 +212,11 @@ def score_line(
 
 
 def histogram(values: np.ndarray, below: str = "value", *, zero: bool = False) -> Markup:
-    """Draw the number of rows by value.
+    """Plot a histogram of values.
 
     Args:
         values: float (n,).
-        below: the name of the axis.
+        below: label of the x axis.
         zero: whether to mark 0.
     """
     with _drawn(f"number of rows by {below}", below, LARGE) as chart:
@@ -230,7 +229,7 @@ def histogram(values: np.ndarray, below: str = "value", *, zero: bool = False) -
 
 
 def sample(rows: int) -> np.ndarray:
-    """Return the rows that a scatter plot shows: all, or `POINTS` evenly spaced ones.
+    """Return the row indices for a scatter plot, at most `POINTS` evenly spaced ones.
 
     >>> len(sample(10)), len(sample(10**6))
     (10, 1500)
@@ -239,7 +238,7 @@ def sample(rows: int) -> np.ndarray:
 
 
 def _line(axis: Axes, places: Any, values: Any, **look: Any) -> None:
-    """Draw a line, or a dot if there is only one point."""
+    """Plot a line, or a dot for a single point."""
     axis.plot(places, values, marker="o" if len(values) == 1 else None, **look)
 
 
@@ -247,16 +246,16 @@ def _format(axis: Axes, below: str) -> None:
     axis.set_xlabel(below)
     axis.margins(x=0.02)
     for one in (axis.xaxis, axis.yaxis):
-        # No "1e-3" in a corner, and no math text, which would need matplotlib's own fonts.
+        # Avoid an offset such as "1e-3" in the corner, and math text, which uses embedded fonts.
         one.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", "−")))
 
 
 def _inline(figure: Figure, label: str) -> Markup:
-    """Return a figure as an <svg> in the page's colours."""
+    """Return a figure as an <svg> element with the page's colours."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     _, _, svg = buffer.getvalue().partition("<svg ")
-    svg = re.sub(r"(?s)<style.*?</style>|<metadata>.*?</metadata>", "", svg)  # the page has its own
+    svg = re.sub(r"(?s)<style.*?</style>|<metadata>.*?</metadata>", "", svg)  # the page has styles
     for stand_in, color in PAGE.items():
         svg = svg.replace(stand_in, color)
     start = Markup('<svg class="chart" role="img" aria-label="{}" ').format(label)

@@ -1,7 +1,7 @@
-"""One self-contained HTML file: no scripts, fonts or requests.
+"""Render self-contained HTML pages without scripts, external fonts or requests.
 
-Jinja2's templates escape every text that is not markup already. The page's policy forbids the
-browser to run or fetch anything.
+Jinja2 escapes all text that is not already markup. The page's content security policy prevents the
+browser from running scripts or loading resources.
 """
 
 import base64
@@ -15,12 +15,12 @@ from markupsafe import Markup
 from PIL import Image
 
 LONG = 80  # characters
-SMALL = 64  # pixels: browsers enlarge pictures up to this size without smoothing
+SMALL = 64  # pixels; images up to this size are enlarged without smoothing
 
 
 def quoted(value: object, most: int = LONG) -> Markup:
-    """Return a text from a file, shortened to `most` characters, in a <bdi>, so that it cannot
-    change the direction of the text around it. Markup stays unchanged.
+    """Shorten text to `most` characters and wrap it in a <bdi> element, so that it cannot change
+    the direction of the surrounding text. Markup is returned unchanged.
 
     >>> quoted("<b>")
     Markup('<bdi>&lt;b&gt;</bdi>')
@@ -34,11 +34,11 @@ def quoted(value: object, most: int = LONG) -> Markup:
 
 
 def picture(pixels: np.ndarray, alt: str) -> Markup:
-    """Return an image as part of the page.
+    """Return an <img> element with an embedded image.
 
     Args:
         pixels: uint8 (height, width, 1 or 3).
-        alt: describes the image for screen readers.
+        alt: description of the image for screen readers.
     """
     packed = io.BytesIO()
     image = Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels)
@@ -50,15 +50,15 @@ def picture(pixels: np.ndarray, alt: str) -> Markup:
 
 
 def render(template: str, title: str, **values: Any) -> bytes:
-    """Return a page as the bytes of its file.
+    """Render a page, and return the content of the HTML file.
 
     Args:
-        template: a path below workbench/.
-        title: of the window.
-        values: the template's values by name.
+        template: path of the template below workbench/.
+        title: title of the page.
+        values: variables for the template.
     """
     page = ENVIRONMENT.get_template(template).render(title=title, **values)
-    return page.encode(errors="replace")  # half a surrogate pair has no encoding
+    return page.encode(errors="replace")  # unpaired surrogates cannot be encoded
 
 
 ENVIRONMENT = Environment(

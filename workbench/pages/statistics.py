@@ -1,6 +1,6 @@
-"""How good a model's predictions on its validation rows are, and how certain that is.
+"""Evaluate a model's predictions on its validation rows, with confidence intervals.
 
-In   labels, predictions and probabilities as arrays
+In   arrays of labels, predictions and probabilities
 Out  `Estimate`s with 95 % intervals, measures per class, confusions, calibration, losses
 """
 
@@ -14,17 +14,17 @@ from sklearn.metrics import precision_recall_fscore_support, r2_score
 
 Z = float(
     norm.ppf(0.975)
-)  # standard deviations around the mean of a normal distribution that contain 95 %
-BINS = 15  # of confidence, as in Guo et al., 2017
+)  # a normal distribution has 95 % of its mass within this many standard deviations
+BINS = 15  # confidence bins, as in Guo et al., 2017
 RESAMPLES = 300
-# Smaller probabilities count as this one: float32 does not resolve them near 1, and a single row
-# would outweigh all others.
+# Smaller probabilities are raised to this value, because float32 cannot resolve them near 1, and a
+# single row would dominate the mean.
 LEAST = 1e-7
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its 95 % interval, `low` to `high`; `how` describes how this was computed."""
+    """A value with a 95 % interval from `low` to `high`. `how` describes the method."""
 
     name: str
     value: float
@@ -35,13 +35,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How often a model is right at each confidence.
+    """The accuracy of predictions by confidence.
 
     Attributes:
-        bins: the bins with rows: `low` and `high` end, number of `rows`, mean `confidence` and
-            `accuracy`.
-        error: the expected calibration error: the mean of |accuracy - confidence| over the bins,
-            weighted by rows.
+        bins: table of the non-empty bins, with the `low` and `high` edges, the number of `rows`,
+            and the mean `confidence` and `accuracy`.
+        error: expected calibration error, which is the mean of |accuracy - confidence| over the
+            bins, weighted by the number of rows.
     """
 
     bins: pd.DataFrame
@@ -49,13 +49,13 @@ class Calibration:
 
 
 def accuracy(right: np.ndarray) -> Estimate:
-    """Return the share of right predictions, bool (n,), with Wilson's interval."""
+    """Return the accuracy with Wilson's interval, given the correct predictions, bool (n,)."""
     low, high = wilson(int(right.sum()), len(right))
     return Estimate("accuracy", float(right.mean()), low, high, f"Wilson, {len(right):,} rows")
 
 
 def wilson(right: int, rows: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share, valid near 0 and 1 too (Wilson, 1927).
+    """Return the 95 % interval of a proportion (Wilson, 1927), which is also valid near 0 and 1.
 
     >>> tuple(round(end, 3) for end in wilson(0, 10))
     (0.0, 0.278)
@@ -65,11 +65,11 @@ def wilson(right: int, rows: int) -> tuple[float, float]:
 
 
 def by_class(truth: np.ndarray, chosen: np.ndarray, number: int) -> pd.DataFrame:
-    """Return `precision`, `recall`, `f1` and `rows` of each class or label, NaN where undefined.
+    """Return the `precision`, `recall`, `f1` and `rows` of each class, with NaN if undefined.
 
     Args:
-        truth: class numbers, int (n,); for several labels bool (n, number).
-        chosen: the predictions, in the same form.
+        truth: class indices, int (n,), or for several labels bool (n, number).
+        chosen: predictions, in the same format.
     """
     with np.errstate(invalid="ignore"):
         measures = precision_recall_fscore_support(
@@ -80,8 +80,8 @@ def by_class(truth: np.ndarray, chosen: np.ndarray, number: int) -> pd.DataFrame
 
 
 def confusions(labels: np.ndarray, predictions: np.ndarray) -> pd.DataFrame:
-    """Return each `prediction` made instead of a `label`, and how many `times`, the most frequent
-    first.
+    """Return a table of wrong predictions, with the `label`, the `prediction` and how many `times`
+    it occurred, the most frequent first.
     """
     pairs = pd.DataFrame({"label": labels, "prediction": predictions})
     counts = pairs[labels != predictions].value_counts().reset_index(name="times")
@@ -92,12 +92,12 @@ def confusions(labels: np.ndarray, predictions: np.ndarray) -> pd.DataFrame:
 
 
 def calibration(confidence: np.ndarray, right: np.ndarray) -> Calibration:
-    """Return how often rows are right by confidence, in bins of equal width that include their
-    upper end (Guo et al., 2017, arXiv 1706.04599).
+    """Compute the accuracy by confidence, in bins of equal width that include their upper edge (Guo
+    et al., 2017, arXiv 1706.04599).
 
     Args:
         confidence: float (n,), 0 to 1.
-        right: bool (n,).
+        right: whether each prediction is correct, bool (n,).
 
     >>> round(calibration(np.array([0.9, 0.9]), np.array([True, False])).error, 3)
     0.4
@@ -114,15 +114,15 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> Calibration:
 
 
 def cross_entropy(probabilities: np.ndarray) -> np.ndarray:
-    """Return the losses, given the probabilities of the true labels."""
+    """Return the losses for the predicted probabilities of the true labels."""
     return np.asarray(-np.log(np.maximum(probabilities.astype(np.float64), LEAST)))
 
 
 def regression(labels: np.ndarray, predictions: np.ndarray) -> tuple[Estimate, dict[str, float]]:
-    """Return the root mean squared error and other measures.
+    """Return the root mean squared error and other metrics.
 
-    The interval assumes that the mean square is normally distributed. With few rows or extreme
-    outliers it is too narrow.
+    The interval assumes that the mean squared error is normally distributed, so it is too narrow
+    for few rows or extreme outliers.
 
     >>> regression(np.array([1.0, 2.0]), np.array([1.0, 4.0]))[1]
     {'mean absolute error': 1.0, 'bias': 1.0, 'R²': -7.0}
@@ -146,12 +146,13 @@ def regression(labels: np.ndarray, predictions: np.ndarray) -> tuple[Estimate, d
 
 
 def multilabel(truth: np.ndarray, chosen: np.ndarray) -> Estimate:
-    """Return the mean F1 of the labels, with an interval from resampled rows. A label that neither
-    rows nor predictions have is left out.
+    """Return the mean F1 score of the labels, with a bootstrap interval.
+
+    Labels that do not occur in the truth or the predictions are ignored.
 
     Args:
         truth: bool (n, labels).
-        chosen: the predictions, likewise.
+        chosen: predictions, bool (n, labels).
     """
     parts = np.stack([truth & chosen, truth, chosen]).astype(np.float64)
 

@@ -1,5 +1,5 @@
-"""A rehearsal on a competition's folder.
+"""Rehearsals with a competition folder.
 
 In   a folder with labelled rows, and a config
-Out  the folders that sessions see, a hidden test set with its scoring, and the size of a short run
+Out  folders for the sessions, a hidden test set and its scoring, and the size of a short run
 """

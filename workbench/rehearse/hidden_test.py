@@ -1,7 +1,7 @@
-"""Makes a part of a folder's labelled rows the hidden test set of a rehearsal.
+"""Create a rehearsal's hidden test set from some of a folder's labelled rows.
 
-The folder does not change. Sessions get links to its files, and copies of its tables, arrays and
-records without the hidden rows, whose labels stay in this process.
+The folder itself is not modified. Sessions use links to its files, and copies of its tables, arrays
+and records without the hidden rows. The labels of the hidden rows are only kept in this process.
 """
 
 import os
@@ -36,42 +36,43 @@ from pipeline.infer import submission
 from workbench.rehearse import records, scoring
 from workbench.rehearse.hold_out import HoldOut
 
-ADVICE = "Correct the folder, or the config."
-SHOWN = 3  # ids in a message
+ADVICE = "Correct the folder or the config."
+SHOWN = 3  # maximum number of ids in a message
 
 
 class Scored(NamedTuple):
-    """A score, and its standard error over different rows of the same kind."""
+    """A score and its standard error, estimated by resampling rows."""
 
     score: float
     error: float
 
 
 class HiddenTest:
-    """A competition's folder with a hidden test set, chosen by the config's seed.
+    """A competition folder with a hidden test set, which is selected with the config's seed.
 
-    Rows are stratified by label; a group is on one side.
+    Rows are stratified by label, and groups are not split.
 
     Args:
-        config: for the folder.
-        folder: as Kaggle would mount it, with or without a test set.
-        copied: copy files instead of linking them, for sessions that could write through links.
+        config: config for the folder.
+        folder: competition folder, as mounted by Kaggle, with or without a test set.
+        copied: whether to copy files instead of linking them, for sessions that could write to the
+            originals through links.
 
     Attributes:
-        labelled: number of rows with labels.
-        tests: number of rows of the larger test set.
-        train, visible, hidden: the rows to train on and those of the two test sets, sorted, int64.
-            `visible` is empty if the folder has a test set.
-        test_ids: ids of the folder's test set; empty if it has none.
-        metric: of the config.
-        baseline: of the config; None if it has a different metric.
-        lower_is_better: whether a lower score is better.
-        scored: the last score and its standard error; None before.
-        made_up: sentences on what the folder lacks and the rehearsal makes up.
+        labelled: number of labelled rows.
+        tests: number of rows in the larger test set.
+        train, visible, hidden: sorted rows for training and of the two test sets, int64. `visible`
+            is empty if the folder has a test set.
+        test_ids: ids of the folder's test set. Empty if it has none.
+        metric: the config's metric.
+        baseline: the config's baseline. None if it uses a different metric.
+        lower_is_better: whether lower scores are better.
+        scored: the last score and its standard error. None before the first.
+        made_up: messages about files that the folder lacks and the rehearsal creates.
 
     Raises:
-        DataError: as in `pipeline.data.dataset.read_training`; if there are too few rows; or if the
-            config does not name the folder's sample submission or test set.
+        DataError: see `pipeline.data.dataset.read_training`. Also if there are too few rows, or if
+            the config does not specify the folder's sample submission or test set.
     """
 
     def __init__(self, config: Config, folder: Path, *, copied: bool = False) -> None:
@@ -80,7 +81,7 @@ class HiddenTest:
         table, path = _labelled(config, folder)
         self._table = table
         self.labelled = len(table)
-        if config.target == "custom":  # a split ignores such labels
+        if config.target == "custom":  # splits ignore custom labels
             self._target, values = Target("custom", ()), np.zeros(len(table))
         else:
             self._target, values = labels.read(table, config, path)
@@ -88,7 +89,7 @@ class HiddenTest:
         if data.id_column in table.columns:
             ids = table_features.unique_ids(table[data.id_column], path)
         groups = _groups(config, folder, table, ids, path)
-        nothing = np.zeros((len(ids), 1))  # a split ignores inputs
+        nothing = np.zeros((len(ids), 1))  # splits ignore inputs
         self._examples = Examples(ids, nothing, values, self._target, groups)
         self._files = self._files_of(ids)
         self._names = _names(config, ids)
@@ -97,8 +98,8 @@ class HiddenTest:
         self._test_files = self._files_of(self.test_ids, test=True) if self.test_ids else {}
         self.made_up: tuple[str, ...] = ()
         if not self.test_ids:
-            lacking = f"there is no {data.sample_submission} with rows, so one is made"
-            stands_in = "there is no test set, so labelled rows become the visible one"
+            lacking = f"there is no {data.sample_submission} with rows, so it is created"
+            stands_in = "there is no test set, so some labelled rows become the visible test set"
             self.made_up = (*([lacking] if data.sample_submission else []), stands_in)
         self._hold_out = HoldOut(self._examples, config)
         self.train, self.hidden = self._split(np.arange(len(ids)))
@@ -112,11 +113,13 @@ class HiddenTest:
         self.scored: Scored | None = None
 
     def limit(self, train: int | None, tests: int | None) -> None:
-        """Keep fewer rows, stratified by label.
+        """Reduce the number of rows, stratified by label.
 
         Args:
-            train: most rows to train on, unless the session's split needs more; None: all.
-            tests: most rows of each test set, unless labels would be missing; None: all.
+            train: maximum number of training rows, unless the session's split requires more. None
+                keeps all.
+            tests: maximum number of rows per test set, unless a label would be missing. None keeps
+                all.
         """
         self.train = self._fewer(self.train, train)
         self.hidden = self._fewer(self.hidden, tests)
@@ -124,18 +127,18 @@ class HiddenTest:
         self.test_ids = self.test_ids[:tests]
 
     def _split(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows outside a test set, and the test set."""
+        """Split rows into the remaining rows and a test set."""
         held = self._hold_out.hide(rows)
         if not len(held):
             raise DataError(
-                f"{len(rows)} labelled rows are too few to hide any; a session needs each label in"
-                f" {max(self._config.folds or 0, 2)} groups or rows.\n"
+                f"{len(rows)} labelled rows are too few to hold out any, because a session requires"
+                f" each label in {max(self._config.folds or 0, 2)} groups or rows.\n"
                 "Lower folds in the config, or add rows."
             )
         return np.setdiff1d(rows, held), held
 
     def _fewer(self, rows: np.ndarray, most: int | None) -> np.ndarray:
-        """Return fewer rows, without broken images: one is too large a share of a few rows."""
+        """Select fewer rows and drop broken images, which would be too large a fraction of them."""
         kept = self._hold_out.fewer(rows, most)
         if len(kept) == len(rows) or self._config.data.kind != "images":
             return kept
@@ -143,18 +146,18 @@ class HiddenTest:
         whole = [str(self._folder / path) if path else path for path in paths]
         _, reasons = image_arrays.read(whole, self._config.data)
         broken = kept[sorted(reasons)]
-        if not len(broken) or len(broken) > len(kept) / 2:  # a session reports so many
+        if not len(broken) or len(broken) > len(kept) / 2:  # if there are many, training fails
             return kept
         names = ", ".join(self._examples.ids[row] for row in broken[:SHOWN])
-        reason = f"broken or missing images, such as {names}, and are left out"
-        self.made_up += (f"{len(broken)} of {len(kept):,} chosen rows have {reason}",)
+        reason = f"broken or missing images, such as {names}, and are skipped"
+        self.made_up += (f"{len(broken)} of {len(kept):,} selected rows have {reason}",)
         return np.setdiff1d(kept, broken)
 
-    # How a submission is scored
+    # Scoring of submissions
 
     @property
     def solution(self) -> scoring.Columns:
-        """{column: {id: label}} of the hidden test set, with the sample submission's columns."""
+        """The hidden test set's labels as {column: {id: label}}, with the sample's columns."""
         texts = self._table[list(self._config.data.labels)].agg(" ".join, axis=1)
         truth = dict(zip(self._called(self.hidden), texts.iloc[self.hidden], strict=True))
         return dict.fromkeys(map(str, self._sample(self.hidden).columns[1:]), truth)
@@ -165,14 +168,14 @@ class HiddenTest:
         return text.encode()
 
     def score(self, given: scoring.Columns) -> float:
-        """Return the score of a submission for the hidden test set, by the config's metric.
+        """Score a submission for the hidden test set with the config's metric.
 
         Args:
-            given: {column: {id: text}}, with the ids of `solution`.
+            given: {column: {id: text}}, with the same ids as `solution`.
 
         Raises:
-            SubmissionError: if a value cannot be read.
-            DataError: if the metric has no value.
+            SubmissionError: if a value is invalid.
+            DataError: if the metric is undefined.
         """
         if self._target.kind == "custom":
             both = self._read_as_labels(self.solution), self._read_as_labels(given)
@@ -188,11 +191,11 @@ class HiddenTest:
         return self.scored.score
 
     def _read_as_labels(self, columns: scoring.Columns) -> np.ndarray:
-        """Return the labels that the config's reader makes of a submission's columns, as if they
-        were those of a training table, in the order of the hidden test set.
+        """Read a submission's columns with the config's reader, as if they were a training table's
+        labels, and return them in the order of the hidden test set.
 
         Raises:
-            ConfigError, DataError: as in `pipeline.data.dataset.read_training`.
+            ConfigError, DataError: see `pipeline.data.dataset.read_training`.
         """
         data, ids = self._config.data, [self._names[row] for row in self.hidden]
         texts = zip(data.labels, columns.values(), strict=True)
@@ -207,9 +210,7 @@ class HiddenTest:
         return read.labels[[places[name] for name in ids if name in places]]
 
     def _sample(self, rows: np.ndarray) -> pd.DataFrame:
-        """Return a sample submission for labelled rows, which repeats the values of the folder's
-        own one.
-        """
+        """Return a sample submission for labelled rows, with values from the folder's sample."""
         data, own = self._config.data, self._own
         if own is not None and len(own) and data.sample_submission is not None:
             shown = own
@@ -221,19 +222,19 @@ class HiddenTest:
         return sample
 
     def _called(self, rows: np.ndarray) -> list[str]:
-        """Return the ids of labelled rows in a test set."""
+        """Return the test set ids of labelled rows."""
         if samples.counts_rows(self._folder, self._config.data):
             return list(map(str, range(len(rows))))
         return [self._names[row] for row in rows]
 
-    # What sessions see
+    # Folders for sessions
 
     def write(self, out: Path, *, hidden: bool = False) -> None:
-        """Write the folder that a session sees, with the visible or, for a scored rerun, the hidden
-        test set. What came in archives is packed again, as Kaggle mounts it.
+        """Write the folder for a session, with the visible test set, or the hidden one for a scored
+        rerun. Files that were in archives are packed again, as Kaggle mounts them.
 
         Raises:
-            DiskError: if it cannot be written.
+            DiskError: if a file cannot be written.
         """
         data, rows = self._config.data, self.hidden if hidden else self.visible
         for path in self._others():
@@ -244,7 +245,7 @@ class HiddenTest:
         if data.train_csv is not None and data.kind != "tfrecords":
             table = csv_files.read(self._folder / data.train_csv, DataError, ADVICE)
             between = csv_files.separator(self._folder / data.train_csv)
-            if data.kind == "custom":  # an example may have several rows
+            if data.kind == "custom":  # an example can have several rows
                 ids = {self._examples.ids[row] for row in self.train}
                 table = table[table[data.id_column].isin(ids)]
             else:
@@ -260,15 +261,15 @@ class HiddenTest:
             sample = self._sample(rows)
         else:
             self._write_own_test(out)
-            assert self._own is not None  # noqa: S101 - otherwise labelled rows are the test set
+            assert self._own is not None  # noqa: S101 - otherwise the test set has labelled rows
             sample = self._own.head(len(self.test_ids))
         if data.sample_submission is not None:
             _write(sample, out / data.sample_submission)
         archives.pack(out, archives.packed_in(self._folder))
 
     def _others(self) -> set[str]:
-        """Return the files that sessions get unchanged, relative to the folder: all without rows
-        that the config names.
+        """Return the files to pass to sessions unchanged, relative to the folder. These are all
+        files that do not contain the config's rows.
         """
         data, folder = self._config.data, self._folder
         found = {f"{inside / name}" for inside, names in image_files.walk(folder) for name in names}
@@ -290,7 +291,7 @@ class HiddenTest:
         for row, name in zip(rows, names, strict=True):
             for path in self._files.get(row, ()):
                 ending = Path(path).name.removeprefix(Path(self._examples.ids[row]).name)
-                if not ending and Path(name).suffix != Path(path).suffix:  # in a class folder
+                if not ending and Path(name).suffix != Path(path).suffix:  # class folders
                     ending = Path(path).suffix
                 self._place(path, out / place / f"{name}{ending}")
         if data.kind == "arrays":
@@ -301,16 +302,16 @@ class HiddenTest:
         own = self._folder / data.test_csv
         if data.kind in ("pixels", "table", "custom") or self._has_test_table():
             source = self._folder / str(data.train_csv)
-            table = self._table  # made from class folders
+            table = self._table  # created from class folders
             if data.train_csv is not None:
                 table = csv_files.read(source, DataError, ADVICE)
-            if self._target.kind == "custom":  # an example may have several rows
+            if self._target.kind == "custom":  # an example can have several rows
                 table = table.drop_duplicates(data.id_column)
             table = table.iloc[rows]
             keys, hidden = self._keys(), {*data.labels, *data.row_columns}
             if own.is_file():
                 columns = csv_files.header(own, DataError, ADVICE)
-            elif data.kind == "table":  # only inputs: other columns may reveal the label
+            elif data.kind == "table":  # only inputs, because other columns may leak the label
                 columns = [keys[0], *data.input_columns]
             else:
                 columns = [keys[0], *(str(name) for name in table if name not in {*keys, *hidden})]
@@ -321,7 +322,7 @@ class HiddenTest:
             _write(test, out / data.test_csv, between)
 
     def _write_own_test(self, out: Path) -> None:
-        """Write the folder's own test set, limited to `test_ids`."""
+        """Write the folder's test set, limited to `test_ids`."""
         data, every = self._config.data, len(self._own) if self._own is not None else 0
         for row in range(len(self.test_ids)):
             for path in self._test_files.get(row, ()):
@@ -331,7 +332,7 @@ class HiddenTest:
         if self._has_test_table():
             table = csv_files.read(own, DataError, ADVICE)
             key = next((name for name in self._keys() if name in table.columns), None)
-            if key is not None:  # otherwise it is in the order of the sample
+            if key is not None:  # otherwise, it has the same order as the sample
                 kept = np.flatnonzero(table[key].isin(self.test_ids))
             _write(table.iloc[kept], out / data.test_csv, csv_files.separator(own))
         if data.kind == "arrays":
@@ -343,7 +344,7 @@ class HiddenTest:
             records.copy(self._folder, data.test_records, out, kept)
 
     def _has_test_table(self) -> bool:
-        """Return whether the folder has a test table that a session reads."""
+        """Return whether the folder has a test table that sessions read."""
         data = self._config.data
         read = data.kind not in ("images", "tfrecords") or (
             data.kind == "images" and data.sample_submission is None
@@ -351,17 +352,17 @@ class HiddenTest:
         return read and (self._folder / data.test_csv).is_file()
 
     def _keys(self) -> tuple[str, ...]:
-        """Return the possible names of the id column (`pipeline.data.dataset.read_test`)."""
+        """Return the candidate names of the id column (`pipeline.data.dataset.read_test`)."""
         return (self._config.data.id_column, *([] if self._own is None else self._own.columns[:1]))
 
     def _images(self, name: str, rows: int) -> np.ndarray:
         return table_features.array(self._folder / name, self._config.data, rows)
 
     def _files_of(self, ids: Sequence[str], *, test: bool = False) -> dict[int, list[str]]:
-        """Return the files of each row that has any, relative to the folder.
+        """Map rows to their files, relative to the folder. Rows without files are omitted.
 
         Raises:
-            DataError: if the test set is not where the config says, or too many images are missing.
+            DataError: if the config's test set is not found, or if too many images are missing.
         """
         data, folder = self._config.data, self._folder
         if data.kind == "images" and data.train_csv is None and not test:  # ids are paths
@@ -377,39 +378,40 @@ class HiddenTest:
         where = getattr(data, field)
         if test and not found and not any(any(folder.glob(each)) for each in as_tuple(where)):
             raise DataError(
-                f"data.{field}={where!r}: {folder} has no such test set; expected one with the"
+                f"data.{field}={where!r} was not found in {folder}; expected a test set with the"
                 f" {len(ids):,} ids of {data.sample_submission or 'the test set'}.\n"
                 "Correct it in the config, or rehearse the folder without its sample submission."
             )
         return found
 
     def _place(self, path: str, target: Path) -> None:
-        """Link a file of the folder to `target`, or copy it.
+        """Link or copy a file from the folder to `target`.
 
         Raises:
-            DiskError: if it cannot be written, or `target` exists.
+            DiskError: if `target` exists or cannot be written.
         """
         source = os.path.realpath(self._folder / path)
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             if not self._copied:
-                try:  # sessions see the folder read-only, so the original cannot change
+                try:  # sessions have read-only access, so they cannot modify the original
                     return os.link(source, target)
                 except FileExistsError:
                     raise
-                except OSError:  # a different file system, or one without links
+                except OSError:  # a different file system, or links are not supported
                     pass
-            target.touch(exist_ok=False)  # an existing file may be a link to the user's own
+            target.touch(exist_ok=False)  # an existing file may be a link to the user's file
             shutil.copyfile(source, target)
 
 
 def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
-    """Return ids, labels and groups of the labelled rows as texts, and the path they are from.
+    """Read the ids, labels and groups of the labelled rows as text, and return them with the path.
 
-    With target="custom" all rows of an id are one example, such as masks, with joined texts.
+    With target="custom", all rows with the same id are one example (such as several masks), and
+    their values are joined.
 
     Raises:
-        ConfigError: if only a custom reader finds the labels, so that they cannot be hidden.
+        ConfigError: if the labels cannot be hidden, because only a custom reader can find them.
     """
     data = config.data
     names = [*data.labels, *data.row_columns]
@@ -418,17 +420,17 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
         features = (data.id_column, *names)
         return tfrecords.read(folder, data.train_records, data.image_feature, features)[1], path
     there = data.train_csv is not None and (folder / data.train_csv).is_file()
-    lacking = "" if there else f"data.train_csv={data.train_csv!r} is not a file of {folder}"
+    lacking = "" if there else f"data.train_csv={data.train_csv!r} is not a file in {folder}"
     if there and config.target == "custom":
         known = csv_files.header(folder / str(data.train_csv), DataError, ADVICE)
         if absent := set(data.labels) - {*known}:
             lacking = f"{data.train_csv} has no column {', '.join(sorted(absent))}"
     if data.kind == "custom" and lacking:
         raise ConfigError(
-            f"The labels that {custom_code.described(config, 'read_training')} reads cannot be"
-            f" hidden: {lacking}. A rehearsal needs a table with {data.id_column!r} and the labels;"
-            " with target='custom' in the form of a submission.\nSet data.train_csv and"
-            " data.label_column, or train and infer here without a score"
+            f"The labels read by {custom_code.described(config, 'read_training')} cannot be hidden:"
+            f" {lacking}. A rehearsal requires a table with {data.id_column!r} and the labels, in"
+            " the format of a submission if target='custom'.\nSet data.train_csv and"
+            " data.label_column, or train and infer on this machine without a score"
             " (docs/custom-code.md):\n"
             f"python -m pipeline train --config {config.name} --input {folder} --output run"
         )
@@ -444,11 +446,10 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
 
 
 def _own_sample(folder: Path, data: Data) -> pd.DataFrame | None:
-    """Return the folder's sample submission, or else the ids of its test set; None if there is
-    neither.
+    """Return the folder's sample submission, or else its test set ids, or None.
 
     Raises:
-        DataError: if a file with a different name seems to be the sample submission.
+        DataError: if a file with a different name appears to be the sample submission.
     """
     if samples.is_there(folder, data):
         return samples.of(folder, data).table
@@ -459,7 +460,7 @@ def _own_sample(folder: Path, data: Data) -> pd.DataFrame | None:
     if other is None:
         return None
     raise DataError(
-        f"{folder / name} is missing; {other} seems to be the sample submission.\n"
+        f"{folder / name} is missing; {other} appears to be the sample submission.\n"
         f"Set data.sample_submission={other!r} in the config, or None if there is none."
     )
 
@@ -467,19 +468,19 @@ def _own_sample(folder: Path, data: Data) -> pd.DataFrame | None:
 def _groups(
     config: Config, folder: Path, table: pd.DataFrame, ids: tuple[str, ...], path: Path
 ) -> np.ndarray | None:
-    """Return the group of each labelled row, as in `Examples.groups`."""
+    """Return the group of each labelled row (see `Examples.groups`)."""
     column = config.data.group_column
     if not config.data.group_duplicates:
         return None if column is None else group_codes(table[column], path)
     read = read_training(folder, config)
-    assert read.groups is not None  # noqa: S101 - group_duplicates makes groups
+    assert read.groups is not None  # noqa: S101 - group_duplicates creates groups
     known = dict(zip(read.ids, read.groups.tolist(), strict=True))
-    # An image that cannot be decoded is in a group of its own.
+    # Images that cannot be decoded get their own group.
     return np.array([known.get(name, len(ids) + row) for row, name in enumerate(ids)], np.int32)
 
 
 def _names(config: Config, ids: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the rows' ids in a test set: "cats/1.jpg" would reveal the label."""
+    """Return the rows' test set ids. Paths such as "cats/1.jpg" would leak the label."""
     if config.data.train_csv is not None or config.data.kind != "images":
         return ids
     whole = not config.data.suffix  # ids are whole file names
@@ -489,28 +490,28 @@ def _names(config: Config, ids: tuple[str, ...]) -> tuple[str, ...]:
 def _named_by(
     folder: Path, ids: Sequence[str], places: str | tuple[str, ...]
 ) -> dict[int, list[str]]:
-    """Return the files of each row that are called `<id>`, with any suffix."""
+    """Map rows to the files that are named `<id>`, with any suffix."""
     known, found = {name: row for row, name in enumerate(ids)}, dict[int, list[str]]()
     for place in as_tuple(places):
         for path in sorted((folder / place).rglob("*")):
             name = path.relative_to(folder / place).as_posix()
             while name not in known and "." in name.rpartition("/")[2]:
-                name = name.rpartition(".")[0]  # a.tar.gz may belong to id a
-            name = name if name in known else name.rpartition("/")[2]  # ids may lack the folder
+                name = name.rpartition(".")[0]  # a.tar.gz can belong to id a
+            name = name if name in known else name.rpartition("/")[2]  # ids without the folder
             if name in known and path.is_file():
                 found.setdefault(known[name], []).append(path.relative_to(folder).as_posix())
     return found
 
 
 def _write(content: pd.DataFrame | np.ndarray, target: Path, between: str = ",") -> None:
-    """Write a table or an array to a new file, by its suffix.
+    """Write a table or an array to a new file, in the format of its suffix.
 
     Args:
-        between: separator of a CSV file.
+        between: separator for CSV files.
     """
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.unlink(missing_ok=True)  # it may be a link to the user's own file
+        target.unlink(missing_ok=True)  # may be a link to the user's file
         if isinstance(content, pd.DataFrame):
             if csv_files.is_parquet(target):
                 content.astype("string").to_parquet(target, index=False)

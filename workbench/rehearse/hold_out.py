@@ -1,6 +1,6 @@
-"""Chooses the labelled rows that a rehearsal hides, and those that it keeps if it keeps fewer.
+"""Select the labelled rows that a rehearsal holds out, and a subset of the others.
 
-Both follow from the config's seed, so scores of two rehearsals can be compared.
+Both depend only on the config's seed, so that the scores of two rehearsals can be compared.
 """
 
 from dataclasses import replace
@@ -13,17 +13,17 @@ from pipeline.config import Config
 from pipeline.data import folds
 from pipeline.data.dataset import Examples
 
-SHARE = 0.2  # of the labelled rows become the hidden test set
-MOST_HIDDEN = 2000  # rows: then an accuracy's standard error is at most 1.1 %
+SHARE = 0.2  # fraction of the labelled rows in the hidden test set
+MOST_HIDDEN = 2000  # rows, for which the standard error of an accuracy is at most 1.1 %
 
 
 class HoldOut:
-    """Chooses labelled rows, stratified by label, and leaves enough for a session to split.
+    """A selection of labelled rows, stratified by label, that leaves enough for a session to split.
 
     Args:
         examples: the labelled rows. A row without a group is its own group.
-        config: of the run. Each label keeps `folds` groups, or two; with `group_column` there stay
-            as many groups as the session's split needs.
+        config: config of the run. Each label keeps at least `folds` groups, or two. With
+            `group_column`, enough groups for the session's split remain.
     """
 
     def __init__(self, examples: Examples, config: Config) -> None:
@@ -37,16 +37,16 @@ class HoldOut:
             self._of_all = max(round(1 / config.data.validation_fraction), self._of_a_label)
 
     def hide(self, rows: np.ndarray) -> np.ndarray:
-        """Return sorted rows for a test set: whole groups, and the same share of each label.
+        """Select rows for a test set: whole groups, and the same fraction of each label.
 
         Args:
-            rows: int64 (n,), sorted, to choose from.
+            rows: sorted rows to select from, int64 (n,).
 
         Returns:
-            int64 (m,). Empty if the session needs every row.
+            Sorted rows, int64 (m,). Empty if the session requires all rows.
 
         Raises:
-            DataError: as in `pipeline.data.folds.splits`.
+            DataError: see `pipeline.data.folds.splits`.
         """
         examples, config = self._examples, self._config
         some = replace(
@@ -69,17 +69,17 @@ class HoldOut:
         return rows[hidden & ~chosen["group"].isin(given_back).to_numpy()]
 
     def fewer(self, rows: np.ndarray, most: int | None) -> np.ndarray:
-        """Return about that many rows, stratified and sorted.
+        """Select about this many rows, stratified by label, and return them sorted.
 
         Args:
-            rows: int64 (n,).
-            most: number of rows, unless labels need more; None: all.
+            rows: rows to select from, int64 (n,).
+            most: maximum number of rows, unless the labels require more. None keeps all.
         """
         if most is None or most >= len(rows):
             return rows
         random = np.random.default_rng((self._config.seed, Stream.HIDDEN_ROWS))
         table = self._rows.loc[random.permutation(np.sort(rows))]
-        # A row's place within its label; the first rows of needed groups come before all others.
+        # Sort by position within the label, but put the first rows of required groups at the start.
         place = table.groupby("label").cumcount() / table.groupby("label")["group"].transform(
             "size"
         )

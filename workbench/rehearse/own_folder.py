@@ -1,6 +1,4 @@
-"""A rehearsal of the user's own folder: which labelled rows are hidden, and how many of the others
-a session trains on.
-"""
+"""Prepare a user's folder for a rehearsal: hold out labelled rows, and limit the other rows."""
 
 import hashlib
 import json
@@ -17,8 +15,8 @@ from workbench.rehearse import short_run
 from workbench.rehearse.hidden_test import HiddenTest
 from workbench.rehearse.short_run import Plan
 
-IN_SIGHT = "sessions could read the folder with the hidden labels; they get copies of its files"
-SHORT = "; a short training shows that the chain works, not how good the model gets"
+IN_SIGHT = "sessions use copies of the files, but could read the folder with the hidden labels"
+SHORT = "; this short training run shows that the chain works, not how good the model can get"
 
 
 @dataclass(frozen=True)
@@ -27,9 +25,10 @@ class RehearsedFolder:
 
     Attributes:
         test: the hidden test set.
-        plan: how much of the rest a session uses.
-        lines: sentences on what is hidden, changed, left out and made up.
-        kept: file that makes a restart hide the same rows; None: there is no restart.
+        plan: the size of the rehearsal.
+        lines: messages about rows and settings that are hidden, changed, omitted or made up.
+        kept: file to save the state in, so that a restart hides the same rows. None if there is no
+            restart.
         state: content of that file.
     """
 
@@ -41,7 +40,7 @@ class RehearsedFolder:
 
     @property
     def about(self) -> str:
-        """The last score with its standard error, compared with the baseline."""
+        """The last score with its standard error, and its comparison with the baseline."""
         test, baseline = self.test, self.test.baseline
         better = "lower" if test.lower_is_better else "higher"
         shown, beside = test.metric.name, f"; baseline: {baseline}" if baseline else ""
@@ -50,17 +49,17 @@ class RehearsedFolder:
             if baseline:
                 beside = f"; {held_out_rows.beside(baseline, test.metric, *test.scored)}{beside}"
         return (
-            f"{shown} of {len(test.hidden):,} hidden rows, {better} is better{beside}"
+            f"{shown} on {len(test.hidden):,} hidden rows, {better} is better{beside}"
             f"{SHORT * (self.plan.train is not None)}"
         )
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment variables that limit a session to the plan."""
+        """The environment variables that apply the plan to a session."""
         return {rehearsal.VARIABLE: json.dumps(self.plan.changes)} if self.plan.changes else {}
 
     def write(self, folder: Path, *, hidden: bool = False) -> None:
-        """Write the folder that a session sees; `hidden`: for a scored rerun."""
+        """Write the folder for a session, or for a scored rerun if `hidden` is set."""
         self.test.write(folder, hidden=hidden)
         if self.kept:
             self.kept.write_text(json.dumps(self.state))
@@ -69,25 +68,27 @@ class RehearsedFolder:
 def hidden(
     name: str, folder: Path, budget: str, *, internet: bool, copied: bool, kept: Path | None = None
 ) -> RehearsedFolder:
-    """Return a folder with a part of its labelled rows hidden, and less to train on.
+    """Prepare a folder by hiding some of its labelled rows and reducing the rest.
 
     Args:
-        name: of the config, or its path.
-        budget: how long a rehearsal may take, such as "2m"; "": nothing is left out.
+        name: name or path of the config.
+        budget: time limit for the rehearsal, such as "2m". "" disables the reduction.
         internet: whether sessions can download published weights.
-        copied: whether sessions get copies of all files, as in `HiddenTest`.
-        kept: file that makes a restart hide the same rows; None: there is no restart.
+        copied: whether to copy all files for sessions (see `HiddenTest`).
+        kept: file to save the state in, so that a restart hides the same rows. None if there is no
+            restart.
 
     Raises:
-        ConfigError: if rows or budget changed since the first start, or the config is invalid.
-        DataError: as in `HiddenTest`.
+        ConfigError: if the rows or the budget changed since the first start, or if the config is
+            invalid.
+        DataError: see `HiddenTest`.
     """
     config, seconds = configs.load(name), budgets.seconds(budget) if budget else 0.0
     before = json.loads(kept.read_text()) if kept and kept.is_file() else None
     if before and budget and budget != before["budget"]:
         raise ConfigError(
-            f"--budget {budget}: {kept} was written with {before['budget'] or 'none'}; expected the"
-            " same.\nLeave it out, or use a new --folder."
+            f"--budget {budget}: expected the same as in {kept}, {before['budget'] or 'none'}.\n"
+            "Omit the option, or use a new --folder."
         )
     test, plan = HiddenTest(config, folder, copied=copied), Plan()
     if before:
@@ -99,7 +100,7 @@ def hidden(
     labels = hashlib.sha256(json.dumps(test.solution).encode()).hexdigest()
     if before and before["solution_sha256"] != labels:
         raise ConfigError(
-            f"The labelled rows of {folder}, or their fields in the config {name}, have changed"
+            f"The labelled rows in {folder}, or the config fields for them in {name}, have changed"
             f" since {kept} was written.\nRestore them, or use a new --folder."
         )
     other = held_out_rows.differing(config)

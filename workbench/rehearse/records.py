@@ -1,4 +1,4 @@
-"""Writes TFRecord files with some of a competition's records."""
+"""Write TFRecord files with a subset of a competition's records."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -14,7 +14,7 @@ from pipeline.data import tfrecords
 
 
 def copy(folder: Path, patterns: str | tuple[str, ...], out: Path, rows: np.ndarray) -> None:
-    """Copy the records with these numbers, from 0, to files with the same names in `out`."""
+    """Copy the records with these indices (from 0) to files with the same names in `out`."""
     writers, kept = dict[Path, Any](), set(rows.tolist())
     with writing(out), ExitStack() as stack:
         for row, (path, record) in enumerate(_records(folder, patterns)):
@@ -26,7 +26,7 @@ def copy(folder: Path, patterns: str | tuple[str, ...], out: Path, rows: np.ndar
 
 
 def as_test(folder: Path, data: Data, out: Path, rows: np.ndarray, names: Sequence[str]) -> None:
-    """Write labelled records as a test set with these ids; of their features only the image."""
+    """Write labelled records as a test set, with these ids and no other features than the image."""
     import tensorflow as tf
 
     called = dict(zip(rows.tolist(), names, strict=True))
@@ -42,16 +42,16 @@ def as_test(folder: Path, data: Data, out: Path, rows: np.ndarray, names: Sequen
 
 
 def _records(folder: Path, patterns: str | tuple[str, ...]) -> Iterator[tuple[Path, bytes]]:
-    """Yield the file of each record, and its bytes."""
+    """Yield each record's file and content."""
     for path in tfrecords.files(folder, patterns):
         for _, _, record in tfrecords.records(path):
             yield path, record
 
 
 def _writer(target: Path) -> Any:
-    """Return a writer for a new file."""
+    """Open a new file for writing."""
     import tensorflow as tf
 
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.unlink(missing_ok=True)  # it may be a link to the user's own file
+    target.unlink(missing_ok=True)  # may be a link to the user's file
     return tf.io.TFRecordWriter(str(target))

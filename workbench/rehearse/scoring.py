@@ -1,4 +1,4 @@
-"""Reads a rehearsal's submission, as `pipeline.infer.submission` writes it, to score it."""
+"""Parse a rehearsal's submission (written by `pipeline.infer.submission`) to score it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from pipeline.evaluate.metrics import Metric
 from pipeline.infer import submission
 
 Columns = Mapping[str, Mapping[str, str]]
-"""{column: {id: value}}: a table without its id column. Values are text, as in the file."""
+"""A table without its id column, as {column: {id: value}}. The values are text, as in the file."""
 
 
 def predictions(
@@ -21,18 +21,18 @@ def predictions(
     texts: Mapping[str, Sequence[str]],
     positive: str | None = None,
 ) -> np.ndarray:
-    """Return the predictions in a submission's columns, float64 (n, k), as metrics take them.
+    """Convert a submission's columns to predictions for metrics, float64 (n, k).
 
-    A label becomes a probability of 1, and a place in a ranking a decreasing score.
+    Labels become probabilities of 1, and rankings become decreasing scores.
 
     Args:
-        target: of the config, with the submission's separator between several labels.
-        metric: of the config.
-        texts: of each column other than the ids.
+        target: the config's target, with the submission's separator between several labels.
+        metric: the config's metric.
+        texts: values of each column except the ids.
         positive: the config's `data.positive_label`.
 
     Raises:
-        SubmissionError: if a text is not a number, or not a label.
+        SubmissionError: if a value is not a number, or not a label.
 
     >>> from pipeline.evaluate import metrics
     >>> target = Target("classes", ("cat", "dog"))
@@ -44,7 +44,7 @@ def predictions(
     names, columns = target.names, list(texts)
     several = target.kind == "multilabel"
     if len(columns) > 1:
-        # By name or in order, as the submission is written.
+        # Match columns by name or in order, like the code that writes the submission.
         order = names if set(columns) == set(names) else columns
         return np.array([_numbers(texts[name], name) for name in order]).T
     column, (name,) = texts[columns[0]], columns
@@ -58,7 +58,7 @@ def predictions(
     codes = {text: code for code, text in enumerate(names)}
     for row, text in enumerate(column):
         parts = labels.parts(text, target.separator) if several else [text]
-        if metric.takes == "ranking":  # separated by blanks; no label contains one
+        if metric.takes == "ranking":  # separated by spaces, which labels cannot contain
             parts = text.split()
         unknown = [part for part in parts if part not in codes]
         if unknown:
@@ -76,7 +76,7 @@ def _numbers(texts: Sequence[str], name: str) -> np.ndarray:
         numbers = [float(text) for text in texts]
     except ValueError as error:
         raise SubmissionError(
-            f"{name!r} contains a text that is not a number: {error}.\nCorrect the prediction."
+            f"{name!r} contains a value that is not a number: {error}.\nCorrect the prediction."
         ) from error
     if not all(map(math.isfinite, numbers)):
         raise SubmissionError(f"{name!r} contains numbers that are not finite.\nCorrect them.")

@@ -1,9 +1,10 @@
-"""How much a rehearsal does to end within a budget: rows, epochs, batch and image size.
+"""Reduce rows, epochs, batch size and image size, so that a rehearsal fits into its time budget.
 
-A short run has two folds, two views, images of 64 pixels a side, and a batch of a million values.
-Its first steps are timed here; they decide on rows and epochs, or show that the whole run fits.
-Only amounts change (`pipeline.config.rehearsal`). A smaller batch divides the base batch and
-BatchNorm's groups by the same factor, so learning rates and the number of groups per replica stay.
+A short run has at most two folds, two views, 64x64 images, and a batch of a million values. Its
+first steps are timed on this machine to determine the number of rows and epochs, or to find that
+the whole run fits. Only amounts are changed (`pipeline.config.rehearsal`). If the batch is reduced,
+the base batch and the BatchNorm groups are divided by the same factor, so the learning rate and the
+number of groups per replica do not change.
 """
 
 import json
@@ -23,23 +24,23 @@ from pipeline.errors import ConfigError, PipelineError
 from pipeline.runtime import backend
 from workbench.budget import shown
 
-SIDE, VALUES = 64, 2**20  # pixels a side, and values of a batch, of a short run
-LEAST_SIDE = 32  # pixels: the smallest images that backbones take
-REPLICAS = 8  # of a TPU, and of the session that imitates one
-LEAST_GROUP = 4  # images that BatchNorm normalizes together
+SIDE, VALUES = 64, 2**20  # maximum image size in pixels, and values per batch, of a short run
+LEAST_SIDE = 32  # minimum image size of backbones, in pixels
+REPLICAS = 8  # of a TPU, and of the session that emulates one
+LEAST_GROUP = 4  # minimum number of images per BatchNorm group
 LEAST_STEPS, LEAST_EPOCHS, LEAST_ROWS, LEAST_TESTS = 20, 3, 64, 50
-MOST_TESTS = 500  # rows: a rehearsal shows that they are predicted, not how fast
-FILES = 20  # images per second of the budget: each is opened and decoded
-# The share of the budget for timing. If it is not enough, the rehearsal does the least.
+MOST_TESTS = 500  # rows; a rehearsal checks that predictions work, not how fast they are
+FILES = 20  # images per second of the budget, because each is opened and decoded
+# Fraction of the budget for timing. If this is not enough, the rehearsal uses the minimum amounts.
 TIMING = 1 / 2
-# Seconds of a rehearsal other than compiling, training and inference: three sessions start and hand
-# over results. Compilation in units of the training step's: all programs, and each further fold.
-# Measured on two cores (docs/dev/findings.md).
+# FIXED: seconds to start three sessions and transfer their results. PROGRAMS: compilation time of
+# all programs, in units of the training step's compilation time. FOLD: the same for each additional
+# fold. Measured on two cores (docs/dev/findings.md).
 FIXED, PROGRAMS, FOLD = 45.0, 1.5, 0.5
 LEAST_SECONDS = 5.0  # for training and inference
-INFERENCE = 1 / 4  # of the time that is neither FIXED nor for compiling
-FORWARD = 1 / 3  # time to validate or predict an image, over that of training on it
-ENVIRONMENT = {  # of a session that imitates a TPU
+INFERENCE = 1 / 4  # fraction of the time that remains after FIXED and compilation
+FORWARD = 1 / 3  # time to validate or predict an image, relative to training on it
+ENVIRONMENT = {  # for a session that emulates a TPU
     "KERAS_BACKEND": "jax",
     "JAX_PLATFORMS": "cpu",
     "XLA_FLAGS": f"--xla_force_host_platform_device_count={REPLICAS}",
@@ -48,13 +49,13 @@ ENVIRONMENT = {  # of a session that imitates a TPU
 
 @dataclass(frozen=True)
 class Plan:
-    """How much a rehearsal does.
+    """The size of a rehearsal.
 
     Attributes:
-        changes: to the config, as `pipeline.config.rehearsal.with_changes` takes them.
-        train: most rows to train on; None: all.
-        tests: most rows of each test set; None: all.
-        lines: sentences on what it leaves out.
+        changes: config changes for `pipeline.config.rehearsal.with_changes`.
+        train: maximum number of training rows. None uses all.
+        tests: maximum number of rows per test set. None uses all.
+        lines: messages about what is reduced.
     """
 
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -64,10 +65,10 @@ class Plan:
 
 
 def in_a_process(config: str, rows: int, tests: int, budget: float, *, internet: bool) -> Plan:
-    """Return the last of the `plans` for a config, by name or path, from a new process.
+    """Return the last of the `plans` for a config (name or path), computed in a new process.
 
-    JAX starts threads, which a process that forks should not have; and a process can be ended when
-    a step takes too long. Other arguments and errors as in `plans`.
+    JAX starts threads, which are unsafe in a process that forks. A separate process can also be
+    killed if a step takes too long. For the other arguments, see `plans`.
     """
     name = str(Path(config).resolve()) if config.endswith(".py") else config
     given = json.dumps([name, rows, tests, budget, internet])
@@ -88,12 +89,12 @@ def in_a_process(config: str, rows: int, tests: int, budget: float, *, internet:
     if code and refused:
         raise ConfigError(message[-3000:])
     if code or not made:
-        reason = said[-1000:] or f"it printed nothing within {shown(TIMING * budget)}"
+        reason = said[-1000:] or f"no output within {shown(TIMING * budget)}"
         raise PipelineError(
-            f"Could not time the first steps of {config}: the process ended with {code}"
+            f"Cannot time the first steps of {config}: the process exited with {code}"
             f"{' (out of memory?)' * (code == -9)}: {reason}.\n"
-            "Lower data.height and data.width in the config, raise --budget, or rehearse all of it:"
-            f"\ninvoke dry-run --config {config} --input DIR --full"
+            "Lower data.height and data.width in the config, raise --budget, or rehearse the whole"
+            f" run:\ninvoke dry-run --config {config} --input DIR --full"
         )
     last = made[-1]
     return Plan(**{**last, "lines": tuple(last["lines"])})
@@ -102,13 +103,15 @@ def in_a_process(config: str, rows: int, tests: int, budget: float, *, internet:
 def plans(
     config: Config, rows: int, tests: int, budget: float, *, internet: bool = False
 ) -> Iterator[Plan]:
-    """Yield the least that a rehearsal can do, and then how much fits, by its first steps.
+    """Yield the smallest possible rehearsal, and then one that fits the budget.
+
+    The second one is based on the time of the first steps.
 
     Args:
-        config: the run.
-        rows: number of rows to train on.
-        tests: number of rows of the larger test set.
-        budget: seconds that the rehearsal may take on two cores.
+        config: config of the run.
+        rows: number of training rows.
+        tests: number of rows in the larger test set.
+        budget: time limit for the rehearsal on two cores, in seconds.
         internet: whether published weights can be downloaded.
     """
     from pipeline.train import session
@@ -120,7 +123,7 @@ def plans(
     weights, lines = _weights(config, internet=internet)
     whole = with_changes(config, weights)
     short = weights | _fixed(whole)
-    slow = f"a step of {config.model} is slow here, so this does the least; raise --budget"
+    slow = f"{config.model} is slow on this machine, so this uses the minimum; raise --budget"
     yield _scaled(whole, short, rows, tests, 0.0, 1e9, (*lines, slow))
     timed = with_changes(config, short)
     step = (probe.of_features if timed.fit else probe.of_step)(timed)
@@ -128,13 +131,14 @@ def plans(
     left = budget - session.age() - FIXED - compiling
     if left < LEAST_SECONDS:
         needed = shown(budget - left + LEAST_SECONDS)
-        lines += (f"takes about {needed}: three sessions start; to train more, raise --budget",)
+        many = f"takes about {needed}, because three sessions start; to train more, raise --budget"
+        lines += (many,)
     left, image = max(left, LEAST_SECONDS), step.step / timed.batch
     yield _scaled(whole, short, rows, tests, left, image, lines, budget)
 
 
 def _weights(config: Config, *, internet: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the changes for a model whose published weights sessions cannot download."""
+    """Return the config changes if sessions cannot download the model's published weights."""
     from pipeline.models.backbones import BACKBONES, IMAGENET, RANDOM  # imports Keras: seconds
 
     published = config.model in BACKBONES and not config.init_from
@@ -144,13 +148,15 @@ def _weights(config: Config, *, internet: bool) -> tuple[dict[str, Any], tuple[s
     if config.model_options.get("batchnorm", "auto") == "auto":
         changes["model_options.batchnorm"] = "frozen"  # as with published weights
     return changes, (
-        f"{config.model} starts from random weights; invoke dry-run --internet downloads the"
-        " published ones",
+        f"{config.model} starts from random weights; to download the published ones: invoke dry-run"
+        " --internet",
     )
 
 
 def _fixed(config: Config) -> dict[str, Any]:
-    """Return the changes for a short run: smaller images, a smaller batch, two folds and views."""
+    """Return the config changes for a short run: smaller images, a smaller batch, and at most two
+    folds and views.
+    """
     changes = {name: 2 for name in ("folds", "views") if (getattr(config, name) or 0) > 2}
     changes |= _smaller_images(config)
     short = with_changes(config, changes)
@@ -158,8 +164,8 @@ def _fixed(config: Config) -> dict[str, Any]:
 
 
 def _smaller_images(config: Config) -> dict[str, int]:
-    """Return images of at most `SIDE` pixels a side, if they can be resized and the model takes
-    them.
+    """Return the changes to reduce images to at most `SIDE` pixels per side, if they can be resized
+    and the model supports it.
     """
     data, changes = config.data, dict[str, int]()
     resized = data.kind in ("images", "tfrecords") and data.resize != "exact"
@@ -169,7 +175,7 @@ def _smaller_images(config: Config) -> dict[str, int]:
         smaller = {"data.height": height, "data.width": width}
         try:
             short = with_changes(config, smaller)
-            # These may only take images of one size.
+            # These models may require a certain image size.
             if custom_code.functions(config) or config.model == "published" or config.progressive:
                 from pipeline.models import architectures
                 from pipeline.train import phases
@@ -182,8 +188,10 @@ def _smaller_images(config: Config) -> dict[str, int]:
 
 
 def _smaller_batch(config: Config, most: float) -> dict[str, int]:
-    """Return a batch of `most` images, or the next larger one that splits over the replicas as
-    before, with base batch and groups divided by the same factor.
+    """Return the changes to reduce the batch to about `most` images.
+
+    The result still splits over the replicas, and the base batch and groups are divided by the same
+    factor.
     """
     from pipeline.train import learning_rate
 
@@ -217,14 +225,14 @@ def _scaled(
     lines: tuple[str, ...],
     budget: float = 0.0,
 ) -> Plan:
-    """Return how much of a short run fits, or the whole run if it fits.
+    """Return the whole run if it fits the time, and otherwise a short run that does.
 
     Args:
-        whole: the config, with the weights that a session has.
-        changes: for a short run.
-        seconds: for training and inference.
-        image: seconds per image of a step of the short run.
-        budget: of the rehearsal, in seconds.
+        whole: the config with the weights that are available in a session.
+        changes: config changes for a short run.
+        seconds: time for training and inference.
+        image: seconds per image in a training step of the short run.
+        budget: time limit for the rehearsal, in seconds.
     """
     short = with_changes(whole, changes)
     training, predicting = (1 - INFERENCE) * seconds, INFERENCE * seconds
@@ -252,10 +260,10 @@ def _scaled(
     short = with_changes(whole, changes)
     less = _less(
         [
-            ("rows to train on", kept, rows),
+            ("training rows", kept, rows),
             ("epochs", short.epochs, whole.epochs),
             ("folds", short.folds or 1, whole.folds or 1),
-            ("pixels a side", short.data.height, whole.data.height),
+            ("pixels per side", short.data.height, whole.data.height),
             (f"{whole.data.noun} per step", short.batch, whole.batch),
             ("views", short.views, whole.views),
             ("rows to predict", some, tests),
@@ -263,12 +271,12 @@ def _scaled(
     )
     if budget:
         took = shown(whole.epochs * epoch)
-        less += (f"the whole training takes about {took} on this machine; to run it: --full",)
+        less += (f"a full training run takes about {took} on this machine (option --full)",)
     return Plan(changes, kept, some, (*lines, *less))
 
 
 def _images_per_epoch(config: Config, rows: int) -> float:
-    """Return how many images an epoch of all folds trains on; validated ones count in part."""
+    """Return the images per epoch of all folds. Validation images are weighted by `FORWARD`."""
     if config.fit:
         return rows
     share, folds = config.data.validation_fraction, 1
@@ -278,15 +286,15 @@ def _images_per_epoch(config: Config, rows: int) -> float:
 
 
 def _tests_left(tests: int, seconds: float, image: float, config: Config) -> int:
-    """Return how many rows of each of two test sets are predicted."""
+    """Return how many rows of each of the two test sets can be predicted."""
     some = int(seconds / (FORWARD * image * (config.folds or 1) * config.views) / 2)
     return tests if some >= tests else min(tests, max(min(some, MOST_TESTS), LEAST_TESTS))
 
 
 def _less(amounts: list[tuple[str, int, int]]) -> tuple[str, ...]:
-    """Return a line on what is less; () if nothing is."""
+    """Return a message about the amounts that are reduced, or ()."""
     words = [f"{some:,} of {every:,} {what}" for what, some, every in amounts if some != every]
-    return (f"does {', '.join(words)}",) if words else ()
+    return (f"uses {', '.join(words)}",) if words else ()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""One HTML page about a training.
+"""HTML reports about training runs.
 
-In   the output of a training
+In   the output folder of a training run
 Out  `report.html`
 """

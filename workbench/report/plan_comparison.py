@@ -1,4 +1,4 @@
-"""Compares a run with the plan that was made before it."""
+"""Compare a run with the plan that was made before it."""
 
 import json
 from pathlib import Path
@@ -13,8 +13,9 @@ from workbench.report.run_results import Results, whole
 
 
 def of(output: Path, found: Results) -> dict[str, Any] | None:
-    """Return the plan for a page, with `compared`: what was planned for the run's machine and what
-    was measured, a row each; None if there was no plan.
+    """Return the plan for a page, or None if there was no plan.
+
+    `compared` contains rows with the planned and the measured value for the run's machine.
 
     Raises:
         ReportError: if plan.json cannot be read.
@@ -46,7 +47,7 @@ def _compared(made: Plan, one: Outlook, found: Results) -> list[tuple[str, str, 
 
 
 def _took(found: Results) -> float | None:
-    """Return the seconds of a training; None if it had several sessions, which count their own."""
+    """Return a run's seconds, or None if it had several sessions, which are timed separately."""
     ends = [history["seconds"].tolist() for history in found.histories if "seconds" in history]
     resumed = any(one != sorted(one) for one in ends)
     seconds: float | None = None if resumed else found.part("seconds").get("total")

@@ -1,6 +1,6 @@
-"""The report of a run: one self-contained HTML page.
+"""Write the report of a run as a self-contained HTML page.
 
-In   what a complete or partial training wrote (`workbench.report.run_results`)
+In   the files of a complete or partial training run (`workbench.report.run_results`)
 Out  report.html
 """
 
@@ -24,32 +24,31 @@ from workbench.report.run_results import SUBMISSION, VALIDATION, Results
 from workbench.report.sections import Predictions, number
 
 FILE = "report.html"
-# The metrics whose intervals `workbench.pages.statistics` estimates, by its names for them.
+# Metrics for which `workbench.pages.statistics` estimates intervals, and their names there.
 ESTIMATED = {"accuracy": "accuracy", "rmse": "root mean squared error"}
-TOLERANCE = 1e-4  # between the accuracies in the manifest and in the same run's validation.csv
+TOLERANCE = 1e-4  # between the accuracies in a run's manifest and in its validation.csv
 
 
 def write(output: Path, *, title: str | None = None, page: Path | None = None) -> Path:
-    """Write the report of a run, complete or partial, and return its path.
+    """Write the report of a complete or partial run, and return its path.
 
     Args:
-        output: the folder of a training.
-        title: of the page; None: the config's name.
-        page: the file to write; None: report.html in `output`.
+        output: output folder of the run.
+        title: title of the page. None uses the config's name.
+        page: file to write. None uses report.html in `output`.
 
     Raises:
-        ConfigError: if `output` contains nothing of a training.
-        ReportError: if a file is corrupt, or contradicts another.
-        DiskError: if the page cannot be written; an older page stays unchanged.
+        ConfigError: if `output` does not contain any files of a run.
+        ReportError: if a file is corrupt or contradicts another.
+        DiskError: if the page cannot be written. An existing page is not changed.
     """
     try:
         content = _page(run_results.read(output), output, title)
     except (PipelineError, OSError):
         raise
-    except Exception as error:  # a well-formed file may contain anything
+    except Exception as error:  # well-formed files can contain invalid values
         raise ReportError(
-            f"{output} has values that no training writes: {type(error).__name__}: {error}.\n"
-            f"{run_results.FIX}"
+            f"{output} contains invalid values: {type(error).__name__}: {error}.\n{run_results.FIX}"
         ) from error
     return atomic_file.write(page or output / FILE, content)
 
@@ -85,38 +84,38 @@ def _page(found: Results, output: Path, title: str | None) -> bytes:
 
 
 def _headline(found: Results, predictions: Predictions | None) -> dict[str, str] | None:
-    """Return the most important number: from the validation rows, with its interval; else from the
-    manifest; else from the last epoch; None before the first epoch has ended.
+    """Return the main score with its interval, from the validation rows if possible, or else from
+    the manifest or the last epoch. Return None before the end of the first epoch.
     """
     scores, metric = found.part("metrics"), str(found.manifest.get("metric"))
     asked = f"validation_{metric}"
-    head = {"rows": "", "interval": "", "note": "not final, and without an interval"}
+    head = {"rows": "", "interval": "", "note": "not final, no interval available"}
     if predictions is not None and found.validation is not None:
         best, folds = predictions.estimate, found.validation.get("fold")
         interval = f"{number(best.low)} to {number(best.high)}"
-        where = "in validation" if folds is None else f"out of fold, {folds.nunique()} folds"
+        where = "on validation rows" if folds is None else f"out of fold, {folds.nunique()} folds"
         if asked not in scores or ESTIMATED.get(metric) == best.name:
             head |= {"rows": where, "interval": interval, "note": f"({best.how})"}
             return head | {"value": number(best.value), "name": best.name}
-        # Nothing estimates the interval of the competition's metric.
+        # There is no interval for the competition's metric.
         note = f"{best.name} {number(best.value)} ({interval}, {best.how})"
         return head | {"rows": where, "note": note, "value": number(scores[asked]), "name": metric}
     names = [name for name in scores if name.startswith("validation_")]
     if names:
         name = min(names, key=lambda name: (name != asked, "loss" in name))
-        head["note"] = f"no interval: {VALIDATION} is missing, or has no labels"
+        head["note"] = f"no interval, because {VALIDATION} is missing or has no labels"
         return head | {"value": number(scores[name]), "name": name}
     if not found.histories or found.histories[-1].empty:
         return None
     last = found.histories[-1].iloc[-1]
     measure = _measures(found.histories[-1])[-1]
-    head["rows"] = f"in validation after epoch {last['epoch']:g}"
+    head["rows"] = f"on validation rows after epoch {last['epoch']:g}"
     return head | {"value": number(last[f"validation_{measure}"]), "name": measure}
 
 
 def _baseline(found: Results) -> tuple[str, list[tuple[str, str]], bool] | None:
     """Return the metric, the rows of the table that compares the run with its baseline, and whether
-    it is below; None if no baseline was measured.
+    the run is below it. Return None if there is no baseline.
     """
     baseline = found.part("baseline")
     if not {"metric", "model", "score", "error", "network", "network_error"} <= set(baseline):
@@ -132,14 +131,14 @@ def _baseline(found: Results) -> tuple[str, list[tuple[str, str]], bool] | None:
 
 
 def _other_baseline(found: Results) -> list[str]:
-    """Return a line if the baseline and the run have different metrics."""
+    """Return a message if the baseline and the run use different metrics."""
     metric = found.manifest.get("metric")
     given = (found.config.get("baseline") or {}).get("metric")
     if not found.complete or given in (None, metric):
         return []
     return [
-        f"The baseline is in {given} and the run's metric is {metric}, so they are not compared. To"
-        " renew the baseline:"
+        f"The baseline uses {given} and the run uses {metric}, so they cannot be compared. To"
+        " update the baseline:"
         f" invoke inspect --input DIR --metric {metric} --write {found.config.get('name')}"
     ]
 
@@ -160,7 +159,7 @@ def _tiles(found: Results) -> list[tuple[str, object]]:
 
 
 def _lacks(found: Results, predictions: Predictions | None) -> list[Markup | str]:
-    """Return what the page lacks, and whether manifest and validation.csv are of different runs."""
+    """Return messages about missing information, including files that are from different runs."""
     lacks: list[Markup | str] = [
         Markup("<code>{}</code>: {}").format(name, text)
         for name, text in found.missing.items()
@@ -174,14 +173,14 @@ def _lacks(found: Results, predictions: Predictions | None) -> list[Markup | str
         and abs(accuracy - predictions.estimate.value) >= TOLERANCE
     ):
         lacks.append(
-            f"The manifest says accuracy {number(accuracy)}: it and {VALIDATION} are of different "
-            "runs."
+            f"The manifest has accuracy {number(accuracy)}, so {VALIDATION} must be from a"
+            " different run."
         )
     return lacks
 
 
 def _epochs(found: Results) -> str | None:
-    """Return the number of epochs that have ended, and of those planned."""
+    """Return the number of finished epochs, and of planned epochs."""
     ended = [f"{history['epoch'].iloc[-1]:g}" for history in found.histories if len(history)]
     planned = found.config.get("epochs")
     if not ended:
@@ -192,13 +191,13 @@ def _epochs(found: Results) -> str | None:
 
 
 def _measures(history: pd.DataFrame) -> list[str]:
-    """Return the measures of both training and validation, the loss first."""
+    """Return the metrics that exist for both training and validation, the loss first."""
     names = [str(name) for name in history if name != "loss" and f"validation_{name}" in history]
     return ["loss", *names]
 
 
 def _curves(found: Results) -> list[tuple[str, Markup, str]]:
-    """Return title, chart and caption of each measure and of the learning rate."""
+    """Return the title, chart and caption for each metric and for the learning rate."""
     histories = [history for history in found.histories if len(history)]
     if not histories:
         return []
@@ -208,7 +207,7 @@ def _curves(found: Results) -> list[tuple[str, Markup, str]]:
         if not all(column in history for history in histories for column in columns):
             continue
         ends = [history[columns[-1]].iloc[-1] for history in histories]
-        last = f", at the end {number(sum(ends) / len(ends))}"
+        last = f", final {number(sum(ends) / len(ends))}"
         last += " on average" if len(ends) > 1 else ""
         chart = charts.curves([history[columns] for history in histories], name)
         figures.append((name.replace("_", " ").capitalize(), chart, last))
@@ -220,7 +219,7 @@ def _curves(found: Results) -> list[tuple[str, Markup, str]]:
 
 
 def _folds(found: Results) -> tuple[list[str], list[list[str]]] | None:
-    """Return head and rows of the table of folds; None if the manifest has none."""
+    """Return the header and rows of the folds table, or None if there are no folds."""
     folds: list[dict[str, Any]] = found.manifest.get("folds") or []
     if not folds:
         return None
@@ -235,7 +234,7 @@ def _folds(found: Results) -> tuple[list[str], list[list[str]]] | None:
 
 
 def _throughput(found: Results) -> tuple[Markup, str] | None:
-    """Return the chart of images per second, and its caption."""
+    """Return the throughput chart and its caption."""
     lines = [fold for fold in found.lines if fold]
     if not lines:
         return None
@@ -248,18 +247,18 @@ def _throughput(found: Results) -> tuple[Markup, str] | None:
     )
     waits = pd.concat([table["idle"] for table in tables])
     idle = (waits * steps).sum() / max(steps[waits.notna()].sum(), 1)
-    caption = f"{end}. Each point is the mean of the training steps since the session started,"
-    caption += " without compilation."
+    caption = f"{end}. Each point is the mean over all training steps since the session started,"
+    caption += " excluding compilation."
     if idle >= INPUT_BOUND:
         caption += (
-            f" The run was input-bound: the devices waited {idle:.0%} of the time for the host. A"
-            ' different feed than "files" or more CPU cores would help.'
+            f" The run was input-bound: the devices spent {idle:.0%} of the time waiting for the"
+            ' host. A feed other than "files" or more CPU cores would help.'
         )
     return charts.throughput(lines, found.noun), caption
 
 
 def _phases(found: Results) -> tuple[list[tuple[object, ...]], str] | None:
-    """Return the rows of the table of phases, and the total time."""
+    """Return the rows of the phases table, and the total time."""
     each = phases(found.part("seconds"))
     if not each:
         return None
@@ -272,8 +271,8 @@ def _phases(found: Results) -> tuple[list[tuple[object, ...]], str] | None:
 
 
 def _origin(found: Results) -> list[tuple[str, Markup | str]]:
-    """Return the provenance of the run: names and values."""
-    manifest = {"bundle_sha256": "none: run from a checkout"} if found.complete else {}
+    """Return the run's provenance as (name, value) pairs."""
+    manifest = {"bundle_sha256": "none (run from a checkout)"} if found.complete else {}
     manifest |= {name: value for name, value in found.manifest.items() if value not in (None, "")}
     rows: list[tuple[str, Markup | str]] = [
         (name, _code(manifest.get(key, "unknown")))
@@ -294,12 +293,12 @@ def _origin(found: Results) -> list[tuple[str, Markup | str]]:
 
 
 def _tables(found: Results) -> dict[str, list[tuple[str, str]]]:
-    """Return the rows of the tables of the manifest's details, by title."""
-    applied = "What was fitted" if found.fit else "Learning rate and optimizer as applied"
+    """Return the rows of the tables with manifest details, by title."""
+    applied = "Applied settings" if found.fit else "Applied learning rate and optimizer"
     parts = {
         "Versions": "versions",
         applied: "applied",
-        "Measures in the manifest": "metrics",
+        "Metrics in the manifest": "metrics",
         "Parameters": "parameters",
     }
     return {
@@ -314,7 +313,7 @@ def _code(text: object) -> Markup:
 
 
 def _text(value: object) -> str:
-    """Return a value of the manifest as a table shows it."""
+    """Format a manifest value for a table."""
     if isinstance(value, bool) or not isinstance(value, int | float | None):
         return value if isinstance(value, str) else json.dumps(value)
     if value is None:

@@ -1,7 +1,7 @@
-"""Reads what a run wrote to its folder.
+"""Read a run's output folder.
 
-In   the output of a training (docs/dev/contracts.md)
-Out  `Results`, which lists missing files; a corrupt file is refused
+In   the output of a training run (docs/dev/contracts.md)
+Out  `Results`, which lists missing files. Corrupt files raise an error.
 """
 
 import io
@@ -28,17 +28,17 @@ from pipeline.train.progress_log import HISTORY, LINES
 CLASSES, ORDINAL, REGRESSION, MULTILABEL = "classes", "ordinal", "regression", "multilabel"
 MANIFEST, SUBMISSION = "artifact/manifest.json", "submission.csv"
 VALIDATION, PROBABILITIES = "validation.csv", "validation.npz"
-FIX = "Pull the run again, or remove the file: the report then lists it as missing."
-MOST = 1e30  # matplotlib squares numbers: a curve of larger ones shows nothing
+FIX = "Pull the run again, or remove the file, so that the report lists it as missing."
+MOST = 1e30  # matplotlib squares values, so it cannot plot larger ones
 
 
 @dataclass(frozen=True)
 class WorstRows:
-    """The rows that training was most wrong about.
+    """The validation rows with the largest losses.
 
     Attributes:
-        indices: int64 (m,), rows of validation.csv from 0, the largest loss first.
-        pixels: uint8 (m, height, width, channels), with 1 or 3 channels; None if the inputs are not
+        indices: row indices in validation.csv (from 0), the largest loss first, int64 (m,).
+        pixels: uint8 (m, height, width, channels) with 1 or 3 channels. None if the inputs are not
             images.
     """
 
@@ -48,25 +48,26 @@ class WorstRows:
 
 @dataclass
 class Results:
-    """What a run wrote.
+    """The output of a run.
 
     Attributes:
         complete: whether there is an artifact.
-        manifest: the artifact's; for a partial run the same keys, as far as its newest checkpoint
-            and bundle.json have them.
-        missing: {name of a file: what a report lacks without it}.
-        histories: a table per fold: `epoch`, `learning_rate` and pairs of `<name>` and
+        manifest: the artifact's manifest. For a partial run, the same keys as far as they are
+            available from its newest checkpoint and bundle.json.
+        missing: {file name: what a report lacks without the file}.
+        histories: a table per fold with `epoch`, `learning_rate` and pairs of `<name>` and
             `validation_<name>`, as floats.
-        lines: of progress.jsonl, per fold.
-        target: "classes", "regression" or "multilabel"; None without validation.csv.
-        validation: validation.csv: `id`, `fold` if there are folds, and for classes: `label`,
-            `prediction` (places in `classes`, int64), `confidence` (float64, 0 to 1); for a
-            regression: `label`, `prediction` (float64); for multilabel: `label_<name>` (0.0 or
-            1.0) and `prediction_<name>` (0 to 1) for each name in `classes`.
-        classes: the names of the labels.
-        probabilities: float32 (n, classes), a row for each of `validation`, or None.
-        examples: None where training kept none.
-        submission: rows and sha256 of submission.csv, or None.
+        lines: lines of progress.jsonl, per fold.
+        target: "classes", "regression" or "multilabel". None if validation.csv is missing.
+        validation: table from validation.csv with `id` and, if there are folds, `fold`. For
+            classes, also `label` and `prediction` (indices in `classes`, int64) and `confidence`
+            (float64, 0 to 1). For regression, also `label` and `prediction` (float64). For
+            multilabel, also `label_<name>` (0.0 or 1.0) and `prediction_<name>` (0 to 1) for each
+            name in `classes`.
+        classes: names of the labels.
+        probabilities: float32 (n, classes) with a row for each row of `validation`, or None.
+        examples: the worst rows, or None if training did not save any.
+        submission: number of rows and SHA-256 of submission.csv, or None.
     """
 
     complete: bool
@@ -83,51 +84,51 @@ class Results:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The config of the run; {} if it is unknown."""
+        """The run's config, or {} if it is unknown."""
         return self.part("config")
 
     @property
     def fit(self) -> str:
-        """As `Config.fit`: a model without gradient steps has no epochs and no learning rate."""
+        """See `Config.fit`. If set, the model has no gradient steps, epochs or learning rate."""
         return str(self.config.get("fit") or "")
 
     @property
     def noun(self) -> str:
-        """What the run's examples are called."""
+        """The noun for the run's examples, such as images."""
         return called(str(self.config.get("data", {}).get("kind")))
 
     def part(self, key: str) -> Mapping[str, Any]:
-        """Return a mapping in the manifest; {} if it has none."""
+        """Return a mapping from the manifest, or {} if it is missing."""
         part: Mapping[str, Any] = self.manifest.get(key) or {}
         return part
 
 
 def read(output: Path) -> Results:
-    """Return what a run, complete or partial, wrote to `output`.
+    """Read the output folder of a complete or partial run.
 
     Raises:
-        ConfigError: if there is no such folder, or nothing of a training in it.
-        ReportError: if a file is corrupt, or contradicts another.
+        ConfigError: if the folder does not exist or does not contain any files of a run.
+        ReportError: if a file is corrupt or contradicts another.
     """
     folds = sorted(output.glob("fold-*/"), key=lambda path: (len(path.name), path.name))
     places = folds or [output]
     beside = [place / name for place in places for name in (HISTORY, LINES, "checkpoints")]
     if not any(path.exists() for path in (output / MANIFEST, output / VALIDATION, *beside)):
-        problem = "contains nothing of a training" if output.is_dir() else "is not a folder"
+        problem = "has no files of a training run" if output.is_dir() else "is not a folder"
         raise ConfigError(
             f"{output} {problem}; expected {MANIFEST}, {HISTORY}, {LINES} or checkpoints/.\n"
-            "Give the --output of `python -m pipeline train`, or a folder that `invoke pull` made."
+            "Use the --output of `python -m pipeline train`, or a folder created by `invoke pull`."
         )
     complete = (output / MANIFEST).is_file()
     found = Results(complete, _manifest(output) if complete else _partial(output, places))
     if not complete:
-        found.missing[MANIFEST] = "the run is partial: it has no model yet"
+        found.missing[MANIFEST] = "the run is partial and has no model yet"
     histories, lines = (
         [path for place in places if (path := place / name).is_file()] for name in (HISTORY, LINES)
     )
     found.histories, found.lines = [*map(_history, histories)], [*map(_lines, lines)]
     if not histories and not found.fit:
-        found.missing[HISTORY] = "curves; the first epoch writes its first row"
+        found.missing[HISTORY] = "curves; the first row is written after the first epoch"
     if not lines and not found.fit:
         found.missing[LINES] = "throughput over the run"
     _read_validation(output, found)
@@ -137,25 +138,25 @@ def read(output: Path) -> Results:
 
 
 @contextmanager
-def whole(path: Path, what: str = "what a training writes") -> Iterator[None]:
-    """Refuse a file that the block cannot read, or finds wrong."""
+def whole(path: Path, what: str = "a valid file of a training run") -> Iterator[None]:
+    """Raise `ReportError` if the block cannot read a file, or raises any other exception."""
     with reading(path, ReportError, FIX):
         try:
             yield
         except (PipelineError, FileNotFoundError, PermissionError):
             raise
-        except Exception as error:  # corrupt files make pandas, zipfile and numpy raise a dozen
+        except Exception as error:  # pandas, zipfile and numpy raise various exceptions
             why = f"{type(error).__name__}: {str(error)[:300]}"
             raise ReportError(f"{path} is not {what}: {why}.\n{FIX}") from error
 
 
 def _manifest(output: Path) -> dict[str, Any]:
-    with whole(output / MANIFEST, "the manifest of a run"):
+    with whole(output / MANIFEST, "a valid manifest"):
         return dict(checksums.opened((output / MANIFEST).read_bytes()))
 
 
 def _partial(output: Path, places: Sequence[Path]) -> dict[str, Any]:
-    """Return what is known about a run without a manifest, by the manifest's keys."""
+    """Return the available details of a run without a manifest, with the manifest's keys."""
     known: dict[str, Any] = {}
     if (output / "bundle.json").is_file():
         origin = provenance.from_bundle(output / "bundle.json")
@@ -167,7 +168,7 @@ def _partial(output: Path, places: Sequence[Path]) -> dict[str, Any]:
             parts = {name: details["origin"][name] for name in ("config", "devices", "precision")}
             return known | parts | {"run_id": details["run_id"]}
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
-            continue  # a kill may leave a corrupt checkpoint; the one before is whole
+            continue  # if a killed run left a corrupt checkpoint, the previous one is intact
     return known
 
 
@@ -178,7 +179,7 @@ def _history(path: Path) -> pd.DataFrame:
         more = [name for name in map(str, found) if name.startswith("validation_")]
         more += [name for name in map(str, found) if f"validation_{name}" in found]
         numbers = found[[*dict.fromkeys(names + more)]].astype(np.float64)
-        return numbers.where(numbers.abs() < MOST)  # NaN where an epoch has none
+        return numbers.where(numbers.abs() < MOST)  # NaN for missing values
 
 
 def _lines(path: Path) -> list[dict[str, float]]:
@@ -186,26 +187,28 @@ def _lines(path: Path) -> list[dict[str, float]]:
         table = pd.DataFrame([json.loads(line) for line in _whole_lines(path).splitlines()])
         known = table.reindex(columns=["step", "images_per_second", "idle"]).astype(np.float64)
         if not known[["step", "images_per_second"]].abs().lt(MOST).all(axis=None):
-            raise ValueError("a line lacks step or images_per_second")
+            raise ValueError("step or images_per_second is missing from a line")
         rows = (row.dropna().to_dict() for _, row in known.iterrows())
         return [{str(name): value for name, value in row.items()} for row in rows]
 
 
 def _whole_lines(path: Path) -> str:
-    """Return a file's text without the incomplete last line that a kill may leave."""
+    """Return a file's text without the last line if it is incomplete, which happens if the run was
+    killed.
+    """
     return "".join(re.findall(r"[^\n]*\n", path.read_text(encoding="utf-8")))
 
 
 def _read_validation(output: Path, found: Results) -> None:
-    """Read the validation rows, their probabilities and examples."""
+    """Read the validation rows, their probabilities and the worst examples."""
     path, kind, lacks = output / VALIDATION, found.part("target").get("kind"), ""
     texts = csv_files.read(path, ReportError, FIX) if path.is_file() else None
     if texts is None:
-        lacks = "everything about single classes and rows; a run writes it at its end"
+        lacks = "all details about classes and rows; the file is written at the end of a run"
     elif kind == "custom":
-        lacks = "predictions: the page cannot show custom labels"
+        lacks = "predictions, because the page does not support custom labels"
     elif kind == REGRESSION and "label" not in texts:
-        lacks = "predictions: the page cannot show several numbers per row"
+        lacks = "predictions, because the page does not support several numbers per row"
     if texts is None or lacks:
         found.missing[VALIDATION] = lacks
         return
@@ -216,32 +219,32 @@ def _read_validation(output: Path, found: Results) -> None:
     if found.target == CLASSES:
         _read_probabilities(output / PROBABILITIES, found)
     if (path := output / EXAMPLES).is_file():
-        with whole(path, f"what a training writes beside {VALIDATION}"):
+        with whole(path, f"a valid file for {VALIDATION}"):
             arrays, rows = npz.read(path), len(found.validation)
             kept = found.examples = WorstRows(arrays["indices"], arrays.get("pixels"))
             if not set(kept.indices.tolist()) <= set(range(rows)):
-                raise ValueError(f"it names rows beyond the {rows} of {VALIDATION}")
+                raise ValueError(f"it has rows beyond the {rows} in {VALIDATION}")
             if kept.pixels is not None and kept.pixels.shape[0] != len(kept.indices):
-                raise ValueError(f"{len(kept.pixels)} pictures for {len(kept.indices)} rows")
+                raise ValueError(f"{len(kept.pixels)} images for {len(kept.indices)} rows")
     else:
-        found.missing[EXAMPLES] = "pictures of the worst rows"
+        found.missing[EXAMPLES] = "images of the worst rows"
 
 
 def _read_probabilities(path: Path, found: Results) -> None:
-    assert found.validation is not None  # noqa: S101 - there are rows of classes
+    assert found.validation is not None  # noqa: S101 - set for targets with classes
     if not path.is_file():
         found.missing[PROBABILITIES] = "the exact loss of each row"
         return
-    with whole(path, f"what a training writes beside {VALIDATION}"):
+    with whole(path, f"a valid file for {VALIDATION}"):
         found.probabilities = npz.read(path)["probabilities"]
         shape = len(found.validation), len(found.classes)
         if found.probabilities.shape != shape or not np.isfinite(found.probabilities).all():
-            raise ValueError(f"its shape is {found.probabilities.shape}; expected {shape}")
+            raise ValueError(f"expected shape {shape}, got {found.probabilities.shape}")
 
 
 def _target(expected: str | None, columns: Sequence[str]) -> str:
-    """Return the kind of target of validation.csv, by its columns; it has to be the manifest's
-    `expected` one, if there is any.
+    """Determine the kind of target from validation.csv's columns. If the manifest has an `expected`
+    kind, it must match.
     """
     several = {name.removeprefix("label_") for name in columns if name.startswith("label_")}
     found = MULTILABEL if several else REGRESSION
@@ -249,14 +252,14 @@ def _target(expected: str | None, columns: Sequence[str]) -> str:
         found = CLASSES
     if found != (expected or found):
         shown = ", ".join(columns)[:500]
-        raise ValueError(f"it has the columns {shown}; expected those for target {expected}")
+        raise ValueError(f"expected the columns for target {expected}, got {shown}")
     return found
 
 
 def _validation(
     texts: pd.DataFrame, target: str, classes: tuple[str, ...]
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Return validation.csv with numbers instead of texts, and the names of the labels."""
+    """Convert validation.csv to numbers, and return it with the names of the labels."""
     if not len(texts):
         raise ValueError("it has no rows")
     names = classes
@@ -269,7 +272,7 @@ def _validation(
             if places.isna().any():
                 label = texts[column][places.isna()].iloc[0][:80]
                 raise ValueError(
-                    f"it has the {column} {label!r}; expected one of the manifest's classes: the"
+                    f"it has the {column} {label!r}; expected one of the manifest's classes, so the"
                     " files are from different runs"
                 )
             found[column] = places.astype(np.int64)
@@ -278,7 +281,7 @@ def _validation(
         names = tuple(name.removeprefix("label_") for name in columns)
     for column in map(str, texts):
         if column in ("confidence", "fold") or column.startswith(("label", "prediction")):
-            if found[column].dtype != object:  # the places of labels
+            if found[column].dtype != object:  # already converted to indices
                 continue
             found[column] = numbers = pd.to_numeric(texts[column]).astype(np.float64)
             if not (good := numbers.abs() < MOST).all():

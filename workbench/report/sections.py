@@ -1,7 +1,7 @@
-"""What a report shows about predictions: by class, how far to trust them, and the worst rows.
+"""The report's sections about predictions: classes, calibration and the worst rows.
 
 In   `Results` with a validation.csv
-Out  `Predictions`, which the template shows
+Out  `Predictions` for the template
 """
 
 from collections.abc import Sequence
@@ -19,26 +19,26 @@ from workbench.pages.html import picture, quoted
 from workbench.pages.statistics import Estimate
 from workbench.report.run_results import CLASSES, PROBABILITIES, REGRESSION, Results
 
-MATRIX = 30  # most classes of a readable confusion matrix
-ROWS, PAIRS = 100, 10  # most rows in the tables of classes and of confusions
-HALF = 0.5  # a label with a larger probability is predicted
+MATRIX = 30  # maximum number of classes for a readable confusion matrix
+ROWS, PAIRS = 100, 10  # maximum number of rows in the tables of classes and confusions
+HALF = 0.5  # labels with a larger probability are predicted
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a report shows about a model's predictions.
+    """The content of a report about a model's predictions.
 
     Attributes:
-        title: of the first section.
-        estimate: the headline's number.
-        measures: further measures by name.
-        worst: the rows with the largest losses: `note`, `head`, `rows` and `numbers` of a table,
-            and `cards` with pictures.
-        note: below the first section.
-        classes: `head`, `rows` and `note` of the table of classes or labels; for exclusive classes
-            also `pairs`, the most frequent confusions, and the `matrix` with its `names`.
-        charts: (title, chart, caption).
-        calibration: `error`, `note`, `chart`, and `rows` of the table of bins.
+        title: title of the first section.
+        estimate: the score in the headline.
+        measures: other metrics by name.
+        worst: the rows with the largest losses, as `note`, `head`, `rows` and `numbers` of a table,
+            and `cards` with images.
+        note: note below the first section.
+        classes: `head`, `rows` and `note` of the table of classes or labels. For exclusive classes,
+            also the most frequent confusions as `pairs`, and the confusion `matrix` with `names`.
+        charts: tuples of title, chart and caption.
+        calibration: `error`, `note`, `chart`, and the `rows` of the table of bins.
     """
 
     title: str
@@ -52,7 +52,7 @@ class Predictions:
 
 
 def describe(results: Results) -> Predictions | None:
-    """Return what a report shows about a run's validation rows; None if there are none."""
+    """Return the report content about a run's validation rows, or None if there are none."""
     if results.validation is None:
         return None
     if results.target == REGRESSION:
@@ -61,7 +61,7 @@ def describe(results: Results) -> Predictions | None:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """Return a measure as the page shows it.
+    """Format a metric's value.
 
     >>> number(0.98347), number(float("nan")), number(0.00004), number(1234567.0)
     ('0.9835', '–', '4e-05', '1.235e+06')
@@ -81,7 +81,7 @@ def _classes(results: Results, rows: pd.DataFrame) -> Predictions:
         "mean recall": number(found["recall"].mean()),
         "mean F1": number(found["f1"].mean()),
     }
-    note = "The rows of validation.csv whose label had the smallest probability."
+    note = "The rows in validation.csv with the smallest probability for their label."
     if probabilities is None:
         losses = statistics.cross_entropy(np.where(right, confidence, 1 - confidence))
         note += f" The losses are lower bounds, because {PROBABILITIES} is missing."
@@ -129,7 +129,7 @@ def _multilabel(results: Results, rows: pd.DataFrame) -> Predictions:
         "Labels",
         statistics.multilabel(truth, chosen),
         {
-            "rows with every label right": number(float((truth == chosen).all(axis=1).mean())),
+            "rows with all labels correct": number(float((truth == chosen).all(axis=1).mean())),
             "log loss per label": number(float(losses.mean()) / len(names)),
             "labels per row": number(float(truth.sum(axis=1).mean()), 3),
         },
@@ -139,14 +139,14 @@ def _multilabel(results: Results, rows: pd.DataFrame) -> Predictions:
             "loss",
             losses,
             np.ones(len(rows), bool),
-            "The rows with the largest cross-entropy, summed over the labels.",
+            "The rows with the largest sum of cross-entropies over the labels.",
         ),
-        note=f"A label is predicted if its probability is above {HALF}.",
+        note=f"Labels with a probability above {HALF} are predicted.",
         classes=_table(statistics.by_class(truth, chosen, len(names)), names),
         calibration=_calibration(
             np.maximum(probabilities, 1 - probabilities).ravel(),
             (truth == chosen).ravel(),
-            "the probability that a row has a label, or that it does not",
+            "the predicted probability that a row has, or does not have, a label",
         ),
     )
 
@@ -170,18 +170,18 @@ def _regression(results: Results, rows: pd.DataFrame) -> Predictions:
         {name: number(value) for name, value in measures.items()},
         _worst(results, texts, "absolute error", np.abs(errors), all_wrong, note),
         charts=[
-            ("Predicted against true", scatter, f"{which}; on the line they are equal"),
-            ("Residuals", charts.histogram(errors, below, zero=True), f"{below}, of all rows"),
+            ("Predicted and true values", scatter, f"{which}; they are equal on the line"),
+            ("Residuals", charts.histogram(errors, below, zero=True), f"{below}, for all rows"),
         ],
     )
 
 
 def _matrix(counts: np.ndarray) -> list[list[tuple[str, str]]]:
-    """Return CSS class and text of each cell: blue on the diagonal, orange elsewhere, darker for a
-    larger share of the row.
+    """Return the CSS class and text of each cell. Cells are blue on the diagonal and orange
+    elsewhere, and darker for larger fractions of the row.
     """
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    # One wrong row in a hundred has to be visible; one more right row does not.
+    # Use a square root off the diagonal, so that even 1 % of wrong predictions is visible.
     depths = np.where(np.eye(len(counts), dtype=bool), shares, shares**0.5)
     levels = np.minimum((depths * 4).astype(int) + 1, 4)
     return [
@@ -198,7 +198,7 @@ def _matrix(counts: np.ndarray) -> list[list[tuple[str, str]]]:
 def _table(
     found: pd.DataFrame, names: Sequence[str], confusions: pd.DataFrame | None = None
 ) -> dict[str, Any]:
-    """Return the table of classes or labels, with a note if some are left out."""
+    """Return the table of classes or labels, with a note if some are omitted."""
     head = ["label" if confusions is None else "class", "rows", "precision", "recall", "F1", ""]
     most = {}
     if confusions is not None:
@@ -216,7 +216,7 @@ def _table(
         line = [quoted(names[row.Index]), f"{row.rows:,}", *measures, np.nan_to_num(row.f1)]
         if row.Index in most:
             other, times = most[row.Index]
-            # "5 × 3" would not separate the class from the number.
+            # Avoid "5 × 3", because the class could be mistaken for a number.
             more = Markup(" ({:,} {})").format(times, "row" if times == 1 else "rows")
             line.append(quoted(names[other], 40) + more)
         elif confusions is not None:
@@ -231,7 +231,7 @@ def _calibration(confidence: np.ndarray, right: np.ndarray, what: str) -> dict[s
         (f"{low:.2f} to {high:.2f}", f"{int(count):,}", number(mean), number(share))
         for low, high, count, mean, share in found.bins.to_numpy(float).tolist()
     ]
-    note = f"over {statistics.BINS} bins (Guo et al., 2017); the confidence is {what}"
+    note = f"over {statistics.BINS} bins (Guo et al., 2017). The confidence is {what}"
     chart = charts.reliability(found)
     return {"error": number(found.error), "note": note, "chart": chart, "rows": rows}
 
@@ -244,20 +244,20 @@ def _worst(
     wrong: np.ndarray,
     note: str,
 ) -> dict[str, Any]:
-    """Return the rows with the largest losses, with their pictures if training kept them.
+    """Return the rows with the largest losses, with their images if training saved them.
 
     Args:
-        texts: truth, prediction and maybe confidence of every row, by column.
-        cost: the name of the loss.
+        texts: true value, prediction and possibly confidence of every row, by column.
+        cost: name of the loss.
         losses: float64 (n,).
-        wrong: bool (n,), which predictions are wrong.
-        note: describes these rows.
+        wrong: which predictions are wrong, bool (n,).
+        note: description of these rows.
     """
     assert results.validation is not None  # noqa: S101 - its rows are described
     kept, ids = results.examples, results.validation["id"]
     chosen = (worst(losses, MOST_EXAMPLES) if kept is None else kept.indices).tolist()
     if kept is None:
-        note += f" Their pictures are missing, because {EXAMPLES} is."
+        note += f" Images are not available, because {EXAMPLES} is missing."
     lines, cards = [], []
     for place, row in enumerate(chosen):
         given = [quoted(column[row]) for column in texts.values()]

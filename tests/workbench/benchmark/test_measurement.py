@@ -44,7 +44,7 @@ def test_a_grid_has_each_cell_once_and_compares_both_ways_if_it_is_interrupted(n
     ("name", "texts", "said"),
     [
         ("pattern", "0 9 1..9 3..1 x 1,,2 -1", "whole numbers, .* from 1 to 8"),
-        ("epochs", "1 3,4 0.5", "a whole number from 2"),
+        ("epochs", "1 3,4 0.5", "an integer from 2"),
     ],
 )
 def test_an_invalid_option_is_named_with_the_edit(name, texts, said):
@@ -129,7 +129,7 @@ def test_a_grid_resumes_where_a_session_stopped(bench, small, tmp_path):
     left, shown = again(small, output)
 
     assert left == 2 and not lost.exists()
-    assert "4 of 6 cells were measured before" in shown and "2 of 6 cells remain" in shown
+    assert "4 of 6 cells were already measured" in shown and "2 of 6 cells remain" in shown
 
 
 @trains_a_grid

@@ -90,9 +90,7 @@ def test_of_two_measurements_of_a_cell_the_newer_one_counts(tmp_path):
     for given in (folders, folders[::-1]):
         found = page.read(given)
         assert len(found) == 3 and newer in found
-    with pytest.raises(
-        ConfigError, match=r"contains no cells/DEVICES/\*\.json(.|\n)*workbench bench"
-    ):
+    with pytest.raises(ConfigError, match=r"has no cells/DEVICES/\*\.json(.|\n)*workbench bench"):
         page.read([tmp_path])
 
 
@@ -150,7 +148,7 @@ def test_ways_are_compared_to_the_same_accuracy():
     found = ratios(cell("ours"), cell("fit", 90.0), cell("ours", 1.0, devices=GPU, real=False))
 
     assert found[f"{TPU}, wrn: fit"]["to accuracy 0.5"] == pytest.approx(271 / 91)
-    made = found[f"{GPU}, wrn: ours, made images"]
+    made = found[f"{GPU}, wrn: ours, random images"]
     assert made["to accuracy 0.5"] != made["to accuracy 0.5"]
 
 
@@ -167,8 +165,8 @@ def test_a_page_names_the_fastest_training(tmp_path):
 
     json.dumps([both, unreal, none], allow_nan=False)  # as --json prints it
     assert f"was {TPU}, wrn: ours" in both["advice"]
-    assert "91.0 s with all compilation, in epoch 3" in both["advice"]
-    assert "do not show how long" in unreal["advice"] and "figures of 2018" in none["advice"]
+    assert "91.0 s including compilation, in epoch 3" in both["advice"]
+    assert "None of these runs" in unreal["advice"] and "results from 2018" in none["advice"]
     assert "3.17" in shown(none["page"])
     assert "2.98" in shown(page.write([run], tmp_path / "page", print)["page"])
     assert [Path(path).exists() for path in both["pictures"]] == [True]
@@ -181,5 +179,5 @@ def test_a_page_names_untrained_cells_and_an_unmeasured_pattern_is_refused(tmp_p
     found = page.write([run], tmp_path / "page", print)
 
     assert "n/a: fit-3-generator-256: too large" in shown(found["page"])
-    with pytest.raises(ConfigError, match="--pattern 5: these runs measured only 3"):
+    with pytest.raises(ConfigError, match="--pattern 5: these runs only measured 3"):
         page.write([run], tmp_path / "page", print, pattern=5)

@@ -116,7 +116,7 @@ def test_scores_that_fall_where_local_scores_rise_get_a_warning(errors):
     line = score_line.fit(rows(local, 2 - 1.5 * local, errors=errors), "hidden")
 
     assert line.slope == 1
-    assert "local scores do not predict hidden ones" in next(line.warnings())
+    assert "local scores do not predict hidden scores" in next(line.warnings())
 
 
 @pytest.mark.parametrize("others", [[0.94] * 4, [0.94, 0.942, 0.939, 0.941]])
@@ -128,7 +128,7 @@ def test_one_leak_among_few_public_scores_makes_no_slope(others):
 
     (text,) = line.warnings()
     assert line.slope == 1 and not line.off.any()
-    assert text.startswith("local scores do not predict hidden ones")
+    assert text.startswith("local scores do not predict hidden scores")
 
 
 def test_unrelated_scores_are_rarely_called_opposed():

@@ -234,7 +234,7 @@ def test_few_rows_are_chosen_without_broken_images(competition, tiny):
     again.limit(24, 8)
     assert not {*again.train, *again.hidden} & set(broken)
     assert (len(again.train), len(again.hidden)) == (len(chosen.train) - 1, len(chosen.hidden) - 1)
-    said = f"1 of 24 chosen rows have broken or missing images, such as {ids[broken[0]]}"
+    said = f"1 of 24 selected rows have broken or missing images, such as {ids[broken[0]]}"
     assert said in str(again.made_up)
 
 
@@ -315,7 +315,7 @@ def test_a_score_is_compared_with_the_baseline_by_their_errors(competition, tiny
     assert hidden.scored is not None and hidden.scored.error == pytest.approx(chance, rel=0.2)
     apart = (score - 0.9) / math.hypot(hidden.scored.error, 0.01)
     assert folder.about == (
-        f"accuracy {score:.4g} ± {hidden.scored.error:.2g} of {rows} hidden rows, higher is better;"
+        f"accuracy {score:.4g} ± {hidden.scored.error:.2g} on {rows} hidden rows, higher is better;"
         f" above the baseline by {apart:.1f} standard errors, within the error (less than 2);"
         f" baseline: {known}"
     )

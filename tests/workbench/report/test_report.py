@@ -218,42 +218,48 @@ def test_the_page_of_a_linear_model_lacks_nothing(tmp_path):
 
     text = Page(report.write(tmp_path)).text
 
-    assert "no epochs and no learning rate" in text and "What was fitted strength 0.1" in text
-    wrong = ("What this page lacks", "as applied", "Curves", " steps", "batch 16", "Warnings")
+    assert "no epochs and no learning rate" in text and "Applied settings strength 0.1" in text
+    wrong = ("Missing from this page", "as applied", "Curves", " steps", "batch 16", "Warnings")
     assert [words for words in wrong if words in text] == []
 
 
 @pytest.mark.parametrize(
     ("made", "facts"),
     [
-        (partial(run, target="regression"), ["root mean squared error in validation", "Residuals"]),
+        (
+            partial(run, target="regression"),
+            ["root mean squared error on validation rows", "Residuals"],
+        ),
         (
             partial(run, target="multilabel"),
-            ["mean F1 of the labels in validation 95 % interval", "Calibration"],
+            ["mean F1 of the labels on validation rows 95 % interval", "Calibration"],
         ),
         (with_folds, ["out of fold, 2 folds", "epochs 5, 6 of 6, 2 folds", "0.2500", "0.7500"]),
         (many_classes, ["The 100 of 130 classes with the lowest F1", "Most frequent confusions"]),
         (
             partial_run,
-            ["0.9000 accuracy in validation after epoch 6 not final", "Not shown: valid"],
+            [
+                "0.9000 accuracy on validation rows after epoch 6 not final",
+                "Not available, because valid",
+            ],
         ),
-        (begun, ["No epoch has ended yet.", "tiny", "insects", "tiny-1", "8 x tpu"]),
+        (begun, ["The first epoch has not finished yet.", "tiny", "insects", "tiny-1", "8 x tpu"]),
         (pulled_artifact, ["0.8750 validation_qwk"]),
         # The competition's metric comes first, then the one with an interval.
         (
             lambda folder: run(folder, metric="mine", metrics={"validation_mine": 0.28}),
-            ["0.2800 mine in validation accuracy 0."],
+            ["0.2800 mine on validation rows accuracy 0."],
         ),
         (without("progress.jsonl"), ["progress.jsonl : throughput"]),
-        (without("validation.csv"), ["validation.csv : everything about single classes"]),
+        (without("validation.csv"), ["validation.csv : all details about classes"]),
         (without("validation.npz"), ["validation.npz : the exact loss"]),
         # Files of two runs in one folder are a common mistake.
         (
             lambda folder: run(folder, metrics={"validation_accuracy": 0.5}),
-            ["it and validation.csv are of different runs"],
+            ["so validation.csv must be from a different run"],
         ),
         (with_submission, ["2 rows, sha256 "]),
-        (of_another_baseline, ["The baseline is in rmse and the run's metric is accuracy"]),
+        (of_another_baseline, ["The baseline uses rmse and the run uses accuracy"]),
     ],
 )
 def test_a_page_shows_the_run_and_what_is_missing(tmp_path, made, facts):
@@ -272,19 +278,23 @@ ROWS = b"id,label,prediction,confidence\n"
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        (MANIFEST, b"[" * 100_000, "not the manifest of a run"),
-        (MANIFEST, {"seconds": {"total": "long"}}, "has values that no training writes"),
+        (MANIFEST, b"[" * 100_000, "not a valid manifest"),
+        (MANIFEST, {"seconds": {"total": "long"}}, "contains invalid values"),
         (MANIFEST, {"classes": 3}, "'int' object is not iterable"),
-        (MANIFEST, {"target": {"kind": "regression"}}, "expected those for target regression"),
+        (
+            MANIFEST,
+            {"target": {"kind": "regression"}},
+            "expected the columns for target regression",
+        ),
         (MANIFEST, {"classes": ["dog"]}, "expected one of the manifest's classes"),
-        ("history.csv", b"\xff\xfe\n", "is not what a training writes"),
+        ("history.csv", b"\xff\xfe\n", "is not a valid file of a training run"),
         ("history.csv", b"epoch,loss\n1,2\n", "validation_loss"),
-        ("progress.jsonl", b"null\n", "a line lacks step or images_per_second"),
+        ("progress.jsonl", b"null\n", "step or images_per_second is missing from a line"),
         ("validation.csv", ROWS + b"1,ant,bee,\n", "column confidence: '' is not a number"),
         ("validation.csv", ROWS, "has no rows"),
-        ("validation.npz", b"PK", "is not what a training writes beside"),
+        ("validation.npz", b"PK", "is not a valid file for validation.csv"),
         *(
-            ("examples.npz", content, "is not what a training writes beside")
+            ("examples.npz", content, "is not a valid file for validation.csv")
             for content in (
                 npz.to_bytes({"indices": np.array([0, 10**6])}),
                 npz.to_bytes({"indices": np.arange(1), "pixels": np.zeros((2, 8, 8, 1), "uint8")}),
@@ -346,12 +356,14 @@ def test_a_run_is_compared_with_its_plan_for_the_same_machine(tmp_path, runtime,
     page = Page(report.write(tmp_path))
 
     assert "ants: batch 64, 3 epochs, 9 images" in page.text
-    assert ("beside the plan planned measured training 2 min, measured 2 min" in page.text) is shown
+    assert (
+        "compared with the plan planned measured training 2 min, measured 2 min" in page.text
+    ) is shown
     assert ("images per second 2,000" in page.text) is shown
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="contains nothing of a training"):
+    with pytest.raises(ConfigError, match="has no files of a training run"):
         report.write(tmp_path)
     with pytest.raises(ConfigError, match="is not a folder"):
         report.write(tmp_path / "nowhere")
