@@ -164,7 +164,7 @@ def restore(
             new run.
         inputs: /kaggle/input.
         output: the working folder.
-        show: function that receives each line of text.
+        show: receives each line of text.
 
     Raises:
         CheckpointError: if something else is mounted, which the message describes.

@@ -85,7 +85,7 @@ class Loop:
         batches: training batches.
         held_out: rows of the batches' inputs to validate on, int64 (v,).
         output: folder for checkpoints/, progress.jsonl and history.csv.
-        show: function that receives each line of text.
+        show: receives each line of text.
         fold: the fold, for a run with folds.
 
     Attributes:
@@ -228,13 +228,13 @@ class Loop:
         phase = self.compiled.phase = phases.of(self.applied, self.step)
         changes = []
         if self.applied.frozen_steps:
-            what = "new layers train alone" if phase.frozen else "all weights train"
+            what = "only new layers train" if phase.frozen else "all weights train"
             changes.append(f"{what} (frozen_epochs)")
         if self.config.progressive:
             size = self.compiled.models[phase.size].inputs[0].shape[1:]
             changes.append(f"images have {phases.shown(size)} (progressive)")
         if changes:
-            self.show(f"From step {self.step + 1} on {' and '.join(changes)}")
+            self.show(f"From step {self.step + 1} on, {' and '.join(changes)}")
 
     def _first_call(self, feed: feeding.Feed, batches: Batch, number: int) -> Report:
         """Make a call that compiles, reducing the micro-batch size until it fits into memory."""

@@ -61,7 +61,7 @@ def in_words(line: Mapping[str, Any]) -> str:
     numbers = {
         name: value
         for name, value in line.items()
-        if isinstance(value, (int, float)) and abs(value) < 1e9  # False for NaN, too
+        if isinstance(value, (int, float)) and abs(value) < 1e9  # also excludes NaN
     }
     noun = line.get("noun") if line.get("noun") in NOUNS else NOUNS[0]
     text = "".join(
@@ -105,7 +105,7 @@ class Log:
 
     Args:
         config: the run's config.
-        show: function that receives a warning if the custom function fails. In that case, it is not
+        show: receives a warning if the custom function fails. In that case, it is not
             called again, and training continues.
     """
 
@@ -132,7 +132,7 @@ class Progress:
         folder: folder for progress.jsonl and history.csv.
         config: the run's config.
         step, total: first and last step of the run.
-        show: function that receives each line of text.
+        show: receives each line of text.
         fold: fold to add to each line. `eta_seconds` then includes later folds.
     """
 

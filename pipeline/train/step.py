@@ -480,7 +480,7 @@ class TrainStep:
         """Apply a function to whole groups and return its results for this replica's rows.
 
         Args:
-            function: function from arrays (group, …) to arrays of that length.
+            function: maps arrays (group, …) to arrays of that length.
             rows: arrays (n, …).
             axis: axis over which groups are spread; None if each replica has whole groups.
         """

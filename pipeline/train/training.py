@@ -110,7 +110,7 @@ def train(  # noqa: PLR0913 - the run, its folders, and six keyword options
             call this function with a larger number or None.
         fresh: set earlier checkpoints aside, with their history and artifact, and start over.
         check: function that tests the config's custom functions before the data is read.
-        show: function that receives each line of text.
+        show: receives each line of text.
 
     Raises:
         ConfigError: if the config is incompatible with the model or the devices, or the Keras
@@ -329,16 +329,16 @@ class Training:
         """
         config, examples, began = self.config, self.examples, time.monotonic()
         columns = config.model == "columns"
-        of = "the columns" if columns else "the features of the network, which does not train"
+        of = "the columns" if columns else "the features of the frozen network"
         what = "trees" if config.fit == "boosting" else "a linear model"
         self.show(
-            f"fit={config.fit!r}: fits {what} to {of}; epochs, optimizer, augmentation, keep and"
+            f"fit={config.fit!r}: fitting {what} to {of}; epochs, optimizer, augmentation, keep and"
             " patience have no effect"
         )
         architectures.seed(config.seed)
         model = architectures.build(config, networks=self.networks)
         self.pretrained = published.load(model, config, self.networks, self.show)
-        if not (self.pretrained or columns):  # pretrained="none", or a rehearsal without weights
+        if not (self.pretrained or columns):  # pretrained="none", or rehearsing without weights
             self.show("Warning: the network has random weights; expect a score near chance")
         below, last = frozen_features.parts(model, config)
         key = frozen_features.key(config, self.precision, self.pretrained, examples.fingerprint)

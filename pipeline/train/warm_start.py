@@ -66,7 +66,7 @@ def compare(
     Args:
         held_out: digest of each fold of this run, from `pipeline.data.folds.held_out`.
         examples: this run's examples.
-        show: function that receives a line for each difference.
+        show: receives a line for each difference.
 
     Raises:
         ConfigError: if the folds are different.
@@ -103,7 +103,7 @@ def begin(model: Any, first: Artifact, config: Config, number: int, show: Show) 
     Args:
         model: a built Keras model.
         number: number of this run's fold, from 1.
-        show: function that receives lines about matching and other layers.
+        show: receives lines about matching and other layers.
 
     Returns:
         source, run_id, weights_sha256 and fold, for checkpoints and the manifest.
@@ -121,7 +121,7 @@ def begin(model: Any, first: Artifact, config: Config, number: int, show: Show) 
     taken = {name for name in shared if ours[name].shape == theirs[name].shape}
     head = _layer(list(ours)[-1]) if earlier.outputs != config.outputs else None
     wrong = [
-        f"{name} has {theirs[name].shape} there and {ours[name].shape} here"
+        f"{name} has {theirs[name].shape} there and {ours[name].shape} in this model"
         for name in sorted(shared - taken)
         if _layer(name) != head
     ]

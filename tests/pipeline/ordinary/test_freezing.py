@@ -148,8 +148,8 @@ def test_a_run_that_unfreezes_resumes_there_to_the_bit(late, competition, tmp_pa
     )
     assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
     assert [line for line in lines if "frozen_epochs" in line] == [
-        "From step 1 on new layers train alone (frozen_epochs)",
-        f"From step {number + 1} on all weights train (frozen_epochs)",
+        "From step 1 on, only new layers train (frozen_epochs)",
+        f"From step {number + 1} on, all weights train (frozen_epochs)",
     ]
     assert kept["step"] == number + 1
 

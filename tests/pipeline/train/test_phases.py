@@ -146,11 +146,11 @@ def test_a_run_resumes_in_each_phase_to_the_bit(growing, tmp_path):
     )
     assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
     assert [line for line in lines if "progressive" in line] == [
-        "From step 1 on new layers train alone (frozen_epochs) and images have 8x8 pixels"
+        "From step 1 on, only new layers train (frozen_epochs) and images have 8x8 pixels"
         " (progressive)",
-        f"From step {frozen + 1} on all weights train (frozen_epochs) and images have 8x8 pixels"
+        f"From step {frozen + 1} on, all weights train (frozen_epochs) and images have 8x8 pixels"
         " (progressive)",
-        f"From step {grown + 1} on all weights train (frozen_epochs) and images have 16x16 pixels"
+        f"From step {grown + 1} on, all weights train (frozen_epochs) and images have 16x16 pixels"
         " (progressive)",
     ]
 
@@ -165,8 +165,8 @@ def test_a_call_of_several_steps_is_of_one_size(growing, custom, tmp_path):
     trained(config, tmp_path, show=lines.append)
 
     assert [line for line in lines if "progressive" in line] == [
-        "From step 1 on images have 8x8 pixels (progressive)",
-        "From step 23 on images have 16x16 pixels (progressive)",
+        "From step 1 on, images have 8x8 pixels (progressive)",
+        "From step 23 on, images have 16x16 pixels (progressive)",
     ]
 
 
@@ -207,7 +207,7 @@ def made(images, *_):
         ),
         (MASK, 0.5, r"output \(None, 8, 8\) for"),
         (FIXED, 0.5, "with images of 8x8 pixels, .*16 pixels alone"),
-        (NET, 0.9, "images have 16x16 pixels, 16x16 pixels; expected increasing sizes"),
+        (NET, 0.9, "the sizes are 16x16 pixels, 16x16 pixels; expected increasing sizes"),
     ],
 )
 def test_a_model_that_cannot_take_smaller_images_is_refused(growing, custom, code, share, said):

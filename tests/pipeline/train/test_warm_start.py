@@ -101,7 +101,7 @@ def test_a_layer_of_another_shape_is_refused_with_its_name(first, tiny):
     wider = replace(tiny, num_classes=7, model_options={**tiny.model_options, "width": 24})
 
     for config, start, said in (
-        (wider, first.weights, r"\(64, 16\) there and \(64, 24\) here(.|\n)*'width': 16"),
+        (wider, first.weights, r"\(64, 16\) there and \(64, 24\) in this model(.|\n)*'width': 16"),
         (tiny, weights, rf"{weight_names.name(name)} has \(3, 4\) there"),
         (tiny, other, "0 arrays of its model mlp match"),
     ):
