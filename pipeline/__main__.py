@@ -131,9 +131,7 @@ def _check(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _blueprint(options: argparse.Namespace) -> dict[str, Any]:
-    """Write a model's blueprint: the index, name and shape of each weight, and
-    reference outputs.
-    """
+    """Write a model's blueprint: index, name and shape of each weight, and reference outputs."""
     backend.choose("jax", "tensorflow")
     config, given = config_module.load(options.config), None
     from pipeline import blueprint

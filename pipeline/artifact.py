@@ -72,9 +72,7 @@ class Artifact:
 
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:
-    """Return the model's weights by key (`weight_names`) as float32 arrays, in the
-    model's order.
-    """
+    """Return the model's weights by key (`weight_names`), as float32 arrays in model order."""
     keys = weight_names.keys(model)
     return {keys[id(one)]: np.asarray(one.numpy(), np.float32) for one in model.weights}
 
@@ -194,9 +192,7 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
 
 
 def _parsed(folder: Path, manifest: Mapping[str, Any]) -> Artifact:
-    """Return the artifact in a verified folder; raise any exception if its parts are
-    inconsistent.
-    """
+    """Return the artifact in a verified folder; raise an exception if its parts do not match."""
     config = config_module.from_json(manifest["config"])
     target, prior = Target.from_json(manifest["target"]), np.array(manifest["prior"], np.float32)
     golden = npz.read(folder / GOLDEN)

@@ -21,8 +21,8 @@ CACHE = "JAX_COMPILATION_CACHE_DIR"  # lets the user choose a different folder
 
 
 def choose(*allowed: str) -> None:
-    """Set the Keras backend before Keras is imported: the environment's choice or the first allowed
-    one.
+    """Set the Keras backend before Keras is imported: the user's choice or the first
+    allowed one.
     """
     chosen = os.environ.get("KERAS_BACKEND") or allowed[0]
     if chosen not in allowed:

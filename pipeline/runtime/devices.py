@@ -147,9 +147,7 @@ def precision(wanted: str, here: Devices, *, exact: bool = False) -> str:
 
 @contextmanager
 def refusing_float16() -> Iterator[None]:
-    """Raise a DeviceError with advice if a CPU does not support float16 products, such as in
-    attention.
-    """
+    """Raise a DeviceError with advice if a CPU does not support float16, such as in attention."""
     try:
         yield
     except ValueError as error:

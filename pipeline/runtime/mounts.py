@@ -36,9 +36,7 @@ def root() -> Path:
 
 
 def listing(folder: Path, most: int = 30) -> str:
-    """Return a folder's contents as text for a message, limited to the first paths of
-    four levels.
-    """
+    """Return a folder's contents for a message, limited to the first paths of four levels."""
     levels = ["/".join("*" * depth) for depth in range(1, 5)]
     paths = [path for level in levels for path in islice(folder.glob(level), most)]
     names = [f"{path.relative_to(folder)}{'/' * path.is_dir()}" for path in paths]
@@ -156,8 +154,8 @@ def previous(inputs: Path, expect: Mapping[str, Any]) -> dict[str, Path]:
 
 
 def _runs(inputs: Path, *folders: str) -> dict[Path, str]:
-    """Return the run of each manifest in these subfolders of mounted outputs, or "unknown" if the
-    file is not ours.
+    """Return the run of each manifest in these subfolders of outputs; "unknown" if it
+    is not ours.
     """
     runs = {}
     for pattern in (f"{place}/{folder}{MANIFEST}" for place in OUTPUTS for folder in folders):

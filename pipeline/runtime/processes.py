@@ -153,9 +153,7 @@ def _gather(values: np.ndarray) -> np.ndarray:
 
 
 def shared(text: str) -> str:
-    """Wait for all processes and return the first one's text. All texts must have the
-    same length.
-    """
+    """Wait for all processes and return the first one's text. All texts must be equally long."""
     if count() == 1:
         return text
     texts = _gather(np.frombuffer(text.encode(), np.uint8))
@@ -230,9 +228,7 @@ def folder(output: Path) -> Iterator[Path]:
 
 
 def leave(code: int) -> None:
-    """Exit a joined process after an error, since JAX would otherwise wait for the
-    other processes.
-    """
+    """Exit a joined process after an error, since JAX would otherwise wait for the others."""
     if _joined and code and not _parted:
         sys.stdout.flush()
         sys.stderr.flush()

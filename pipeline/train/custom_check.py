@@ -252,9 +252,7 @@ def tried_loss(config: Config, model: Any) -> tuple[tuple[str, ...], bool]:
 def _computed(
     config: Config, labels: Any, outputs: Any, *, validation: bool = False
 ) -> dict[str, np.ndarray]:
-    """Return the losses of synthetic rows by name, always with the same key, which is None for
-    validation.
-    """
+    """Return the losses of synthetic rows by name. The key is constant, and None for validation."""
     key = None if validation else jax.random.key(0, impl="threefry2x32")
     values = jax.jit(losses.of(config, training=True))(labels, *outputs, key)
     return jax.tree.map(np.asarray, values)  # type: ignore[no-any-return]
@@ -342,9 +340,7 @@ def _optimizer(config: Config) -> str:
 
 
 def _refuse_state(made: Any, variables: list[Any], grads: list[np.ndarray]) -> None:
-    """Raise an error for state outside of the optimizer's variables, which checkpoints
-    do not save.
-    """
+    """Raise an error for state that is not in the optimizer's variables and so is not saved."""
     known = {id(one) for one in (*made.variables, *variables)}
     with keras.StatelessScope() as scope:
         made.apply(list(map(jnp.asarray, grads)), variables)
@@ -618,9 +614,7 @@ def _made_up(form: Form, seed: int) -> np.ndarray:
 
 
 def inputs(config: Config, seed: int = 0) -> np.ndarray:
-    """Return synthetic inputs for a config's model: (16, …), with the shapes and dtypes of
-    `Config.data`.
-    """
+    """Return synthetic inputs for a config's model: (16, …), in the format of `Config.data`."""
     if config.data.kind == "custom":
         forms = config.data.forms.items()
         return custom_readers.pack({name: _made_up(form, seed) for name, form in forms})

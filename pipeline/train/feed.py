@@ -123,9 +123,7 @@ class Feed:
         return first, number, images, futures
 
     def _call(self, begun: Begun) -> Batch:
-        """Return a call's batches on the devices, padded to a fixed shape; the padding is not
-        computed.
-        """
+        """Return a call's batches on the devices, padded to a fixed shape."""
         first, number, images, futures = begun
         for future in futures:
             future.result()

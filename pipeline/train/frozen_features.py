@@ -264,9 +264,7 @@ def _solved(
 def _of_classes(
     features: np.ndarray, labels: np.ndarray, weights: Any, strength: float, number: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the kernel and bias for a number of classes. A class without rows is as likely as one
-    row.
-    """
+    """Return the kernel and bias for some classes. One without rows is as likely as one row."""
     from sklearn.linear_model import LogisticRegression
 
     seen = np.unique(labels).astype(int)

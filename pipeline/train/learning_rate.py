@@ -219,9 +219,7 @@ def _warnings(config: Config, num_images: int, kappa: float, total_steps: int) -
 
 
 def adam_was_seen_to_hold(config: Config, num_images: int) -> bool:
-    """Return whether the square-root rule was tested and held for such data and such a
-    batch size.
-    """
+    """Return whether the square-root rule was confirmed for such data and batch sizes."""
     return (
         config.data.kind == "table"
         and config.batch <= SEEN_FACTOR * config.optimizer.base_batch

@@ -600,8 +600,8 @@ class CallQueue:
 
     @property
     def seconds(self) -> float:
-        """Seconds until all calls in flight and two more are done, assuming that one is as slow as
-        the slowest so far.
+        """Seconds until all calls in flight and two more end, one of them as slow as
+        the slowest.
         """
         return (self._limit + 2) * self._mean + self._slowest
 

@@ -36,9 +36,7 @@ class LossScale(NamedTuple):
     steps: Any
 
     def after(self, finite: Any) -> "LossScale":
-        """Return the scale after a step; `finite` is whether all of the step's gradients were
-        finite.
-        """
+        """Return the scale after a step; `finite` is whether all of its gradients were finite."""
         doubles = self.steps + 1 >= STEPS
         grown = jnp.where(doubles, jnp.minimum(2 * self.value, MOST), self.value)
         steps = jnp.where(finite & ~doubles, self.steps + 1, 0)

@@ -148,9 +148,7 @@ class Progress:
         _remove_after(step, self._history, ROW)
 
     def due(self) -> bool:
-        """Return whether the interval has passed. Reading the loss more often would
-        stall a device.
-        """
+        """Return whether the interval has passed. Reading the loss more often stalls a device."""
         return time.monotonic() - self._last >= self._config.progress_seconds
 
     def restart_clock(self, step: int) -> None:
@@ -207,9 +205,7 @@ class Progress:
 
 
 def _remove_after(step: int, path: Path, form: re.Pattern[str]) -> None:
-    """Remove incomplete lines, and lines that an interrupted run wrote after its last
-    checkpoint.
-    """
+    """Remove incomplete lines, and lines that an interrupted run wrote after its checkpoint."""
     if path.exists():
         with path.open(encoding="utf-8", errors="replace", newline="") as file:
             found = [form.fullmatch(line) for line in file]

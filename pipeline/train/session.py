@@ -117,9 +117,7 @@ class Session:
 
 
 def age() -> float:
-    """Return the seconds since this process started, or since this module's import if /proc is
-    missing.
-    """
+    """Return the seconds since this process started; without /proc, since the module's import."""
     try:
         text = Path("/proc/self/stat").read_text(encoding="ascii")
     except OSError:

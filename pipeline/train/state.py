@@ -119,9 +119,7 @@ class StateLayout:
         return TrainState(params, buffers, opt_state, ema, self.zeros(), scale, step)
 
     def zeros(self) -> Totals:
-        """Return empty totals. They are created on the host, since creating them on the devices
-        would require a program.
-        """
+        """Return empty totals, created on the host to avoid compiling a program."""
         loss, *parts = [self._zero(np.float32) for _ in ("sum", *self._losses)]
         return Totals(loss, tuple(parts), self._zero(np.float32), self._zero(np.int32))
 

@@ -81,9 +81,7 @@ class Examples(NamedTuple):
 
     @property
     def weights(self) -> Any:
-        """The loss weight of each example, float32 (n,); for mixtures, the mixed weights of both
-        parts.
-        """
+        """Loss weight of each example, float32 (n,); mixtures have mixed weights."""
         if self.share is None:
             return self.labels.weights
         return self.share * self.labels.weights + (1 - self.share) * self.other_labels.weights
@@ -190,9 +188,7 @@ class TrainStep:
         return self._sizes[self._sizes.index(self.micro_batch) + 1 :]
 
     def use(self, smaller: int) -> bool:
-        """Switch to a smaller micro-batch size, which requires less memory, if the
-        batch allows it.
-        """
+        """Switch to a smaller micro-batch size to save memory, if the batch allows it."""
         possible = smaller in self.smaller
         if possible:
             self.micro_batch, self._programs = smaller, {}
@@ -276,9 +272,7 @@ class TrainStep:
         return [grad / divisor for grad in grads], sums
 
     def _choose(self, frozen: Arrays, rest: Arrays) -> Arrays:
-        """Return the first array for each weight frozen by `frozen_epochs`, and the second for the
-        others.
-        """
+        """Return the first array for weights frozen by `frozen_epochs`, else the second."""
         return [a if stays else b for a, b, stays in zip(frozen, rest, self._stays, strict=True)]
 
     def loss_fn(self, params: Any, state: TrainState, examples: Examples) -> tuple[Any, Sums]:
@@ -313,9 +307,7 @@ class TrainStep:
         return after._replace(scale=state.scale.after(finite))
 
     def _skipped(self, state: TrainState) -> TrainState:
-        """Return the state with only the step counters incremented, including the
-        learning rate's.
-        """
+        """Return the state with only the step counters incremented, including the optimizer's."""
         opt_state = [
             value + 1 if variable is self.optimizer.iterations else value
             for variable, value in zip(self.optimizer.variables, state.opt_state, strict=True)
@@ -398,9 +390,7 @@ class TrainStep:
     def _over_the_batch(
         self, loss_fn: Any, params: Any, state: TrainState, batch: Batch, held: tuple[Any, ...]
     ) -> Any:
-        """Return the gradients and sums of `loss_fn` over all images of a batch, on
-        every replica.
-        """
+        """Return the gradients and sums of `loss_fn` over a batch, on every replica."""
         grad_fn = jax.grad(loss_fn, has_aux=True)
         if self.mesh is None:
             if held:

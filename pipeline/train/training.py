@@ -242,9 +242,7 @@ class Training:
             show(f"Warning: {warning}")
 
     def _clear_output(self, *, fresh: bool) -> None:
-        """Set an earlier run aside if `fresh`; otherwise reject checkpoints with different folds or
-        fit.
-        """
+        """Set earlier runs aside if `fresh`; else reject checkpoints with other folds or fit."""
         for place in (self.output, *sorted(self.output.glob("fold-*"))):
             folder = place / "checkpoints"
             if fresh:
@@ -438,9 +436,7 @@ class Training:
     # The artifact
 
     def write(self, fitted: Sequence[Fitted], origin: Provenance, started: float) -> dict[str, Any]:
-        """Evaluate the trained model, write the artifact and related files, and return the
-        manifest.
-        """
+        """Evaluate the trained model, write the artifact and files, and return the manifest."""
         begun, config, examples = time.monotonic(), self.config, self.examples
         momentum = self.applied[0].batchnorm_momentum
         rebuilt = architectures.build(config, momentum, self.networks)
