@@ -180,7 +180,7 @@ def compared(config: str, trained: Mapping[str, Any], inferred: Mapping[str, Any
             " outputs with made-up weights are not finite and cannot be compared, so layers of"
             " the same shape could be in a different order"
         )
-    return f"both build the same model: {len(ours)} weights, outputs {apart:.0e} apart{named}"
+    return f"both build the same model ({len(ours)} weights, outputs differ by {apart:.0e}){named}"
 
 
 def _form(weight: Mapping[str, Any] | None) -> Any:

@@ -199,7 +199,7 @@ def find(source: str) -> Preset:
     """Return a source's network, from its config.json or the table of well-known presets.
 
     Raises:
-        ConfigError: if it is not found, or if the preset contains other objects than plain values.
+        ConfigError: if it is not found, or if the preset contains objects that are not supported.
     """
     folder = place(source, weights=False)
     if folder is not None and folder.is_dir():

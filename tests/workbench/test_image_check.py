@@ -82,8 +82,8 @@ def test_a_layer_with_a_different_name_is_harmless(drawn):
     told = image_check.compared("ants", drawn("first"), drawn("second", left="port"))
 
     assert told == (
-        "both build the same model: 8 weights, outputs 0e+00 apart; 2 have different names, which"
-        " is harmless"
+        "both build the same model (8 weights, outputs differ by 0e+00); 2 have different names,"
+        " which is harmless"
     )
 
 
@@ -151,7 +151,7 @@ def test_each_image_builds_by_its_own_interpreter_and_backend(tmp_path, images):
     trained, inferred = (tmp_path / "log").read_text().splitlines()
     assert trained.startswith("jax -m pipeline blueprint") and "--networks" not in trained
     assert inferred.startswith("tensorflow -m pipeline blueprint") and "--networks" in inferred
-    assert seen and told.startswith("both build the same model: 8 weights, outputs ")
+    assert seen and told.startswith("both build the same model (8 weights, outputs ")
     assert told.endswith("; 2 have different names, which is harmless")
 
 

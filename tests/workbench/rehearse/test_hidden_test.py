@@ -211,7 +211,7 @@ def test_a_misspelt_test_set_or_sample_is_refused(made):
     with pytest.raises(DataError, match=rf"data\.{field}='tset|images are missing in .*tset"):
         HiddenTest(replace(config, data=replace(config.data, **{field: wrong})), folder)
     data = replace(config.data, sample_submission="sample.csv")
-    with pytest.raises(DataError, match=r"sample\.csv is missing; sample_submission\.csv seems"):
+    with pytest.raises(DataError, match=r"sample\.csv is missing; sample_submission\.csv appears"):
         HiddenTest(replace(config, data=data), folder)
 
 
