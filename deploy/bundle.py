@@ -52,7 +52,7 @@ import tempfile
 from pathlib import Path
 
 working = Path.cwd()
-os.chdir(tempfile.mkdtemp(prefix="package-"))  # the package is no output of the run
+os.chdir(tempfile.mkdtemp(prefix="package-"))  # not part of the run's output
 sys.path.insert(0, os.getcwd())
 for folder in {folders}:
     Path(folder).mkdir(parents=True, exist_ok=True)"""

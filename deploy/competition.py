@@ -56,7 +56,6 @@ REFUSALS = {
     "being processed": "Try again when the previous submission has its score:\n{submit}",
 }
 # Usual causes of failed reruns and their fixes, keyed by a pattern of Kaggle's message.
-# Kaggle's words for a failed rerun, with the usual cause and the edit.
 CAUSES = {
     "timeout": "The hidden test set takes too long. Predict in larger batches, or use a smaller"
     " model.",

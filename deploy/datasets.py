@@ -412,7 +412,7 @@ class _Upload:
             notes: version notes.
         """
         sizes, before = self.sizes, version or 0
-        yield Note(f"Uploading {len(sizes)} files, {sum(sizes.values()):,} bytes, to {self.handle}")
+        yield Note(f"Uploading {len(sizes)} files ({sum(sizes.values()):,} bytes) to {self.handle}")
         paths = [self.staging / name for name in sizes]
         tokens = [self.kaggle.upload(path, self._upload_note(path)) for path in paths]
         request = journal.record(request, State.SENT, before=before)

@@ -117,7 +117,7 @@ def _lost(kaggle: Kaggle, built: Bundle, before: int, lost: Ambiguous) -> Steps[
     try:
         found = _patiently(kaggle, seconds, look)
     except NotFound:
-        unseen = "no new version has it"
+        unseen = "no new version contains its bundle"
     except RelayError as error:  # this error is not about the push
         unseen = f"its version cannot be determined: {str(error).splitlines()[0]}"
     else:

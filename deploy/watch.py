@@ -214,7 +214,7 @@ class _Told:
 
 
 def _failure(kaggle: Kaggle, run: Run, name: str, failure: str) -> RunFailed:
-    then = f"To pull any output that it wrote before:\ninvoke pull --run {run}"
+    then = f"To pull what it wrote before it ended:\ninvoke pull --run {run}"
     message = runs.failed(kaggle, run, name, failure, then)
     late = name == "ERROR" and NotMounted.words in message
     return (NotMounted if late else RunFailed)(message)

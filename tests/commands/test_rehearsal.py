@@ -78,7 +78,7 @@ def test_a_standard_error_that_is_not_a_number_is_not_recorded(error, kept, tmp_
 
 
 def test_a_failed_rehearsal_names_no_command_for_kaggle(tmp_path):
-    said = "Fix it.\nTo pull any output that it wrote before:\ninvoke pull --run a/b/1"
+    said = "Fix it.\nTo pull what it wrote before it ended:\ninvoke pull --run a/b/1"
     error = explained(RunFailed(said), "", tmp_path)
     assert str(error).startswith("Fix it.\n(This was a rehearsal")
     assert "invoke pull" not in str(error)

@@ -203,7 +203,7 @@ INFERENCES = [
 ]
 SUBMISSIONS = [
     Row("K44 no score", 5, "spending another", {SCORE: [COMPLETE]}, SEND, 1, True, arrange=soon),
-    Row("K45 a lost answer", 0, "is there", {SEND: ["reset after"]}, SEND, 1),
+    Row("K45 a lost answer", 0, "submission exists", {SEND: ["reset after"]}, SEND, 1),
     Row("K46 other rows", 1, "rows, ids or types", {SCORE: [LOST_ROWS]}, SEND, 1, ever=True),
 ]
 ROWS = {

@@ -134,8 +134,8 @@ def test_a_training_mounts_a_complete_preparation_and_no_other(push, ours, shown
     assert [without, partial, prepared, other, small] == [1, 2, 3, 4, 5] and mounted == [prepared]
     assert preparer.sources[TRAIN, prepared] == OWN
     assert any("is partial, 3 of 4 shards. To prepare: invoke push-prepare" in it for it in shown)
-    assert any("has decoded" in line for line in shown)
-    assert any("has different images" in line for line in shown)
+    assert any("images decoded by" in line for line in shown)
+    assert any("its images differ" in line for line in shown)
 
 
 def test_a_training_goes_without_images_that_kaggle_refused(
@@ -151,7 +151,7 @@ def test_a_training_goes_without_images_that_kaggle_refused(
         push(TRAIN)
 
     assert preparer.sources[TRAIN, push(TRAIN)] == []
-    told = [line for line in shown if "has refused a source of a training since then" in line]
+    told = [line for line in shown if "has since refused one of a training run's sources" in line]
     assert "To prepare: invoke push-prepare --again" in told[0]
 
 

@@ -131,7 +131,7 @@ def test_a_new_address_that_begins_with_a_digit_names_the_edit(site, ours):
     """Kaggle answers that the notebook was not found. An existing one is kept."""
     _, kaggle = site(leading_digit=False)
 
-    with pytest.raises(Refused, match=r"(?s)begins with a digit.*relay\.toml:\n\[slugs\]"):
+    with pytest.raises(Refused, match=r"(?s)starts with a digit.*relay\.toml:\n\[slugs\]"):
         push(kaggle, replace(ours, slug="2026-digits"))
 
     assert push(kaggle, replace(ours, slug="k-2026-digits")).version == 1
@@ -139,7 +139,7 @@ def test_a_new_address_that_begins_with_a_digit_names_the_edit(site, ours):
 
 @pytest.mark.parametrize("facts", [{"other_slug": "-9"}, {"prefixes": True}])
 def test_the_same_push_finds_its_run(site, ours, facts):
-    """At Kaggle changed; and from another machine without its journal, whatever prefixes Kaggle
+    """At another address; and from another machine without its journal, whatever prefixes Kaggle
     gives its sources.
     """
     local, kaggle = site(Script(v1="complete"), **facts)

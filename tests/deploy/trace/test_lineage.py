@@ -126,7 +126,7 @@ def test_unknown_links_are_marked_as_unknown(ours, submission):
 def test_an_edited_submission_in_a_pulled_folder_is_refused(ours, submission):
     """An edited file once got the run's score. Nor does a file count without its list."""
     submission.write_text("id,label\n1,3\n")
-    with pytest.raises(Unverified, match=f"(?s)not what.*invoke pull --run owner/{HANDLE[4:]}/3"):
+    with pytest.raises(Unverified, match=f"(?s)not the.*invoke pull --run owner/{HANDLE[4:]}/3"):
         lineage.trace(ours, submission)
 
     submission.with_name("outputs.json").unlink()
