@@ -162,8 +162,12 @@ def test_a_version_that_lacks_a_source_is_reported_everywhere(
     """Kaggle started the run without it. It is a version, but not one with its sources."""
     local, kaggle = with_theirs
     local.datasets.datasets[THEIRS].is_private = False
-    exists = local.kernels._source_exists
-    monkeypatch.setattr(local.kernels, "_source_exists", lambda kind, _: kind != "dataset")
+    source = local.kernels._source
+    monkeypatch.setattr(
+        local.kernels,
+        "_source",
+        lambda kind, name, **more: None if kind == "dataset" else source(kind, name, **more),
+    )
 
     with pytest.raises(SourcesRefused, match="exist and are shared with you"):
         push(kaggle, ours, show=shown.append)
@@ -173,5 +177,5 @@ def test_a_version_that_lacks_a_source_is_reported_everywhere(
     lines = steps.journal_lines(ours)
     assert any(f"{HANDLE}/1" in line and "one of its sources is missing" in line for line in lines)
     ended(local)
-    monkeypatch.setattr(local.kernels, "_source_exists", exists)
+    monkeypatch.setattr(local.kernels, "_source", source)
     assert push(kaggle, ours, show=shown.append).version == 2

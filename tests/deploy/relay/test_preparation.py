@@ -143,9 +143,11 @@ def test_a_training_goes_without_images_that_kaggle_refused(
 ):
     """It decodes its images itself."""
     push(), push()
-    exists = local.kernels._source_exists
+    source = local.kernels._source
     monkeypatch.setattr(
-        local.kernels, "_source_exists", lambda *given: "kernel" not in given and exists(*given)
+        local.kernels,
+        "_source",
+        lambda kind, name, **more: None if kind == "kernel" else source(kind, name, **more),
     )
     with pytest.raises(SourcesRefused, match=HANDLE):
         push(TRAIN)
