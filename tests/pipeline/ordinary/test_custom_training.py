@@ -147,7 +147,7 @@ BROKEN = [
     (
         "early_exit",
         (", extra):", "):\n    extra = {'early': outputs}\n"),
-        "the extra outputs early, and loss='both' ignores them",
+        "the extra outputs early, but loss='both' ignores them",
     ),
     ("halves", ("others, number)", "others, 64)[:number]"), "line 7.*rows of different groups"),
     ("halves", ("partners, 1 -", "partners, 1 - 3 *"), "shares from -0.5"),
