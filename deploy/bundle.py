@@ -96,7 +96,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of a run, in addition to the project's.
+    """Extra inputs for a run.
 
     Attributes:
         expect: {"run_id", "weights_sha256"} of the artifact, {"members"} of an ensemble

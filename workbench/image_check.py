@@ -79,7 +79,7 @@ def by_table(config: Config) -> str:
 
 
 def check(config: Config, name: str, show: Show) -> tuple[str, bool]:
-    """Build the model with both images' versions and compare the results.
+    """Build the model with the versions of each image, and compare the results.
 
     Args:
         name: name or path of the config.

@@ -316,8 +316,8 @@ def read_test(folder: Path, config: Config, encoding: Encoding | str | None = No
 
 
 class Weighted(NamedTuple):
-    """Labels of a batch, (batch,) or (batch, k), and each row's weight in the loss, float32
-    (batch,).
+    """Labels for a batch, with shape (batch,) or (batch, k), and the loss weight of each row,
+    float32 (batch,).
     """
 
     labels: Any

@@ -1,4 +1,4 @@
-"""Held-out rows: their score after every epoch, and the files written at the end of a training run.
+"""Score the held-out rows after every epoch, and write the files about them after training.
 
 The files are validation.csv, validation.npz, the manifest's metrics, the rows with the largest
 errors (examples.npz), and the comparison with the baseline (`Config.baseline`).

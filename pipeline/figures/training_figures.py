@@ -55,8 +55,8 @@ def of_training(
 def training_sample(
     examples: dataset.Examples, config: Config, output: Path, *, show: Callable[[str], None] = print
 ) -> list[Path]:
-    """Plot images.png: the first images of the first training batch with their labels, augmented
-    unless `config.fit` is set. Plot nothing if there are no images, or if labels are custom.
+    """Plot the first images of the first training batch, with their labels, to images.png. They are
+    augmented unless `config.fit` is set. Plot nothing without images or with custom labels.
     """
     if not config.data.images or config.target == "custom":
         return []

@@ -220,7 +220,7 @@ def _free(part: Config | Data) -> dict[str, Any]:
 def _averaged(
     members: Sequence[Member], precision: str, end: float, show: Show
 ) -> tuple[Predictions, list[float]]:
-    """Return the mean over all members for which there is time, and their weights in it.
+    """Return the mean over as many members as time allows, and the weight of each in that mean.
 
     The best member is always used. Any other is either computed completely or skipped. The
     remaining time is divided equally between members when choosing the number of views.

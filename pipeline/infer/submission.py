@@ -97,8 +97,8 @@ class Form:
         if not self._layout:
             shown = ", ".join(self.sample.columns[:12])
             raise SubmissionError(
-                f"{self.sample} has the columns {shown} after the id; expected one, or one for"
-                f" each of {', '.join(names[:12])}"
+                f"{self.sample} has columns {shown} after the id; expected a single column, or"
+                f" one for each of {', '.join(names[:12])}"
                 f" (target={self.target.kind!r}, metric={self.metric.name!r}).\nCorrect target,"
                 " metric or label_column in the config, or write a custom write_submission"
                 " (docs/custom-code.md)."

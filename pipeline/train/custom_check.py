@@ -527,8 +527,8 @@ def _train_step(config: Config) -> str:
 def _stepped(
     config: Config, count: int, *, nudge: bool = False
 ) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
-    """Return the weights after two steps with synthetic rows, the weights before, and, if `nudge`,
-    the weights after two steps from initial weights that differ by an ulp.
+    """Return the weights after and before two steps on synthetic rows. If `nudge` is set, also
+    return the weights after two steps from initial weights that differ by one ulp.
 
     Args:
         count: number of devices.

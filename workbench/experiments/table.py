@@ -23,8 +23,8 @@ INDENT = 5 * " "
 
 
 def score(value: float | None, error: float | None) -> str:
-    """Format a score, with as many digits as its standard error. Unknown scores give "", and NaN
-    errors are omitted.
+    """Format a score with as many digits as its standard error, which is omitted if it is NaN.
+    Return "" for an unknown score.
 
     >>> score(0.98151, 0.00623), score(2459.1, 159.9), score(0.98, None), score(None, None)
     ('0.9815 ± 0.0062', '2459 ± 160', '0.9800', '')
