@@ -463,7 +463,7 @@ class _Upload:
                     listed = self.kaggle.dataset_files(self.handle, expected)
             if (version or 0) > expected:
                 raise errors.Refused(
-                    f"{self.handle} is at version {version}; expected {expected}.\nSomebody else is"
+                    f"{self.handle} is at version {version}; expected {expected}.\nSomeone else is"
                     " adding versions, or a call was counted twice. Check its page, then publish again."
                 )
             if status in ("FAILED", "DELETED"):

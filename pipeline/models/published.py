@@ -1,4 +1,4 @@
-"""Published networks: `Config.pretrained`, the "published" model, and `backbone` for custom models.
+"""Published networks: `Config.pretrained`, the "published" model, and `backbone` in custom models.
 
 Training and inference build networks from plain arguments. Only training then loads the published
 weights, without any changes. The artifact contains the arguments and the weights, so inference does

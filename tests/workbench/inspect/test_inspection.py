@@ -843,6 +843,6 @@ def test_findings_are_shown_even_if_the_config_does_not_run(tmp_path, capsys):
 
     shown = capsys.readouterr()
     assert (code, (tmp_path / "x.py").exists()) == (1, False)
-    assert "has the columns one, two after the id" in shown.err
+    assert "has columns one, two after the id" in shown.err
     assert "image files: training images in train/" in shown.out
     assert "The proposed config cannot run" in (tmp_path / "x.html").read_text()
