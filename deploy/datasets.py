@@ -464,7 +464,8 @@ class _Upload:
             if (version or 0) > expected:
                 raise errors.Refused(
                     f"{self.handle} is at version {version}; expected {expected}.\nSomeone else is"
-                    " adding versions, or a call was counted twice. Check its page, then publish again."
+                    " adding versions, or a call was counted twice. Check its page, then publish"
+                    " again."
                 )
             if status in ("FAILED", "DELETED"):
                 raise errors.RunFailed(
