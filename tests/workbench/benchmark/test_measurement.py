@@ -43,7 +43,7 @@ def test_a_grid_has_each_cell_once_and_compares_both_ways_if_it_is_interrupted(n
 @pytest.mark.parametrize(
     ("name", "texts", "said"),
     [
-        ("pattern", "0 9 1..9 3..1 x 1,,2 -1", "whole numbers, .* from 1 to 8"),
+        ("pattern", "0 9 1..9 3..1 x 1,,2 -1", "integers, .* from 1 to 8"),
         ("epochs", "1 3,4 0.5", "an integer from 2"),
     ],
 )
