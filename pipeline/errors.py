@@ -12,7 +12,7 @@ from pathlib import Path
 from formats.errors import KnownError
 
 # A long quoted text, such as a table cell, which messages truncate.
-LONG = re.compile(r"""((['"])(?:(?!\2)[^\n]){60})(?:(?!\2)[^\n]){140,}\2""")
+LONG = re.compile(r"""((?<!\w)(['"])(?:(?!\2)[^\n]){60})(?:(?!\2)[^\n]){140,}\2""")
 
 
 class PipelineError(KnownError):
@@ -24,6 +24,8 @@ class PipelineError(KnownError):
         >>> print(PipelineError(f"the label {'1 2 ' * 100!r}; expected one of 'a' and 'b'"))
         the label '1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 …'; expected one of \
 'a' and 'b'
+        >>> str(PipelineError(f"one's {'word ' * 50} other's")).count("word")  # apostrophes
+        50
         """
         return LONG.sub(r"\1…\2", super().__str__())
 

@@ -161,7 +161,7 @@ class Augmentation:
         if shapes != [mixtures[0], _form(labels)]:
             raise TypeError(
                 f"it returned {', '.join(shapes)}; expected images, {mixtures[0]}, and"
-                f" labels, {_form(labels)}; or images, the index of each one's partner,"
+                f" labels, {_form(labels)}; or images, the index of the partner of each,"
                 f" {mixtures[1]}, and its own weight, {mixtures[2]}"
             )
         return (*given, None)
