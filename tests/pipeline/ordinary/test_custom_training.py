@@ -142,7 +142,7 @@ BROKEN = [
     ),
     ("signum", ("ops.sign(average)", "ops.sqrt(average)"), "Signum.*weights that are not finite"),
     ("restarts", ("step / total_steps", "step / (0 * step)"), "line 12.*learning rate of nan"),
-    ("restarts", ("ops.minimum((step + 1)", "min((step + 1)"), r"ended with .*line \d+\)"),
+    ("restarts", ("ops.minimum((step + 1)", "min((step + 1)"), r"raised .*line \d+\)"),
     ("early_exit", ("0.3 * of(extra", "of(outputs) + 0 * of(extra"), "the output 'early'.*model="),
     (
         "early_exit",
