@@ -71,7 +71,7 @@ RUN = "ann/digits-train-tpu/1"
 ERRORS = [
     (["push-prepare", "--config", "breast_cancer"], 2, 'kind="table"'),
     (["dry-run", "--config", "cifar100_wrn"], 2, "no embedded competition"),
-    (["watch", "--kernel", "foo"], 2, "expected prepare-cpu, train-tpu, infer-gpu"),
+    (["watch", "--kernel", "foo"], 2, "expected one of prepare-cpu, train-tpu, infer-gpu"),
     (["dry-run", "--dataset", "weights"], 2, "--dataset 'weights': expected OWNER/SLUG=DIR"),
     (["dry-run", "--model", "weights"], 2, "--model 'weights': expected OWNER/MODEL/FRAMEWORK/"),
     (["dry-run", "--input", "no-such"], 2, "there is no such folder"),
