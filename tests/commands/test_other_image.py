@@ -64,7 +64,7 @@ def test_a_verdict_is_kept_for_the_same_code(tmp_path, asked, capfd):
     required(tmp_path, path, asked)
 
     first, seconds = shown.out.splitlines()
-    assert first.startswith("images      both build the same model: 4 weights, outputs ")
+    assert first.startswith("images      both build the same model (4 weights, outputs ")
     assert seconds.startswith("            This took ") and not asked
     assert "Building tiny with the versions of the GPU image (Keras" in shown.err
     assert capfd.readouterr().out.startswith(first)
@@ -80,7 +80,7 @@ def test_after_a_no_the_table_answers(tmp_path, asked, capsys):
     *plan, told = capsys.readouterr().out.splitlines()
     assert asked == ["Download them? Otherwise a table of known networks is used instead."]
     assert any(" GB in " in line for line in plan)
-    assert told.startswith("images      both have ViTBackbone, by the table in pipeline/models/")
+    assert told.startswith("images      both include ViTBackbone, according to pipeline/models/")
     assert not (tmp_path / "runs").exists()
 
 

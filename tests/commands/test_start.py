@@ -82,7 +82,7 @@ def test_a_finished_download_is_not_repeated(tmp_path):
 
     assert [(code, asked) for code, _, asked in ends] == [(1, ONCE), (1, {})]
     assert "2/5 download  0.0 MB, unpacked into" in ends[0][1]
-    assert "2/5 download  done before" in ends[1][1]
+    assert "2/5 download  already done" in ends[1][1]
     assert "No tables (.csv) or images were found" in ends[1][1]
     assert (world.project / "data/small/read.me").is_file()
 

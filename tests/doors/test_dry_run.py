@@ -184,7 +184,7 @@ def test_the_table_of_runs_has_its_scores_with_their_errors(dry_run):
     (row,) = json.loads(said.stdout.splitlines()[-1])["runs"]
     assert (row["place"], row["competition"]) == ("dry run", "four-kinds")
     assert row["hidden"] == dry_run.told["score"] and 0 < row["minutes"] < 10
-    shown = re.search(r"accuracy [\d.]+ ± ([\d.]+) of", dry_run.said)
+    shown = re.search(r"accuracy [\d.]+ ± ([\d.]+) on", dry_run.said)
     assert shown is not None and row["hidden_error"] == pytest.approx(float(shown[1]), rel=0.1)
     assert row["local"] > 0.5 and row["local_error"] < 0.2
 

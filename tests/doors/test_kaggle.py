@@ -178,7 +178,7 @@ SECRET = "AKIA" + "Q7XK2M4N5P6R8S9T"
     ("before", "after", "code", "said"),
     [
         ("\nCONFIG", f"\nKEY = '{SECRET}'\nCONFIG", 2, "tiny.py"),
-        ("'digits'", "'nowhere'", 2, "no embedded competition 'nowhere'"),
+        ("'digits'", "'nowhere'", 2, "The competition 'nowhere' does not exist"),
         ("'model': 'mlp'", "'model': 'mpl'", 2, "expected one of small_cnn"),
         ("'model': 'mlp'", "'loss': 'mine', 'model': 'mlp'", 2, "depend on the labels"),
     ],

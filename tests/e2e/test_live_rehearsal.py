@@ -95,7 +95,7 @@ def test_a_probe_shows_the_facts_and_leaves_nothing_behind(tmp_path):
     assert set(ASSUMED) == set(found["facts"])
     assert USER not in Path(found["file"]).read_text() and "no quota" in " ".join(shown)
     assert f"{'layout':20}{'2026':12}flat  differs" in shown
-    assert "again: Mount the notebook's own output in it." in shown
+    assert "again: Mount the notebook's own output." in shown
 
 
 def test_a_lost_or_foreign_answer_to_a_push_ends_only_its_step(tmp_path):

@@ -126,7 +126,7 @@ class Unbuilt(layers.Layer):
     [
         # Keras calls no layer that says its shape, so it builds nothing inside.
         (UNBUILT, "Unbuilt()(x)", r"its build\(\) method, or remove compute_output_shape"),
-        ("", "x - keras.ops.mean(x, axis=0)", "when other rows of the batch change"),
+        ("", "x - keras.ops.mean(x, axis=0)", "if other rows change"),
         (
             "",
             "keras.ops.sqrt(x * 0)",

@@ -178,7 +178,7 @@ encoder = layers.Dense(8)
 def made(images, num_classes, batchnorm_momentum):
     return layers.Dense(num_classes)(encoder(layers.Flatten()(images)))
 """,
-            "within the function",
+            "inside the function",
         ),
     ],
     ids=["an embedding of a constant", "a layer outside of the function"],
