@@ -141,14 +141,14 @@ REFUSED: list[tuple[Spoil, str]] = [
     (text("manifest_sha256", "manifest_shb256"), "manifest_sha256 is missing"),
     (text('"format": 1', '"format": 2'), "its format is 2, but this version of the project"),
     # What is no manifest.
-    *((written(each), "cannot be used") for each in ("", "[]", "{", "[" * 100_000)),
-    *((sealed(files={"weights.npz": each}), "cannot be used") for each in (3, {"sha256": 3})),
+    *((written(each), "is invalid") for each in ("", "[]", "{", "[" * 100_000)),
+    *((sealed(files={"weights.npz": each}), "is invalid") for each in (3, {"sha256": 3})),
     # Files that are not there.
     (lambda folder: (folder / "manifest.json").unlink(), r"No such file .*manifest\.json"),
     (lambda folder: (folder / "weights.npz").unlink(), "weights.npz is missing"),
     (lambda folder: shutil.copy(folder / "weights.npz", folder / GOLDEN), "does not match"),
     # A maker's mistakes: all is announced and sealed.
-    (sealed(files={}), "cannot be used: KeyError"),
+    (sealed(files={}), "is invalid: KeyError"),
     (sealed(weights_sha256="0" * 64), "weights_sha256 does not match"),
     (sealed(run_id=[]), "run_id must be a str"),
     (sealed(config={"batch": 0}), "batch=0"),

@@ -131,7 +131,7 @@ def test_a_row_that_carries_the_error_is_the_first_of_the_worst(diamonds, tmp_pa
     assert "below the baseline" in lines[-1] and "Inspect the worst rows" in lines[-1]
     assert artifact.load(out / "artifact").target.highest == ()
     page = report.write(out).read_text()
-    assert "Look at the worst rows below" in page
+    assert "Check the worst rows below" in page
     worst = page.partition('id="worst"')[2]
     assert re.search(r"train\d+", worst)[0] == "train3"
 

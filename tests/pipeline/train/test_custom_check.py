@@ -38,11 +38,11 @@ FLOATS = "to_numpy(np.float32)"
 # Of a config with functions of its own, and of one with readers of its own: a text that is replaced
 # by another one, and what the refusal says; DEF is the line of the function.
 BROKEN = [
-    (LOGITS, LOGITS.replace("num_classes", "7"), r"DEF\).*shape \(None, 7\), not \(None, 10"),
+    (LOGITS, LOGITS.replace("num_classes", "7"), r"DEF\).*shape \(None, 10\), got \(None, 7"),
     (LOSS, f"keras.ops.mean({LOSS})", r"DEF\) returns float32 \(\) for 16 rows"),
-    (RECALL, "float(len(truth))", r"DEF\) returns 20 for the truth and 20 for the worst"),
+    (RECALL, "float(len(truth))", r"DEF\) returned 20 for the truth and 20 for the worst"),
     (RECALL, f"{RECALL} / 'a'", r"DEF\) raised TypeError \(line \d+\)"),
-    (ERASED, "image[1:]", r"DEF\) returns uint8 \(7, 8, 1\)"),
+    (ERASED, "image[1:]", r"DEF\) returned uint8 \(7, 8, 1\)"),
     (ERASED, "image + __import__('random').randint(0, 99)", r"DEF\) returns different results"),
 ]
 READERS = [
