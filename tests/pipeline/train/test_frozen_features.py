@@ -76,7 +76,7 @@ def test_features_that_take_long_show_how_far_they_are(linear, tmp_path, monkeyp
 
     training.train(linear, folder, tmp_path / "out", show=lines.append)
 
-    shown = [line for line in lines if line.startswith("Features of")]
+    shown = [line for line in lines if line.startswith("Features: ")]
     assert re.fullmatch(r"Features: 16 of 80, 0:\d\d:\d\d left", shown[0])
     assert shown[-2] == "Features: 80 of 80, 0:00:00 left"
 
