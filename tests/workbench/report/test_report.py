@@ -355,7 +355,7 @@ def test_a_run_is_compared_with_its_plan_for_the_same_machine(tmp_path, runtime,
 
     page = Page(report.write(tmp_path))
 
-    assert "ants: batch 64, 3 epochs, 9 images" in page.text
+    assert "ants: batch 64, 3 epochs, 9 training images" in page.text
     assert (
         "compared with the plan planned measured training 2 min, measured 2 min" in page.text
     ) is shown
