@@ -96,7 +96,7 @@ def test_a_pulled_file_that_was_changed_is_refused_before_any_call(submit, score
     asked = len(scores.seen)
     file.write_text("id,label\n1,1\n")
 
-    with pytest.raises(errors.Unverified, match=rf"(?s)not the file that .*invoke pull --run {RUN}"):
+    with pytest.raises(errors.Unverified, match=rf"(?s)not the file.*invoke pull --run {RUN}"):
         submit()
 
     assert len(scores.seen) == asked

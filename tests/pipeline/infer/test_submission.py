@@ -251,7 +251,7 @@ def test_an_unknown_positive_label_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("target", "metric", "header", "said"),
     [
-        (THREE, "log_loss", "id,p", "columns p .* expected a single column, or one for each of a, b, c"),
+        (THREE, "log_loss", "id,p", "columns p .* single column, or one for each of a, b, c"),
         (THREE, "accuracy", "id,a,b", "target='classes', metric='accuracy'"),
         (TAGS, "auc", "id,tags", "columns tags"),
         (POINT, "mae", "id,y,other", "for each of x, y"),  # by position they would be exchanged
