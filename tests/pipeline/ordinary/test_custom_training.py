@@ -185,8 +185,8 @@ def test_a_broken_example_is_refused_before_training(example, name, change, says
         ("lion", ('"Lion"', '"Loin"'), "one of .*Lion"),
         ("lion", ('"beta_1"', '"beta"'), r"expected the arguments .*beta_1"),
         ("lion", ("stage1_*", "stem"), "layer_rates has 'stem'.*stage1_a_conv"),
-        ("restarts", ('schedule="restarts"', 'schedule="restart"'), "restarts\.\n.*'one_cycle'"),
-        ("rare_twice", ('sampler="rare_twice"', 'sampler="rare"'), "rare_twice\.\n.*'balanced'"),
+        ("restarts", ('schedule="restarts"', 'schedule="restart"'), r"restarts\.\n.*'one_cycle'"),
+        ("rare_twice", ('sampler="rare_twice"', 'sampler="rare"'), r"rare_twice\.\n.*'balanced'"),
     ],
 )
 def test_a_wrong_name_or_number_is_refused_before_the_first_step(
