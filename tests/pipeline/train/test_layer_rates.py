@@ -66,6 +66,22 @@ def test_a_network_of_unequal_blocks_has_twelve_parts_at_most(asked, tmp_path):
     assert min(found) >= DECAY**12
 
 
+def test_the_blocks_of_a_convnext_have_twelve_parts_at_most(tiny):
+    """The head keeps its learning rate, and the stem has the lowest one."""
+    data = replace(tiny.data, height=32, width=32, channels=3, flip=False)
+    config = replace(tiny, model="convnext_tiny", model_options={}, data=data)
+    with architectures.without_numbers():
+        found = by_name(config)
+
+    factors = [factor for _, factor in found]
+    assert factors == sorted(factors) and [factor for factor in factors if factor == 1] == [
+        1.0,
+        1.0,
+    ]
+    assert {DECAY**depth for depth in range(13)} == set(factors)
+    assert {factor for name, factor in found if "stem" in name} == {min(factors)}
+
+
 @pytest.mark.parametrize("depth", [2, 13])
 def test_layer_decay_falls_by_twelfths_from_the_head_to_the_input(tiny, depth):
     """The head keeps its learning rate; two layers are two parts."""
