@@ -102,7 +102,7 @@ class Competition:
             )
             with suppress(ScoringError):  # for example, AUC is undefined for one class
                 scores.append(self.score(given, solution))
-        return float(np.nanstd(scores))
+        return float(np.std(scores))
 
     def _read(self, submission: Path) -> Columns:
         """Return a submission's columns, or raise `ScoringError` (see `judge`)."""

@@ -52,6 +52,8 @@ def auc(given: Columns, solution: Columns) -> float:
     from sklearn.metrics import roc_auc_score
 
     tables = [_read(column, given, solution) for column in solution]
+    if any(len(set(truth)) < 2 for _, truth in tables):
+        raise ScoringError("AUC is undefined for one class")
     return mean(float(roc_auc_score(truth, predicted)) for predicted, truth in tables)
 
 

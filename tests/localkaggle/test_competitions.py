@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from localkaggle.competitions import EMBEDDED, NAMES, Competition, ScoringError, accuracy, rmse
+from localkaggle.competitions.metrics import auc
 
 PAIR = Competition(
     slug="pair",
@@ -137,6 +138,12 @@ def test_each_malformed_submission_is_refused_with_its_reason(text, tmp_path):
         PAIR.judge(path)
     path.write_text("id,far,near\nb,3,2\na,2,5\n")  # off by one, and by two
     assert PAIR.judge(path) == pytest.approx((1 + 2) / 2)
+
+
+def test_an_auc_of_one_class_is_undefined():
+    """scikit-learn returns NaN or raises ValueError for it, by its version."""
+    with pytest.raises(ScoringError, match="one class"):
+        auc({"y": {"a": "0.1", "b": "0.2"}}, {"y": {"a": "1", "b": "1"}})
 
 
 @pytest.mark.parametrize("slug", NAMES)
