@@ -1,9 +1,9 @@
-"""Run a command in a terminal of its own, and draw what it printed as an SVG.
+"""Run a command in a pseudo-terminal and save its output as an SVG image.
 
     python docs/pictures/terminal.py docs/pictures/start.svg invoke start
 
-The picture is of a real run. Lines that the command redraws appear as they were at the end, and the
-folder in which it ran as a dot.
+The image shows a real run. Lines that the command redraws are shown in their final state, and the
+path of the current folder is replaced with a dot.
 """
 
 import os
@@ -20,7 +20,7 @@ WIDTH = 100  # characters
 
 
 def main() -> int:
-    """Draw, and return the command's exit code."""
+    """Run the command, save the image and return the exit code."""
     picture, *command = sys.argv[1:]
     printed = bytearray()
 
