@@ -1,5 +1,5 @@
-"""Local tools: folder inspection, plans, rehearsals, reports and training checks.
+"""Tools for inspecting folders, planning and rehearsing runs, and checking how models train.
 
-This package imports `pipeline`, but not vice versa, and does not depend on Kaggle. It is included
-in the bench notebook.
+This package imports `pipeline`, but `pipeline` does not import it. It does not depend on Kaggle,
+and the bench notebook includes it.
 """

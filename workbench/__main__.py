@@ -17,7 +17,7 @@ from workbench.inspect import command as inspect_command
 from workbench.options import BASE, BENCH, INSPECT, LARGEST, PLAN, SWEEP, TITLE
 from workbench.plan import plan_command
 
-IMAGES = "competition folder; default: CIFAR-100 if Keras can download it, otherwise random noise"
+IMAGES = "competition folder (default: CIFAR-100 if Keras can download it, otherwise random noise)"
 EXAMPLES = """  python -m workbench inspect data/leaves --write leaves --page leaves.html
   python -m workbench plan --config cifar100_wrn --for tpu-v5e-8,gpu-t4x2
   python -m workbench images --config leaves
@@ -37,8 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
     planned = commands.add("plan", _plan, "--config")
     planned.add_argument("--largest", action="store_true", help=LARGEST)
     images = commands.add("images", _images)
-    images.add_argument("--config", action=Once, help=f"{CONFIG}; default: print the environments")
-    images.add_argument("--table", action="store_true", help="use the table; don't build models")
+    images.add_argument("--config", action=Once, help=f"{CONFIG} (default: list the environments)")
+    images.add_argument("--table", action="store_true", help="use a table; don't build models")
     report = commands.add("report", _report)
     report.add_argument(
         "--output", required=True, type=Path, help="output folder of a run; report.html goes there"
@@ -60,13 +60,13 @@ def main(arguments: list[str] | None = None) -> int:
     page.add_argument(
         "--pattern", type=int, default=0, choices=range(1, 9), help="pattern to compare"
     )
-    page.add_argument("--accuracy", type=float, default=0.5, help="target accuracy; default: 0.5")
+    page.add_argument("--accuracy", type=float, default=0.5, help="target accuracy (default: 0.5)")
     return commands.main(arguments)
 
 
 def _scale_check(options: argparse.Namespace) -> dict[str, Any]:
-    """Check learning rate scaling with nine runs, or sweep five learning rates. Exits with 1 if the
-    check fails.
+    """Check learning rate scaling with nine runs, or sweep five learning rates. The exit code is 1
+    if the check fails.
     """
     where = options.input, options.output
     return scale_check(options.config, *where, options.batch, sweep=options.sweep)
@@ -115,7 +115,7 @@ def _images(options: argparse.Namespace) -> dict[str, Any]:
     from workbench import image_environments
 
     def said(line: str) -> None:
-        sys.stderr.write(f"{line}\n")  # a single call, because two threads write
+        sys.stderr.write(f"{line}\n")  # a single call, because two threads write lines
 
     if options.config:
         backend.choose("jax")
@@ -189,7 +189,7 @@ def _plan(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, str]:
-    """Return the values of these options, or "" for defaults."""
+    """Return the value of each option, or "" if it was not set."""
     return {name: getattr(options, name) for name in names}
 
 

@@ -114,7 +114,7 @@ def _blueprint(image: Image, name: str, scratch: Path, show: Show) -> dict[str, 
     words = ["blueprint", "--config", name, "--output", str(path), "--json"]
     words += ["--networks", str(given)] if given.is_file() else []
     variables = {"KERAS_BACKEND": image.backend, "TF_CPP_MIN_LOG_LEVEL": "2"}
-    done = subprocess.run(  # noqa: S603 - our own words
+    done = subprocess.run(  # noqa: S603 - no user input
         [str(image.python), "-m", "pipeline", *words],
         cwd=ROOT,
         env={**os.environ, **variables, "JAX_PLATFORMS": "cpu"},

@@ -138,7 +138,7 @@ def _make(image: Image, show: Show) -> None:
 
 
 def _run(command: list[str], image: Image) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)  # noqa: S603 - our own words
+    done = subprocess.run(command, capture_output=True, text=True)  # noqa: S603 - no user input
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if "error" in line.lower()]
         why = (said or done.stderr.splitlines() or ["no message"])[-1]

@@ -46,7 +46,7 @@ from workbench.loss_curves import MOST_GAP, MOST_RATIO, MOST_SPREAD, Compared
 
 FACTOR, SEEDS = 8, 3
 RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # multiples of the config's
-SHORTER, LEAST_EPOCHS = 10, 2  # for a sweep: divisor and minimum of the epochs
+SHORTER, LEAST_EPOCHS = 10, 2  # a sweep divides the epochs by 10, but trains at least 2
 COLUMNS = {"gap": "gap in s.d.", "ratio": "times the epochs"}  # table headers
 RESULT, RATES_RESULT = "scaling.json", "rates.json"
 Show = Callable[[str], None]
@@ -123,8 +123,9 @@ def sweep(config: Config, folder: Path, output: Path, show: Show = print) -> pd.
         output: folder for rates.json and a subfolder per learning rate.
 
     Returns:
-        A row per learning rate with `base_rate`, `rate` (scaled for the config's batch), and the
-        last epoch's `loss` and `validation_loss`, which are NaN if the run diverged.
+        A table with a row for each learning rate. Its columns are `base_rate`, `rate` (scaled for
+        the config's batch), and the last epoch's `loss` and `validation_loss`, which are NaN if the
+        run diverged.
     """
     examples = dataset.read_training(folder, config)
     epochs = max(math.ceil(config.epochs / SHORTER), LEAST_EPOCHS)
@@ -167,7 +168,7 @@ def times(config: Config) -> int:
 
 
 def variants(config: Config, batch: int, num_images: int) -> dict[str, Config]:
-    """Return the configs of the variants by name."""
+    """Return the config of each variant, keyed by its name."""
     factor, plain = times(config), _plain_run(config)
     base, scaled = replace(plain, batch=batch), replace(plain, batch=factor * batch)
     given = learning_rate.apply(base, num_images)
@@ -226,7 +227,7 @@ def _refuse(config: Config, batch: int, rows: int) -> None:
 def _trained(
     config: Config, folder: Path, output: Path, examples: dataset.Examples, show: Show
 ) -> pd.DataFrame:
-    """Train a run, and return the `loss` and `validation_loss` of each epoch.
+    """Train with a config, and return the `loss` and `validation_loss` of each epoch.
 
     Losses after the run diverged are NaN. The losses are saved in losses.json, and the run's
     checkpoints and artifact are deleted.

@@ -1,4 +1,4 @@
-"""Plots for `python -m workbench scale-check`: losses by epoch, and by learning rate."""
+"""Plot the losses of `python -m workbench scale-check` by epoch or by learning rate."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ SIZE = (7.5, 4.2)  # inches
 
 
 def draw(result: Path, show: Callable[[str], None] = print) -> list[Path]:
-    """Plot the result of a check or a sweep (scaling.json or rates.json) as a PNG next to it."""
+    """Plot a check's scaling.json or a sweep's rates.json, and save a PNG file next to it."""
     found = json.loads(result.read_text(encoding="utf-8"))
     picture = partial(_rates if "tried" in found else _curves, found)
     return drawing.draw_each({result.with_suffix(".png"): picture}, show)
@@ -25,9 +25,9 @@ def _rates(swept: dict[str, Any], path: Path) -> None:
     rates = [one["base_rate"] for one in swept["tried"]]
     figure, axis = plt.subplots(figsize=SIZE, layout="constrained")
     for name, color in (("loss", drawing.BLUE), ("validation_loss", drawing.ORANGE)):
-        losses = np.array([one[name] for one in swept["tried"]], float)  # NaN if diverged
+        losses = np.array([one[name] for one in swept["tried"]], float)  # NaN if the run diverged
         axis.plot(rates, losses, "o-", color=color, label=name.replace("_", " "))
-    title = f"{swept['config']['name']}: last epoch of a short run per learning rate"
+    title = f"{swept['config']['name']}: final losses of short runs by learning rate"
     axis.set(title=title, xlabel="base_rate", ylabel="loss", xscale="log")
     axis.set_xticks(rates, [f"{rate:g}" for rate in rates])
     axis.set_xticks([], minor=True)
@@ -40,7 +40,7 @@ def _curves(checked: dict[str, Any], path: Path) -> None:
     figure, axis = plt.subplots(figsize=SIZE, layout="constrained")
     colors = {"base": drawing.BLUE, "scaled": drawing.ORANGE, "unscaled": drawing.GREY}
     for name, color in colors.items():
-        losses = np.array(checked["losses"][name], float)  # NaN if diverged
+        losses = np.array(checked["losses"][name], float)  # NaN after the run diverged
         epochs = np.arange(1, losses.shape[1] + 1)
         label = f"{name}, batch {checked['batches'][name]}"
         axis.plot(epochs, losses.mean(axis=0), color=color, label=label)

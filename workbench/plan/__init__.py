@@ -1,4 +1,4 @@
 """Estimate the memory, time and cost of a training run on accelerators.
 
-The input is a config, and the output is a plan. The accelerators are not required.
+A plan is made from a config, without access to the accelerators.
 """

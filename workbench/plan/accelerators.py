@@ -1,4 +1,4 @@
-"""Accelerators and runtimes, with their memory, speed, host, quota and price.
+"""Specifications of accelerators and runtimes, such as their memory, speed, quota and price.
 
 Most figures are from datasheets, and their sources are given below. Figures that were measured or
 assumed are marked as such.
@@ -37,10 +37,10 @@ class Accelerator:
     bfloat16: bool = True
 
 
-# Peak speeds of TPU v3, v5e and v6e are from Google's documentation (read 2026-11-21), and that of
-# v2 is from the JAX team's Scaling Book (23e12 per core); its 700 GB/s per chip are assumed, from
-# Google's papers. The memory of v5e is the maximum that libtpu 0.0.51 allocates (measured). For the
-# others, the same fraction is assumed. In float32, TPUs need six bfloat16 passes
+# The peak speeds of TPU v3, v5e and v6e are from Google's documentation (read 2026-11-21). That of
+# v2 is from the JAX team's Scaling Book (23e12 per core), and its 700 GB/s per chip are assumed,
+# based on Google's papers. The memory of v5e is the maximum that libtpu 0.0.51 allocates, which was
+# measured. For the others, the same fraction is assumed. In float32, TPUs need six bfloat16 passes
 # (`pipeline.runtime.devices.matmul_precision`). libtpu 0.0.51 estimates 5.8 times the cycles of a
 # single pass for a 4,096 x 4,096 product on v5e.
 V5E = Accelerator("TPU v5 lite", 15.75 * GIB, 197e12, 32.8e12, 819e9, "v5e:2x4", "v5litepod-8")
@@ -75,7 +75,7 @@ class Runtime:
         title: display name.
         core: core of its accelerator, if it has one.
         cores: number of cores over which a batch is split.
-        sold: quota that is used: "TPU" or "GPU" on Kaggle, "Colab", or "".
+        sold: the quota that a run uses, which is "TPU" or "GPU" on Kaggle, "Colab", or "".
         cpus, ram: number of CPUs and bytes of memory of the host, or None if unknown.
         units: Colab compute units per hour, if any.
         retired: when the runtime was retired, or "" if it is available.
@@ -133,7 +133,7 @@ CPU = "cpu"  # the machine that runs this code
 
 
 def named(devices: str) -> str:
-    """Return the runtime's name, given the devices in a run's manifest, or "" if unknown.
+    """Return the name of the runtime with these devices, as listed in a manifest, or "".
 
     >>> [named(f"{one} (gpu)") for one in ("2 x Tesla T4", "1 x Tesla T4", "1 x NVIDIA K80")]
     ['gpu-t4x2', '', '']

@@ -40,7 +40,7 @@ from workbench.plan.accelerators import RUNTIMES, Accelerator, precision
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 NO_LIBTPU = "libtpu is not installed. Install it with: pip install -e '.[plan]'"
 BEYOND = 1.5  # factor applied to the batch that would fill the memory by linear extrapolation
-BELOW = 0.99  # fraction of the predicted limit at which it is confirmed
+BELOW = 0.99  # the last compilation uses this fraction of the predicted limit
 ROOT = Path(__file__).resolve().parents[2]
 # Fields that do not affect the compiled program, such as the number of epochs. `feed` affects the
 # number of images in device memory, which is part of the cache key.
@@ -171,7 +171,7 @@ def with_batch(config: Config, batch: int) -> Config:
 
 @contextmanager
 def building(config: Config, policy: str, mesh: Any) -> Iterator[Any]:
-    """Build a `pipeline.train.step.TrainStep`, with a Keras dtype policy that is set in the block.
+    """Build a `pipeline.train.step.TrainStep`, and set a Keras dtype policy within the block.
 
     For a linear model on features, the step only trains the last layer, at almost no cost.
 
@@ -258,7 +258,8 @@ def kept(what: str, config: Config, compute: Callable[[], dict[str, Any]]) -> di
     """Return a result from the cache, or compute it.
 
     Args:
-        what: name of the result, including everything it depends on except config and code.
+        what: description of the result, including everything that it depends on, except for the
+            config and the code.
         config: the config, which is part of the cache key.
         compute: function that returns the result as values for JSON.
     """

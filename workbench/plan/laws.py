@@ -20,8 +20,8 @@ from workbench.plan.operation_counts import image_bytes
 EFFICIENCY = (0.15, 0.35, 0.67)
 CALL = 2e-3  # minimum seconds per step; twice the 0.5 to 1 ms that were measured on a CPU
 VALIDATES = 0.4  # time per image without gradients, relative to the time with gradients
-# Rates per second and CPU. Depending on the library, a CPU decoded 450 to 860 JPEGs of 500x375
-# pixels. One core of a laptop-class CPU gathered 3e9 bytes, of which a third is assumed.
+# Throughput per second and CPU. Depending on the library, a CPU decoded 450 to 860 JPEGs of 500x375
+# pixels. One core of a laptop-class CPU gathered 3e9 bytes, and a third of that is assumed.
 DECODES, GATHERS = 600.0, 1e9
 IN_MEMORY = 0.5  # maximum fraction of host memory for decoded images
 
@@ -85,7 +85,7 @@ class Interval:
         return Interval(factor * self.least, factor * self.usual, factor * self.most)
 
     def at_least(self, seconds: float) -> "Interval":
-        """Clip the interval so that it is not below `seconds`."""
+        """Raise values below `seconds` to `seconds`."""
         return Interval(*(max(one, seconds) for one in (self.least, self.usual, self.most)))
 
     def plus(self, seconds: float) -> "Interval":

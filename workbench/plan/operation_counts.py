@@ -59,7 +59,7 @@ def epochs(config: Config) -> float:
 
 
 def planned(config: Config) -> Config:
-    """Adapt a config to its training. Linear models on features use one epoch, none frozen."""
+    """Return the config, with a single epoch if `fit` is set."""
     return replace(config, **config.with_epochs(1)) if config.fit else config
 
 

@@ -1,9 +1,9 @@
 """Estimate the memory and time of a training run on a runtime.
 
-Memory is what the compiler allocates, which is libtpu for a TPU and XLA for this machine's CPU. As
-the compiler for GPUs requires a GPU, its memory is estimated by compiling the step for the same
-number of TPU cores in the GPU's precision. Time is taken from earlier runs of the network. If there
-are none, it is the fraction of the cores' peak speed that networks typically reach.
+The compiler reports the memory. This is libtpu for a TPU, and XLA for this machine's CPU. Compiling
+for a GPU requires a GPU, so its memory is estimated by compiling the step for the same number of
+TPU cores in the GPU's precision. The time is estimated from earlier runs of the network. If there
+are none, networks are assumed to reach a typical fraction of the cores' peak speed.
 """
 
 import math
@@ -31,7 +31,7 @@ LEAST_SIDE = 32  # pixels; smaller images are not recommended
 
 @dataclass(frozen=True)
 class Given:
-    """Inputs of a plan in addition to the config.
+    """The number of images and other details that a plan is based on, besides the config.
 
     Attributes:
         images: number of labelled images.
@@ -61,7 +61,7 @@ class Work:
     Attributes:
         config: the config.
         counts: parameters and operations of its network.
-        given: further inputs of the plan.
+        given: details about the images and earlier runs.
     """
 
     config: Config
@@ -194,7 +194,7 @@ def on_accelerator(plain: Outlook, work: Work, found: Compiled | None, why: str 
     """Return the estimates for a runtime with an accelerator.
 
     Args:
-        plain: the runtime without estimates.
+        plain: an outlook for the runtime that has no estimates yet.
         work: the computations of the training run.
         found: the compiler's report about a step, if available. For a GPU, it is for `REFERENCE`.
         why: a known problem to include in `Outlook.why`.
@@ -304,7 +304,7 @@ def _smaller(work: Work, share: int, part: int, memory: float, law: AffineLaw) -
 
 
 def _waits(host: Verdict | None, cpus: int | None, noun: str) -> str:
-    """Describe how far training is input-bound, or return "" if it is not."""
+    """Describe to what extent training is input-bound, or return "" if it is not."""
     if host is None or not host.bound:
         return ""
     return (

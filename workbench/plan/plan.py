@@ -107,7 +107,7 @@ def make(
     Args:
         config: the config.
         names: names of the runtimes.
-        given: further inputs of the plan.
+        given: details about the images and earlier runs.
         show: called with a line to print before a long operation.
 
     Raises:
@@ -130,7 +130,7 @@ def make(
 
 
 def advice(outlooks: Sequence[Outlook], noun: str = "images") -> str:
-    """Recommend where to train, or explain why the training run does not fit, in a sentence."""
+    """Recommend a runtime in one sentence, or explain why the training run does not fit."""
     there = [one for one in outlooks if not one.retired and one.total is not None]
     fit = [one for one in there if one.fits is not False or one.micro_batch]
     if not there:

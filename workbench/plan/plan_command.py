@@ -56,7 +56,7 @@ def run(
             )
     known = [probe.read(Path(name)) for name in probed] or runs or []
     asked = replace(_counted(config, given), runs=known, largest=largest)
-    if CPU in names:  # as in `train`
+    if CPU in names:  # like the `train` command
         os.environ["JAX_PLATFORMS"] = "cpu"
         backend.use_every_core(config.batch)
     made = plan.make(config, names, asked, show)

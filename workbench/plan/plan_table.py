@@ -104,7 +104,7 @@ def row(one: Outlook, images: int) -> tuple[str, ...]:
 
 
 def picture(made: Plan, was: dict[str, float] | None = None) -> Markup | None:
-    """Return a chart with the duration on each runtime, or None if all are unknown.
+    """Return a chart with the duration on each runtime, or None if no duration is known.
 
     Args:
         was: actual duration of a run in seconds, keyed by runtime.
@@ -121,7 +121,7 @@ def picture(made: Plan, was: dict[str, float] | None = None) -> Markup | None:
 
 
 def section(made: Plan, was: dict[str, float] | None = None) -> dict[str, Any]:
-    """Return the parts of a plan for an HTML page: table, text lines and chart."""
+    """Return a plan's table, notes and chart for an HTML page."""
     return {
         "head": HEADS,
         "rows": [[quoted(cell, 90) for cell in row(one, made.images)] for one in made.outlooks],

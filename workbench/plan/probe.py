@@ -37,8 +37,8 @@ FEW = 16  # images per pass for features; large networks take a second per image
 LEAST = 4.0  # minimum seconds of timing, because the load on a machine varies
 MANIFEST = Path("artifact", "manifest.json")
 FIX = "Use the --output folder of a complete training run, or one created by `invoke pull`."
-# Assumed relative error of the time per step, if it was measured with this batch or interpolated
-# between two batches, and if it was measured with another batch.
+# Assumed relative errors of the time per step. NEAR applies if it was measured with this batch size
+# or interpolated between two batch sizes, and AGAIN if it was measured with a different one.
 NEAR, AGAIN = 0.1, 0.15
 
 
@@ -185,7 +185,7 @@ class Run:
     custom_code: str
 
     def same_step(self, config: Config, runtime: str, precision: str) -> bool:
-        """Return whether the computations per image are the same for a config and a runtime."""
+        """Return whether this run used the same runtime and the same computations per image."""
         ours, theirs = (
             (one.model, dict(one.model_options), one.data.shape, one.outputs)
             for one in (config, self.config)

@@ -1,5 +1,4 @@
-"""HTML reports about training runs.
+"""Write HTML reports about training runs.
 
-In   the output folder of a training run
-Out  `report.html`
+A report is created from a run's output folder, and is saved there as report.html.
 """

@@ -47,7 +47,9 @@ def _compared(made: Plan, one: Outlook, found: Results) -> list[tuple[str, str, 
 
 
 def _took(found: Results) -> float | None:
-    """Return a run's seconds, or None if it had several sessions, which are timed separately."""
+    """Return a run's duration in seconds, or None if it was resumed, because sessions are
+    timed separately.
+    """
     ends = [history["seconds"].tolist() for history in found.histories if "seconds" in history]
     resumed = any(one != sorted(one) for one in ends)
     seconds: float | None = None if resumed else found.part("seconds").get("total")

@@ -1,7 +1,6 @@
-"""Write the report of a run as a self-contained HTML page.
+"""Write a run's report as a self-contained HTML page.
 
-In   the files of a complete or partial training run (`workbench.report.run_results`)
-Out  report.html
+The run can be complete or partial. Its files are read by `workbench.report.run_results`.
 """
 
 import json
@@ -24,9 +23,9 @@ from workbench.report.run_results import SUBMISSION, VALIDATION, Results
 from workbench.report.sections import Predictions, number
 
 FILE = "report.html"
-# Metrics for which `workbench.pages.statistics` estimates intervals, and their names there.
+# Maps metrics to their names in `workbench.pages.statistics`, which estimates their intervals.
 ESTIMATED = {"accuracy": "accuracy", "rmse": "root mean squared error"}
-TOLERANCE = 1e-4  # between the accuracies in a run's manifest and in its validation.csv
+TOLERANCE = 1e-4  # maximum difference between the accuracies in the manifest and validation.csv
 
 
 def write(output: Path, *, title: str | None = None, page: Path | None = None) -> Path:
@@ -84,8 +83,10 @@ def _page(found: Results, output: Path, title: str | None) -> bytes:
 
 
 def _headline(found: Results, predictions: Predictions | None) -> dict[str, str] | None:
-    """Return the main score with its interval, from the validation rows if possible, or else from
-    the manifest or the last epoch. Return None before the end of the first epoch.
+    """Return the main score with its interval, or None if the first epoch has not finished.
+
+    The score is computed from the validation rows if possible. Otherwise, it is taken from the
+    manifest or from the last epoch.
     """
     scores, metric = found.part("metrics"), str(found.manifest.get("metric"))
     asked = f"validation_{metric}"
@@ -114,8 +115,10 @@ def _headline(found: Results, predictions: Predictions | None) -> dict[str, str]
 
 
 def _baseline(found: Results) -> tuple[str, list[tuple[str, str]], bool] | None:
-    """Return the metric, the rows of the table that compares the run with its baseline, and whether
-    the run is below it. Return None if there is no baseline.
+    """Compare the run with its baseline, or return None if there is no baseline.
+
+    Returns:
+        The metric, the rows of a table with both scores, and whether the run is below its baseline.
     """
     baseline = found.part("baseline")
     if not {"metric", "model", "score", "error", "network", "network_error"} <= set(baseline):
@@ -159,7 +162,7 @@ def _tiles(found: Results) -> list[tuple[str, object]]:
 
 
 def _lacks(found: Results, predictions: Predictions | None) -> list[Markup | str]:
-    """Return messages about missing information, including files that are from different runs."""
+    """Return messages about missing information, and about files from different runs."""
     lacks: list[Markup | str] = [
         Markup("<code>{}</code>: {}").format(name, text)
         for name, text in found.missing.items()
@@ -180,7 +183,7 @@ def _lacks(found: Results, predictions: Predictions | None) -> list[Markup | str
 
 
 def _epochs(found: Results) -> str | None:
-    """Return the number of finished epochs, and of planned epochs."""
+    """Describe how many of the planned epochs are finished, or return None if there are none."""
     ended = [f"{history['epoch'].iloc[-1]:g}" for history in found.histories if len(history)]
     planned = found.config.get("epochs")
     if not ended:
@@ -191,7 +194,7 @@ def _epochs(found: Results) -> str | None:
 
 
 def _measures(history: pd.DataFrame) -> list[str]:
-    """Return the metrics that exist for both training and validation, the loss first."""
+    """Return the loss, and other metrics that were computed for both training and validation."""
     names = [str(name) for name in history if name != "loss" and f"validation_{name}" in history]
     return ["loss", *names]
 
@@ -293,7 +296,7 @@ def _origin(found: Results) -> list[tuple[str, Markup | str]]:
 
 
 def _tables(found: Results) -> dict[str, list[tuple[str, str]]]:
-    """Return the rows of the tables with manifest details, by title."""
+    """Return tables with details from the manifest, keyed by title."""
     applied = "Applied settings" if found.fit else "Applied learning rate and optimizer"
     parts = {
         "Versions": "versions",

@@ -1,7 +1,6 @@
-"""Read a run's output folder.
+"""Read a training run's output folder (docs/dev/contracts.md).
 
-In   the output of a training run (docs/dev/contracts.md)
-Out  `Results`, which lists missing files. Corrupt files raise an error.
+Missing files are listed in the `Results`, while corrupt files raise an error.
 """
 
 import io
@@ -37,7 +36,8 @@ class WorstRows:
     """The validation rows with the largest losses.
 
     Attributes:
-        indices: row indices in validation.csv (from 0), the largest loss first, int64 (m,).
+        indices: row indices in validation.csv, starting from 0, int64 (m,). The row with the
+            largest loss comes first.
         pixels: uint8 (m, height, width, channels) with 1 or 3 channels. None if the inputs are not
             images.
     """
@@ -52,18 +52,18 @@ class Results:
 
     Attributes:
         complete: whether there is an artifact.
-        manifest: the artifact's manifest. For a partial run, the same keys as far as they are
-            available from its newest checkpoint and bundle.json.
-        missing: {file name: what a report lacks without the file}.
-        histories: a table per fold with `epoch`, `learning_rate` and pairs of `<name>` and
-            `validation_<name>`, as floats.
-        lines: lines of progress.jsonl, per fold.
+        manifest: the artifact's manifest. For a partial run, it only has the keys that are
+            available from the newest checkpoint and bundle.json.
+        missing: maps the name of each missing file to what the report lacks without it.
+        histories: a table for each fold, with the columns `epoch` and `learning_rate`, and with
+            pairs of `<name>` and `validation_<name>`. All values are floats.
+        lines: lines of progress.jsonl for each fold.
         target: "classes", "regression" or "multilabel". None if validation.csv is missing.
-        validation: table from validation.csv with `id` and, if there are folds, `fold`. For
-            classes, also `label` and `prediction` (indices in `classes`, int64) and `confidence`
-            (float64, 0 to 1). For regression, also `label` and `prediction` (float64). For
-            multilabel, also `label_<name>` (0.0 or 1.0) and `prediction_<name>` (0 to 1) for each
-            name in `classes`.
+        validation: table from validation.csv. It has the columns `id` and, if there are folds,
+            `fold`. For classes, it also has `label` and `prediction` (indices in `classes`, int64)
+            and `confidence` (float64, 0 to 1). For regression, it also has `label` and `prediction`
+            (float64). For multilabel, it also has `label_<name>` (0.0 or 1.0) and
+            `prediction_<name>` (0 to 1) for each name in `classes`.
         classes: names of the labels.
         probabilities: float32 (n, classes) with a row for each row of `validation`, or None.
         examples: the worst rows, or None if training did not save any.

@@ -1,7 +1,6 @@
-"""The report's sections about predictions: classes, calibration and the worst rows.
+"""Create the report's sections about predictions, calibration and the worst rows.
 
-In   `Results` with a validation.csv
-Out  `Predictions` for the template
+They are only available if the run's `Results` include a validation.csv.
 """
 
 from collections.abc import Sequence
@@ -32,8 +31,8 @@ class Predictions:
         title: title of the first section.
         estimate: the score in the headline.
         measures: other metrics by name.
-        worst: the rows with the largest losses, as `note`, `head`, `rows` and `numbers` of a table,
-            and `cards` with images.
+        worst: the rows with the largest losses. `note`, `head`, `rows` and `numbers` describe a
+            table, and `cards` contains images.
         note: note below the first section.
         classes: `head`, `rows` and `note` of the table of classes or labels. For exclusive classes,
             also the most frequent confusions as `pairs`, and the confusion `matrix` with `names`.
@@ -170,7 +169,7 @@ def _regression(results: Results, rows: pd.DataFrame) -> Predictions:
         {name: number(value) for name, value in measures.items()},
         _worst(results, texts, "absolute error", np.abs(errors), all_wrong, note),
         charts=[
-            ("Predicted and true values", scatter, f"{which}; they are equal on the line"),
+            ("Predicted and true values", scatter, f"{which}; both values are equal on the line"),
             ("Residuals", charts.histogram(errors, below, zero=True), f"{below}, for all rows"),
         ],
     )
@@ -247,13 +246,14 @@ def _worst(
     """Return the rows with the largest losses, with their images if training saved them.
 
     Args:
-        texts: true value, prediction and possibly confidence of every row, by column.
+        texts: maps column names to the true value, the prediction and, if available, the confidence
+            of every row.
         cost: name of the loss.
         losses: float64 (n,).
         wrong: which predictions are wrong, bool (n,).
         note: description of these rows.
     """
-    assert results.validation is not None  # noqa: S101 - its rows are described
+    assert results.validation is not None  # noqa: S101 - `describe` requires it
     kept, ids = results.examples, results.validation["id"]
     chosen = (worst(losses, MOST_EXAMPLES) if kept is None else kept.indices).tolist()
     if kept is None:
