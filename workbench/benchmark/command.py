@@ -40,7 +40,8 @@ class Options(NamedTuple):
     minutes: float = math.inf
 
 
-# An example, the minimum and the maximum. If the example has a comma, several values are accepted.
+# Each option's example, minimum and maximum. An option accepts several values if its example has a
+# comma.
 RANGES = {
     "batch": ("64,128,256", 1, 2**16),
     "pattern": ("1,3 or 1..8", 1, len(PATTERNS)),
@@ -105,7 +106,7 @@ def run(
     """Measure a grid, and return its output folder and the number of remaining cells.
 
     Args:
-        folder: competition folder. For None, see `workbench.benchmark.images.find`.
+        folder: competition folder. If None, see `workbench.benchmark.images.find`.
         output: folder for a file per cell.
 
     Raises:
@@ -139,7 +140,7 @@ def run(
 
 
 def run_on_kaggle(config: Config, options: Options, output: Path, show: Show) -> None:
-    """Measure the remaining cells in a Kaggle session, as far as its time allows.
+    """Measure as many of the remaining cells as fit into a Kaggle session.
 
     Args:
         output: folder for the cells, including those of earlier sessions. When no cell remains, it
@@ -164,7 +165,9 @@ def run_on_kaggle(config: Config, options: Options, output: Path, show: Show) ->
 
 
 def session_minutes(config: Config) -> float:
-    """Return the time limit for starting cells: ten minutes (or a quarter) before the session ends.
+    """Return the number of minutes after which no new cell starts in a session.
+
+    It leaves ten minutes of the session, or a quarter if that is shorter.
 
     >>> from pipeline import config
     >>> digits = config.load("digits")

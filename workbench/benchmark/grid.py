@@ -1,4 +1,4 @@
-"""The grid of a benchmark: which training runs are timed, and in which order.
+"""Define which training runs a benchmark times, and in which order.
 
 The eight patterns and three feeds are from koshian2/TPU-Benchmark (2018). Each pattern is measured
 with Keras' fit, as in 2018, and with this project's training.
@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from itertools import product
 
 FIT, OURS = WAYS = "fit", "ours"
-# How fit reads its images: all images, with a smaller last batch; only whole batches; or batches
-# from ImageDataGenerator, for images // batch steps. Our training has a single feed.
+# How fit reads its images. WHOLE reads all images, so the last batch can be smaller, and TRUNCATED
+# omits it. GENERATOR uses ImageDataGenerator, for images // batch steps. Our training has a single
+# feed, OWN.
 WHOLE, TRUNCATED, GENERATOR = "whole", "truncated", "generator"
 OWN = "own"
-# Parts of a pattern: each epoch validates on the test images; images are flipped, and shifted by up
-# to an eighth; images are PNG files, with a folder per class; images are loaded by four threads.
+# Parts of a pattern. VALIDATION uses the test images after each epoch. AUGMENTATION flips images
+# and shifts them by up to an eighth. FILES reads PNG files from a folder per class. WORKERS loads
+# images with four threads.
 VALIDATION, AUGMENTATION, FILES = "validation", "augmentation", "PNG files"
 WORKERS = "4 workers"
 PATTERNS: dict[int, tuple[str, ...]] = {
@@ -27,7 +29,8 @@ PATTERNS: dict[int, tuple[str, ...]] = {
     7: (FILES, WORKERS),
     8: (VALIDATION, AUGMENTATION, FILES, WORKERS),
 }
-# The most informative patterns come first: step time, the most common setup, files, then the rest.
+# The most informative patterns come first. They measure the step time, the most common setup and
+# PNG files.
 ORDER = (1, 3, 6, 4, 2, 8, 7, 5)
 
 
@@ -65,7 +68,7 @@ def feeds(pattern: int) -> tuple[str, ...]:
 
 
 def cells(patterns: Iterable[int], batches: Iterable[int]) -> list[Cell]:
-    """Return all cells of a grid, the most informative first.
+    """Return all cells of a grid, starting with the most informative ones.
 
     The smallest and the largest batch come first, and both ways of a pattern follow each other, so
     that even an interrupted benchmark compares them. Our training always decodes on all cores, so
@@ -82,7 +85,7 @@ def cells(patterns: Iterable[int], batches: Iterable[int]) -> list[Cell]:
             found.append(Cell(OURS, number, OWN, size))
 
     def place(cell: Cell) -> tuple[int, ...]:
-        """Return the sort key. Batch sizes in between come late, and other feeds come last."""
+        """Return the sort key, which puts intermediate batch sizes late and other feeds last."""
         other = cell.feed not in (OWN, feeds(cell.pattern)[0])
         between = cell.batch not in (sizes[0], sizes[-1])
         return other, between, ORDER.index(cell.pattern), cell.batch, WAYS.index(cell.way)

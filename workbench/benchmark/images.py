@@ -1,4 +1,4 @@
-"""Benchmark images: a competition's images, CIFAR-100, or random noise to measure throughput."""
+"""Load a competition's images or CIFAR-100 for a benchmark, or generate random noise."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -48,7 +48,7 @@ class Images:
     source: str
 
     def first(self, train: int, test: int) -> "Images":
-        """Return the first images of each part, at most this many."""
+        """Return at most this many images from the start of each part."""
         parts = [(self.train, train), (self.test, test)]
         if all(most >= len(part.labels) for part, most in parts):
             return self
@@ -62,7 +62,7 @@ class Images:
 
 
 def mounted(config: Config) -> bool:
-    """Return whether the images are from a mounted competition and not from Keras (CIFAR-100)."""
+    """Return whether the images are from a mounted competition, rather than from Keras."""
     return config.competition != CIFAR100
 
 
@@ -126,7 +126,7 @@ def made(shape: tuple[int, ...], classes: int) -> Images:
 
 
 def write(images: Images, folder: Path) -> None:
-    """Write all images to PNG files, train/LABEL/N.png and test/LABEL/N.png."""
+    """Write all images as PNG files (train/LABEL/N.png and test/LABEL/N.png)."""
     with writing(folder):
         for name, part in (("train", images.train), ("test", images.test)):
             places = [folder / name / f"{label:04}" for label in range(images.classes)]

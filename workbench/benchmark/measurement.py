@@ -67,10 +67,11 @@ class Measured:
     def summary(self) -> dict[str, float]:
         """Return the benchmark's columns for a cell that was trained.
 
-        These are the seconds `before` and in the `first` epoch, the `mean` and `deviation` of the
-        later epochs without compilation, the `late` compilation after epoch 1 (for example for a
-        smaller last batch), and the total for `compiling`. The other columns are the mean numbers
-        of `images` and `validated` images in later epochs, and the final training `accuracy`.
+        `before` and `first` are the seconds before and in the first epoch. `mean` and `deviation`
+        describe the seconds of later epochs without compilation. `late` is the compilation time
+        after epoch 1 (for example for a smaller last batch), and `compiling` is the total. `images`
+        and `validated` are the mean numbers of images in later epochs, and `accuracy` is the final
+        training accuracy.
         """
         epochs = pd.DataFrame(self.epochs)
         later = epochs[1:]
@@ -88,8 +89,10 @@ class Measured:
         }
 
     def until(self, accuracy: float) -> dict[str, float]:
-        """Return the number of epochs (`reached`) and the `seconds` until a training accuracy was
-        reached, including compilation. Empty if it was not reached or the images are noise.
+        """Return how long it took to reach a training accuracy, including compilation.
+
+        The keys are `reached`, the number of epochs, and `seconds`. The dictionary is empty if the
+        accuracy was not reached, or if the images are noise.
         """
         seconds = self.before
         for number, epoch in enumerate(self.epochs, start=1):
@@ -120,8 +123,7 @@ def run(
     until: float,
     show: Callable[[str], None],
 ) -> int:
-    """Measure the cells that are missing in the output folder, and return the number of remaining
-    ones.
+    """Measure the cells that are missing from the output folder, and return how many remain.
 
     Cells that failed are measured again.
 
@@ -164,7 +166,7 @@ def run(
 
 
 def work(config: Config, images: Images) -> str:
-    """Describe the work of an epoch. Only rows with the same work are compared."""
+    """Describe an epoch's work. Only rows with the same work are compared."""
     options = ", ".join(f"{name}={value}" for name, value in sorted(config.model_options.items()))
     count, *form = images.train.pixels.shape
     return f"{config.model}({options}) on {count:,} images of {'x'.join(map(str, form))}"
@@ -246,8 +248,10 @@ def _in_words(measured: Measured, took: float) -> str:
 
 
 def _expected(found: Iterable[Measured], cell: Cell) -> float:
-    """Estimate a cell's duration in seconds from the slowest cell of its way and batch size, or
-    else of its way. Return 0 if there is none.
+    """Estimate a cell's duration in seconds, or return 0 if no similar cell was measured.
+
+    The estimate is the duration of the slowest cell with the same way and batch size. If there is
+    none, it is that of the slowest cell with the same way.
     """
     alike = [one for one in found if one.cell.way == cell.way]
     same = [one for one in alike if one.cell.batch == cell.batch]

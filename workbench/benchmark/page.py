@@ -1,4 +1,4 @@
-"""The HTML page that compares benchmark runs with the 2018 benchmark."""
+"""Write an HTML page that compares benchmark runs with the 2018 benchmark."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ WORK = "wide_resnet(k=7, kernel_size=7, n=4) on 50,000 images of 32x32x3"
 IMAGES = 50_000
 TOTAL = 20  # epochs, as in 2018
 EPOCHS = (10, 20, 50, 100, 200, 500, 1000, 2000)  # in the second plot
-# Titles and formats of table columns. Other columns are ratios, with their name as title.
+# Titles and formats of table columns. Other columns are ratios, and their name is the title.
 COLUMNS = {
     "label": ("device and way", "{}"),
     "precision": ("precision", "{}"),
@@ -125,7 +125,7 @@ def write(
 
 
 def read(folders: Sequence[Path]) -> list[Measured]:
-    """Return the measured cells of any number of runs, and the newest measurement of each.
+    """Read the cells of any number of runs, and keep the newest measurement of each cell.
 
     Raises:
         ConfigError: if a folder has no cells.
@@ -147,9 +147,9 @@ def read(folders: Sequence[Path]) -> list[Measured]:
 def table(measured: Sequence[Measured], accuracy: float) -> pd.DataFrame:
     """Return a table with these cells and the runs from 2018.
 
-    The columns are those of `about`, `Cell`, `Measured.summary` and `Measured.until`, the seconds
-    per `image` after the first epoch, and `old`, which marks runs from 2018. For those, the number
-    of images is the nominal epoch size.
+    It has the columns of `about`, `Cell`, `Measured.summary` and `Measured.until`. In addition,
+    `image` is the seconds per image after the first epoch, and `old` marks runs from 2018. Their
+    number of images is the nominal epoch size.
     """
     records = [
         one.about | asdict(one.cell) | one.summary() | one.until(accuracy) | {"old": False}

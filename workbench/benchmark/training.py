@@ -35,7 +35,7 @@ from workbench.benchmark.grid import PATTERNS, Cell
 from workbench.benchmark.images import Images, Part
 
 SHIFT = 4 / 32  # fraction of the image size, as in 2018
-VALIDATES = 32  # batch size for validating arrays with the loader: the default, as in 2018
+VALIDATES = 32  # batch size for validating arrays with the loader, which is the default as in 2018
 BATCHNORM_MOMENTUM = 0.99  # Keras' default
 UNIT = "relay_image_to_unit"  # the layer of `architectures` that scales images to 0 to 1
 COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -43,7 +43,7 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 
 @cache  # JAX cannot remove listeners, so register only one
 def compilations() -> list[float]:
-    """Return a list to which the seconds of every future compilation in this process are added."""
+    """Return a list that collects the seconds of every later compilation in this process."""
     found: list[float] = []
 
     def heard(event: str, duration_secs: float, **_: str | int) -> None:
@@ -75,7 +75,7 @@ class Clock:
         self.epochs.append(self._lap() | counted)
 
     def _lap(self) -> dict[str, Any]:
-        """Return the seconds since the last lap, and the compilation time among them."""
+        """Return the seconds since the last lap, and how many of them were spent compiling."""
         began, compiled = self._began, self._compiled
         self._began, self._compiled = time.monotonic(), sum(compilations())
         return {"seconds": self._began - began, "compiling": self._compiled - compiled}

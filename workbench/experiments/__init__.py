@@ -1,5 +1,5 @@
-"""A competition's experiments: what changed, how they scored, and which local scores to trust.
+"""Compare a competition's training runs, and show which local scores can be trusted.
 
-In   the artifacts of training runs, and their scores on Kaggle
-Out  table rows, a line fitted to local and given scores, an HTML page
+A table lists each run's scores on this machine and on Kaggle, and what changed since its parent. A
+line is fitted to both kinds of scores. The results can be shown on an HTML page.
 """

@@ -1,7 +1,7 @@
-"""An experiment: a table row for a complete training run, read from its artifact's manifest.
+"""Read the details of complete training runs from the manifests of their artifacts.
 
-In   the output folder of a training run
-Out  a `Row`, to which the Kaggle side adds scores, and the changes since its parent
+Each run becomes a `Row`. Scores from Kaggle are added later, and rows are compared with those of
+their parents to find out what changed.
 """
 
 import json
@@ -18,12 +18,15 @@ from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate import metrics
 
 Row = Mapping[str, Any]
-"""A training run's details. Unknown values are None. The keys are `number` in the table; `run` as
-owner/slug/version; `run_id`; `folder`; `place`, where it ran; `when`, in UTC; `competition`,
-`config`, `commit`, `folds`, `metric`; the scores `baseline`, `local`, `hidden` (from a rehearsal),
-`public` and `private`, some with a standard error (`local_error`); `quota_hours`, `minutes`;
-`parent`, the number of the run to compare with; `changes`, {field: (before, after)}; and
-`manifest`."""
+"""A training run's details, with None for unknown values.
+
+`number` is the run's number in the table, and `parent` is that of the run to compare it with.
+`changes` maps each field that differs to its values in the parent and in this run. `run` has the
+form owner/slug/version, `place` is where it ran, and `when` is in UTC. `run_id`, `folder`,
+`competition`, `config`, `commit`, `folds`, `metric` and `manifest` further describe the run. The
+scores are `baseline`, `local`, `hidden` (from a rehearsal), `public` and `private`. Some of them
+have a standard error, such as `local_error`. `quota_hours` and `minutes` are durations.
+"""
 MANIFEST = Path("artifact", "manifest.json")
 NO_CHANGE = ("name", "baseline")  # fields that do not affect training
 SCORES = ("local", "hidden", "public", "private")
@@ -69,7 +72,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def in_order(found: Sequence[Row]) -> list[Row]:
-    """Sort experiments, the newest last, and add numbers, parents and changes.
+    """Sort experiments from oldest to newest, and add numbers, parents and changes.
 
     A run's parent is the run that supplied its initial weights, or else the previous run.
     """
@@ -84,7 +87,7 @@ def in_order(found: Sequence[Row]) -> list[Row]:
 
 
 def _began(row: Row) -> tuple[str, str, str]:
-    """Return a sort key for a run: the date, time and ID."""
+    """Return a run's date, time and ID, for sorting."""
     day, clock = row["run_id"].split("-")[-3:-1]
     return day, clock, row["run_id"]
 
@@ -146,7 +149,8 @@ def score_differences(one: Row, other: Row) -> dict[str, tuple[float, float | No
 def _paired_error(one: Row, other: Row) -> float | None:
     """Estimate the standard error of the difference by resampling the rows that both runs held out.
 
-    It is smaller than for independent rows. Return None if the rows differ, or for a custom metric.
+    It is smaller than for independent rows. Return None if the rows differ, or if the metric is
+    custom.
     """
     first, second = one["manifest"], other["manifest"]
     if first["held_out"] != second["held_out"]:

@@ -10,11 +10,12 @@ they do not explain the distances of the other runs. Using only the errors would
 of seed noise, and using only the distances would flag one of a few runs that agree by chance. The
 fit starts from the median gap and iteratively excludes runs that are far off.
 
-For random runs without leaks (8 to 30 runs), 1 % to 6 % of tables flag a run. If the errors are
-unknown, as for public scores, up to 10 % do.
+In tables of 8 to 30 random runs without leaks, a run is flagged in 1 % to 6 % of the tables. If the
+errors are unknown, as for public scores, this increases to up to 10 %.
 
-If given scores decrease as local scores increase (without the runs that are off, and by more than
-chance), a warning states that local scores do not predict given scores.
+If given scores decrease as local scores increase, a warning states that local scores do not predict
+given scores. This requires that the decrease is larger than expected by chance, not counting the
+runs that are off the line.
 """
 
 import math
@@ -42,7 +43,8 @@ class ScoreLine:
     Attributes:
         name: name of the given scores, hidden or public.
         rows: the n runs with both scores.
-        numbers: local scores, given scores, and both errors (NaN if unknown), float (4, n).
+        numbers: the local scores, the given scores, and the standard errors of each (NaN if
+            unknown), float (4, n).
         correlation: correlation of all runs, from numpy.corrcoef.
         slope, intercept: parameters of the line.
         errors: standard error of each run's distance from the line, float (n,).
@@ -88,7 +90,7 @@ class ScoreLine:
         return np.nan_to_num(self.numbers), marks, (self.slope, self.intercept), self.name
 
     def warnings(self) -> Iterator[str]:
-        """Yield a warning if local scores are not predictive, and for each run off the line."""
+        """Yield a warning if local scores are not predictive, and one for each run off the line."""
         if self.opposed:
             yield (
                 f"local scores do not predict {self.name} scores, which decrease as local scores"
@@ -167,7 +169,7 @@ def _once(numbers: np.ndarray, *, every: bool) -> tuple[np.ndarray, np.ndarray]:
 def _explained(numbers: np.ndarray, slope: float) -> np.ndarray:
     """Return the distance from the line that is explained by the errors of both scores, float (n,).
 
-    Unknown errors are replaced by the median. Errors below half the median are raised to that,
+    Unknown errors are replaced by the median. Errors are raised to at least half the median,
     because resampling gives a perfect score an error of 0.
     """
     found = np.hypot(numbers[3], slope * numbers[2])
@@ -181,8 +183,8 @@ def _slope(
     """Return the slope of the line and its standard error.
 
     These are 1 and 0, unless the least-squares slope is positive and more than `FAR` errors from 1.
-    It is corrected for the errors of local scores, which flatten it (regression dilution). Negative
-    slopes are ignored, because they result from leaks or unrelated scores.
+    The slope is corrected for the errors of local scores, which flatten it (regression dilution).
+    Negative slopes are ignored, because they result from leaks or unrelated scores.
     """
     spread = (weights * apart**2).sum()
     true = spread - (weights * np.nan_to_num(numbers[2]) ** 2).sum()

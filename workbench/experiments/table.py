@@ -1,7 +1,6 @@
-"""Show experiments as a table in the terminal, two runs side by side, or an HTML page.
+"""Format experiments for the terminal, or write them to a CSV file or an HTML page.
 
-In   sorted `Row`s
-Out  lines of text, a CSV file, an HTML file
+The terminal shows either a table of all runs, or two runs side by side.
 """
 
 import math
@@ -45,7 +44,7 @@ def _cell(row: Row, name: str) -> str:
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
-    """Format a table of at most `WIDTH` characters, with each run's changes below it."""
+    """Format a table that is at most `WIDTH` characters wide, with each run's changes below it."""
     for left_out in range(len(DISPENSABLE) + 1):
         names = [name for name in _filled(rows) if name not in DISPENSABLE[:left_out]]
         cells = [[_cell(row, name) for name in names] for row in rows]

@@ -1,4 +1,4 @@
-"""SVG charts, drawn by matplotlib and embedded in a page with the page's colours and fonts.
+"""Draw SVG charts with matplotlib, using the colours and fonts of the page that embeds them.
 
 Charts do not contain text from the run. Labels are shown in tables instead.
 """
@@ -129,7 +129,8 @@ def intervals(
     measured value.
 
     Args:
-        rows: name, least, usual and most (all above 0), and the measured value or None.
+        rows: for each row, its name, its least, usual and most values (all above 0), and the
+            measured value or None.
         ticks: candidate ticks of the x axis.
         words: function that formats a tick.
         below: label of the x axis.
@@ -195,7 +196,7 @@ def score_line(
     """Plot given against local scores with error bars, and the fitted line.
 
     Args:
-        numbers: local scores, given scores, and both errors, float (4, n).
+        numbers: the local scores, the given scores, and the standard errors of each, float (4, n).
         marks: label of each run that is off the line, and "" for other runs.
         line: slope and intercept.
         name: name of the given scores.

@@ -1,7 +1,7 @@
-"""Evaluate a model's predictions on its validation rows, with confidence intervals.
+"""Compute metrics from a model's predictions on its validation rows.
 
-In   arrays of labels, predictions and probabilities
-Out  `Estimate`s with 95 % intervals, measures per class, confusions, calibration, losses
+The functions accept arrays of labels, predictions and probabilities. An `Estimate` has a 95 %
+interval.
 """
 
 import math
@@ -68,7 +68,7 @@ def by_class(truth: np.ndarray, chosen: np.ndarray, number: int) -> pd.DataFrame
     """Return the `precision`, `recall`, `f1` and `rows` of each class, with NaN if undefined.
 
     Args:
-        truth: class indices, int (n,), or for several labels bool (n, number).
+        truth: class indices, int (n,), or bool (n, number) if rows can have several labels.
         chosen: predictions, in the same format.
     """
     with np.errstate(invalid="ignore"):
@@ -80,8 +80,9 @@ def by_class(truth: np.ndarray, chosen: np.ndarray, number: int) -> pd.DataFrame
 
 
 def confusions(labels: np.ndarray, predictions: np.ndarray) -> pd.DataFrame:
-    """Return a table of wrong predictions, with the `label`, the `prediction` and how many `times`
-    it occurred, the most frequent first.
+    """Count how often each label was mistaken for another one, and sort by frequency.
+
+    The table has the columns `label`, `prediction` and `times`.
     """
     pairs = pd.DataFrame({"label": labels, "prediction": predictions})
     counts = pairs[labels != predictions].value_counts().reset_index(name="times")

@@ -1,5 +1,5 @@
-"""Rehearsals with a competition folder.
+"""Prepare and score rehearsals with a competition folder.
 
-In   a folder with labelled rows, and a config
-Out  folders for the sessions, a hidden test set and its scoring, and the size of a short run
+Some of the folder's labelled rows are held out as a hidden test set, and the run is shortened to
+fit its time budget. Each session gets a folder without the hidden labels.
 """

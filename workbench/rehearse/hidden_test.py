@@ -61,18 +61,18 @@ class HiddenTest:
     Attributes:
         labelled: number of labelled rows.
         tests: number of rows in the larger test set.
-        train, visible, hidden: sorted rows for training and of the two test sets, int64. `visible`
-            is empty if the folder has a test set.
-        test_ids: ids of the folder's test set. Empty if it has none.
+        train, visible, hidden: sorted row indices of the training set and of both test sets, int64.
+            `visible` is empty if the folder has a test set.
+        test_ids: ids of the folder's test set. It is empty if the folder has none.
         metric: the config's metric.
-        baseline: the config's baseline. None if it uses a different metric.
+        baseline: the config's baseline, or None if it uses a different metric.
         lower_is_better: whether lower scores are better.
-        scored: the last score and its standard error. None before the first.
-        made_up: messages about files that the folder lacks and the rehearsal creates.
+        scored: the last score and its standard error, or None if nothing was scored yet.
+        made_up: messages about files that the rehearsal creates because the folder lacks them.
 
     Raises:
-        DataError: see `pipeline.data.dataset.read_training`. Also if there are too few rows, or if
-            the config does not specify the folder's sample submission or test set.
+        DataError: if there are too few rows, if the config does not specify the folder's sample
+            submission or test set, or if `pipeline.data.dataset.read_training` raises it.
     """
 
     def __init__(self, config: Config, folder: Path, *, copied: bool = False) -> None:
@@ -138,7 +138,7 @@ class HiddenTest:
         return np.setdiff1d(rows, held), held
 
     def _fewer(self, rows: np.ndarray, most: int | None) -> np.ndarray:
-        """Select fewer rows and drop broken images, which would be too large a fraction of them."""
+        """Select fewer rows and drop broken images, because their fraction would be too large."""
         kept = self._hold_out.fewer(rows, most)
         if len(kept) == len(rows) or self._config.data.kind != "images":
             return kept
@@ -230,8 +230,9 @@ class HiddenTest:
     # Folders for sessions
 
     def write(self, out: Path, *, hidden: bool = False) -> None:
-        """Write the folder for a session, with the visible test set, or the hidden one for a scored
-        rerun. Files that were in archives are packed again, as Kaggle mounts them.
+        """Write a session's folder with the visible test set, or the hidden one for a scored rerun.
+
+        Files from archives are packed again, as Kaggle mounts them.
 
         Raises:
             DiskError: if a file cannot be written.
@@ -268,8 +269,9 @@ class HiddenTest:
         archives.pack(out, archives.packed_in(self._folder))
 
     def _others(self) -> set[str]:
-        """Return the files to pass to sessions unchanged, relative to the folder. These are all
-        files that do not contain the config's rows.
+        """Return the files that are passed to sessions unchanged, relative to the folder.
+
+        These are all files that do not contain the config's rows.
         """
         data, folder = self._config.data, self._folder
         found = {f"{inside / name}" for inside, names in image_files.walk(folder) for name in names}
@@ -446,7 +448,7 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
 
 
 def _own_sample(folder: Path, data: Data) -> pd.DataFrame | None:
-    """Return the folder's sample submission, or else its test set ids, or None.
+    """Return the folder's sample submission or a table of its test set ids, or None.
 
     Raises:
         DataError: if a file with a different name appears to be the sample submission.
@@ -480,7 +482,9 @@ def _groups(
 
 
 def _names(config: Config, ids: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the rows' test set ids. Paths such as "cats/1.jpg" would leak the label."""
+    """Return the rows' test set ids. Paths such as "cats/1.jpg" are replaced, because they would
+    leak the label.
+    """
     if config.data.train_csv is not None or config.data.kind != "images":
         return ids
     whole = not config.data.suffix  # ids are whole file names

@@ -37,7 +37,7 @@ class HoldOut:
             self._of_all = max(round(1 / config.data.validation_fraction), self._of_a_label)
 
     def hide(self, rows: np.ndarray) -> np.ndarray:
-        """Select rows for a test set: whole groups, and the same fraction of each label.
+        """Select whole groups for a test set, with the same fraction of each label.
 
         Args:
             rows: sorted rows to select from, int64 (n,).

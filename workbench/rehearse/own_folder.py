@@ -1,4 +1,4 @@
-"""Prepare a user's folder for a rehearsal: hold out labelled rows, and limit the other rows."""
+"""Prepare a user's folder for a rehearsal by holding out labelled rows and limiting the others."""
 
 import hashlib
 import json
@@ -27,8 +27,8 @@ class RehearsedFolder:
         test: the hidden test set.
         plan: the size of the rehearsal.
         lines: messages about rows and settings that are hidden, changed, omitted or made up.
-        kept: file to save the state in, so that a restart hides the same rows. None if there is no
-            restart.
+        kept: file to save the state in, so that a restart hides the same rows, or None if the
+            rehearsal is never restarted.
         state: content of that file.
     """
 
@@ -75,8 +75,8 @@ def hidden(
         budget: time limit for the rehearsal, such as "2m". "" disables the reduction.
         internet: whether sessions can download published weights.
         copied: whether to copy all files for sessions (see `HiddenTest`).
-        kept: file to save the state in, so that a restart hides the same rows. None if there is no
-            restart.
+        kept: file to save the state in, so that a restart hides the same rows, or None if the
+            rehearsal is never restarted.
 
     Raises:
         ConfigError: if the rows or the budget changed since the first start, or if the config is

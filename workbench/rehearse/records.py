@@ -26,7 +26,7 @@ def copy(folder: Path, patterns: str | tuple[str, ...], out: Path, rows: np.ndar
 
 
 def as_test(folder: Path, data: Data, out: Path, rows: np.ndarray, names: Sequence[str]) -> None:
-    """Write labelled records as a test set, with these ids and no other features than the image."""
+    """Write labelled records as a test set that only contains their images and these ids."""
     import tensorflow as tf
 
     called = dict(zip(rows.tolist(), names, strict=True))

@@ -26,16 +26,16 @@ from workbench.budget import shown
 
 SIDE, VALUES = 64, 2**20  # maximum image size in pixels, and values per batch, of a short run
 LEAST_SIDE = 32  # minimum image size of backbones, in pixels
-REPLICAS = 8  # of a TPU, and of the session that emulates one
+REPLICAS = 8  # number of replicas on a TPU, and in the session that emulates one
 LEAST_GROUP = 4  # minimum number of images per BatchNorm group
 LEAST_STEPS, LEAST_EPOCHS, LEAST_ROWS, LEAST_TESTS = 20, 3, 64, 50
 MOST_TESTS = 500  # rows; a rehearsal checks that predictions work, not how fast they are
 FILES = 20  # images per second of the budget, because each is opened and decoded
 # Fraction of the budget for timing. If this is not enough, the rehearsal uses the minimum amounts.
 TIMING = 1 / 2
-# FIXED: seconds to start three sessions and transfer their results. PROGRAMS: compilation time of
-# all programs, in units of the training step's compilation time. FOLD: the same for each additional
-# fold. Measured on two cores (docs/dev/findings.md).
+# FIXED is the seconds for starting three sessions and transferring their results. PROGRAMS is the
+# compilation time of all programs, in units of the training step's compilation time. FOLD is the
+# same for each additional fold. All were measured on two cores (docs/dev/findings.md).
 FIXED, PROGRAMS, FOLD = 45.0, 1.5, 0.5
 LEAST_SECONDS = 5.0  # for training and inference
 INFERENCE = 1 / 4  # fraction of the time that remains after FIXED and compilation
@@ -65,10 +65,10 @@ class Plan:
 
 
 def in_a_process(config: str, rows: int, tests: int, budget: float, *, internet: bool) -> Plan:
-    """Return the last of the `plans` for a config (name or path), computed in a new process.
+    """Return the last of a config's `plans`, computed in a new process.
 
     JAX starts threads, which are unsafe in a process that forks. A separate process can also be
-    killed if a step takes too long. For the other arguments, see `plans`.
+    killed if a step takes too long. `config` is a name or a path. For other arguments, see `plans`.
     """
     name = str(Path(config).resolve()) if config.endswith(".py") else config
     given = json.dumps([name, rows, tests, budget, internet])
@@ -115,7 +115,7 @@ def plans(
         internet: whether published weights can be downloaded.
     """
     from pipeline.train import session
-    from workbench.plan import probe  # imports JAX: seconds
+    from workbench.plan import probe  # imports JAX
 
     if config.fit:
         changes = {"epochs": 1, "warmup_epochs": min(config.warmup_epochs, 1), "frozen_epochs": 0}
@@ -139,7 +139,7 @@ def plans(
 
 def _weights(config: Config, *, internet: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the config changes if sessions cannot download the model's published weights."""
-    from pipeline.models.backbones import BACKBONES, IMAGENET, RANDOM  # imports Keras: seconds
+    from pipeline.models.backbones import BACKBONES, IMAGENET, RANDOM  # imports Keras
 
     published = config.model in BACKBONES and not config.init_from
     if internet or not published or config.pretrained not in ("", IMAGENET):
@@ -292,7 +292,7 @@ def _tests_left(tests: int, seconds: float, image: float, config: Config) -> int
 
 
 def _less(amounts: list[tuple[str, int, int]]) -> tuple[str, ...]:
-    """Return a message about the amounts that are reduced, or ()."""
+    """Describe which amounts are reduced, or return () if none are."""
     words = [f"{some:,} of {every:,} {what}" for what, some, every in amounts if some != every]
     return (f"uses {', '.join(words)}",) if words else ()
 
