@@ -1,5 +1,5 @@
 """Inspect a competition folder that has no config yet.
 
-The input is a folder. The output is a list of findings, a config that runs and an HTML page, or an
-error if no config can describe the folder.
+The result is a list of findings, a config that runs and an HTML page. If no config can describe the
+folder, an error is raised.
 """

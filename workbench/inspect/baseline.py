@@ -1,9 +1,9 @@
-"""The baseline: a simple model that is fitted in seconds and scored out of fold.
+"""Fit a simple model in seconds as a baseline, and score it out of fold.
 
-It is a random forest on thumbnails, colour histograms and any columns for images, gradient boosting
-for tables, a linear model on TF-IDF features for texts, and the mean mask for segmentation. If
-there are many classes, images and tables use nearest neighbours instead. A network is only useful
-if it scores better than the baseline.
+The baseline for images is a random forest on thumbnails, colour histograms and any columns. It is
+gradient boosting for tables, a linear model on TF-IDF features for texts, and the mean mask for
+segmentation. If there are many classes, images and tables use nearest neighbours instead. A network
+is only useful if it scores better than the baseline.
 """
 
 import warnings
@@ -148,7 +148,7 @@ def gain(
 def _mean_masks(config: Config, examples: Examples, metric: Metric) -> np.ndarray:
     """Predict each mask as the mean of the other folds' masks, float32 (n, height, width).
 
-    Values above 0 mean mask.
+    Pixels with values above 0 belong to the mask.
     """
     labels = examples.labels
     found = np.zeros(labels.shape, np.float32)

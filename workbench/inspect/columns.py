@@ -47,7 +47,7 @@ class Column:
             "exchanged" (day and month of the dates may be swapped) or "".
         distinct: number of distinct values.
         missing: fraction of training rows that have no value.
-        missing_test: fraction of test rows that have no value, or None if the column is not there.
+        missing_test: fraction of test rows that have no value, or None if they lack the column.
         shown: minimum, median and maximum of the numbers, or the most frequent texts.
     """
 
@@ -107,7 +107,7 @@ def judge(train: pd.Series, test: pd.Series | None) -> Column:
 
 
 def _date_form(distinct: pd.Index, tested: pd.Series) -> str:
-    """Return the date format of all texts in both tables, detected as in training, or ""."""
+    """Return the date format of all texts in both tables, or "" if they are not all dates."""
     texts = distinct.to_series()
     form = dates.form(texts) if dates.form(texts[: dates.TRIED]) else ""
     has_year = form == dates.ISO or "%Y" in form or "%y" in form
@@ -236,7 +236,7 @@ def pixels(path: Path, header: Sequence[str]) -> tuple[str, ...]:
 
 
 def _levels(path: Path, names: Sequence[str]) -> bool:
-    """Return whether the first rows hold whole numbers from 0 to 255 that are not all small.
+    """Return whether the first rows hold whole numbers from 0 to 255, including large ones.
 
     This is checked because columns whose names are just numbers could be any kind of feature.
     """

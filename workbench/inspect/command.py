@@ -16,7 +16,7 @@ Show = Callable[[str], None]
 
 
 def run(folder: Path, given: Mapping[str, str], show: Show) -> dict[str, Any]:
-    """Print what a competition folder contains and a config for it, and return both.
+    """Print the findings about a competition folder and a config for it, and return both.
 
     Args:
         folder: the competition folder, as mounted by Kaggle.
@@ -96,8 +96,9 @@ def _result(config: Config, path: Path | None, page: str, lines: list[Any]) -> d
 
 
 def _renew(folder: Path, given: Mapping[str, str], path: Path, show: Show) -> dict[str, Any]:
-    """Switch an existing config to another metric: fit a new baseline, update both fields in the
-    config's file, and return the findings.
+    """Switch an existing config to another metric, and return the findings.
+
+    A new baseline is fitted, and both fields are updated in the config's file.
     """
     from pipeline.evaluate import metrics
     from workbench.inspect import config_file, inspection, proposal, recipes
@@ -118,7 +119,7 @@ def _renew(folder: Path, given: Mapping[str, str], path: Path, show: Show) -> di
             f"{path} has a custom {'reader' if config.data.kind == 'custom' else 'target'}, so "
             f'no baseline can be fitted.\nSet metric="{metric}" in that file, and omit baseline.'
         )
-    known = config.data.labels if config.data.train_csv else ()  # else folder names are labels
+    known = config.data.labels if config.data.train_csv else ()  # else the labels are folder names
     labels = tuple(filter(None, given["label"].split(","))) or known
     asked = Given(given["sample"], given["train"], given["test"], labels)
     found, lines = inspection.inspect(folder, asked), Findings()

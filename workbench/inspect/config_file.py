@@ -256,7 +256,7 @@ def stated(config: str = "") -> dict[str, Stated]:
 
 
 def put(name: str, fields: Mapping[str, Any]) -> Path:
-    """Set fields in a config in pipeline/configs/, if there are any, and return its path.
+    """Set fields in a config in pipeline/configs/, and return its path.
 
     Raises:
         ConfigError: if the file cannot be edited (see `edit`).

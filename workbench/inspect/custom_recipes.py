@@ -1,7 +1,7 @@
-"""Hyperparameters for configs with a custom reader.
+"""Choose hyperparameters for configs with a custom reader.
 
-These are configs for masks, texts, and images combined with table columns. Networks for a CPU are
-timed on this machine, while the speed of a TPU is assumed.
+Custom readers are used for masks, for texts, and for images combined with table columns. Networks
+for a CPU are timed on this machine, while the speed of a TPU is assumed.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Utilities for locating and reading the images of a competition, in files or TFRecords.
+"""Utilities for locating and reading a competition's images in files or TFRecords.
 
 Images are decoded just as in training. If there are very many, only a random sample is decoded.
 """
@@ -44,7 +44,7 @@ LONG = 2.0  # if aspect ratios vary by less, images are stretched, otherwise pad
 GREY = {"1", "L", "LA", *image_decoding.DEEP}
 MOST_BYTES = 3e9  # total file size to decode, which takes a minute on two cores
 MOST_SEEN = 200  # files to check among those with alpha or with more than 8 bits
-FLAT, CARRIED = 6.0, 4.0  # contrast of a flat image, and the gain that alpha has to bring
+FLAT, CARRIED = 6.0, 4.0  # maximum contrast of a flat image, and minimum gain by using alpha
 
 
 def of_files(contents: Contents, findings: Findings) -> Inputs | None:
@@ -325,7 +325,7 @@ def _read(seen: Seen, data: Data) -> Seen:
 
 
 def _images(sources: Sequence[Source], *, load: bool = False) -> Iterator[Any]:
-    """Open each image (with `load`, also decode it), and yield None for those that fail."""
+    """Open each image, and also decode it if `load` is set. Yield None for those that fail."""
     for source in sources:
         try:
             is_part = isinstance(source, Part)

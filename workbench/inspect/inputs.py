@@ -1,4 +1,4 @@
-"""Training and test examples that are stored as pixel columns, image arrays or table columns.
+"""Read training and test examples from pixel columns, image arrays or table columns.
 
 See `workbench.inspect.images` for image files.
 """
@@ -28,7 +28,7 @@ NAMELESS = re.compile(r"(Unnamed: \d+)?")  # the name that pandas gives such a c
 
 @dataclass(frozen=True)
 class Seen:
-    """The training or test set, of which some or all examples were read.
+    """A training or test set from which some or all examples were read.
 
     Attributes:
         ids: ids of the whole set, as texts.

@@ -1,4 +1,4 @@
-"""The contents of a competition folder, and any problems in it.
+"""Determine what a competition folder contains, and which problems it has.
 
 `findings` explains every choice and lists what cannot be learned from the data, such as the metric
 or whether the labels are ordered. `workbench.inspect.proposal` turns the result into a config, and

@@ -165,7 +165,7 @@ def _removal(name: str, inputs: Inputs) -> str:
         if name in getattr(inputs.data, field):
             return f", and remove it from {field}"
     values = inputs.reader.values if inputs.reader else {}
-    if name in values.get("categories", ()):  # in a template
+    if name in values.get("categories", ()):  # the config has a custom reader
         width = len(values["categories"][name])
         return f", remove it from CATEGORIES, and subtract {width} columns in custom_inputs"
     if name in values.get("numbers", ()):

@@ -1,4 +1,4 @@
-"""A single-file HTML page about a competition folder, in which all texts are escaped."""
+"""Write a self-contained HTML page about a competition folder, in which all text is escaped."""
 
 import shlex
 from itertools import islice

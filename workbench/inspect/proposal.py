@@ -30,8 +30,8 @@ from workbench.inspect.recipes import Plan, Recipe, Speed, Task
 
 # Maximum rows, folds and seconds for training a table's network to compare it with boosting.
 COMPARED, COMPARED_FOLDS, COMPARED_SECONDS = 3_000, 3, 60.0
-BOOSTED = 30.0  # seconds that boosting takes, with a start: 40,000 rows in 15 s (measured)
-DIFFERENCED = range(2, 17)  # numbers of a table of which the differences may help boosting
+BOOSTED = 30.0  # assumed seconds for boosting and the start; 40,000 rows took 15 s (measured)
+DIFFERENCED = range(2, 17)  # numbers of numeric columns for which differences are tried
 BOOSTING = 'model="columns", model_options={}, fit="boosting", keep="last", patience=None'
 
 
@@ -92,7 +92,7 @@ def propose(
 
 
 def _rarest(found: Inspection, data: Data) -> int:
-    """Return the rarest class's number of rows without duplicates (all rows if no classes)."""
+    """Count the rarest class's rows without duplicates, or all rows if there are no classes."""
     if found.target.kind != "classes":
         return len(found.labels)
     rows = np.arange(len(found.labels))
@@ -113,7 +113,7 @@ def _ungrouped(found: Inspection, config: Config) -> str:
 
 
 def read_examples(config: Config, found: Inspection) -> Examples:
-    """Read the labelled examples, but no pixels of images that were already decoded."""
+    """Read the labelled examples, but not the pixels of images, which were already decoded."""
     contents, data, broken = found.contents, config.data, found.inputs.train.broken
     if data.kind not in ("images", "tfrecords"):
         return read_training(contents.folder, config)
@@ -206,8 +206,10 @@ def with_baseline(
 
 
 def compared(made: Recipe, folder: Path, examples: Examples, findings: Findings) -> Recipe:
-    """Train the network of a table on some rows, and compare it with boosting, its baseline, with
-    and without the differences of numbers. Propose boosting where it is better.
+    """Propose boosting for a table if it scores better than the network.
+
+    The network is trained on some of the rows. It is compared with boosting (its baseline), and
+    with boosting that also uses the differences between numbers.
     """
     config = made.config
     if config.data.kind != "table" or config.baseline is None:
@@ -224,7 +226,8 @@ def compared(made: Recipe, folder: Path, examples: Examples, findings: Findings)
         if numbers in DIFFERENCED:
             differences = _out_of_fold(_boosted(tried, differences=numbers), folder, part)
     except PipelineError as error:
-        text = f"{usually}; not compared: {str(error).splitlines()[0]}"
+        text = f"{usually}, but it could not be compared with the network: "
+        text += str(error).splitlines()[0]
         findings.unknown("boosting", text)
         return made
     network, spread, better = both["network"], both["network_error"], False
@@ -235,12 +238,12 @@ def compared(made: Recipe, folder: Path, examples: Examples, findings: Findings)
         f"difference of {errors:.1f} standard errors)"
     )
     if differences:
-        text += f"; boosting that gets the differences of each two of {numbers} numbers, too, "
+        text += f"; boosting with the differences between all pairs of the {numbers} numbers "
         text += f"{differences['network']:.4g} ± {differences['network_error']:.2g}"
         ahead = (differences["network"] - network) * metrics.of(config).sign
         better = ahead > 0 and not differences["below"]
     if better:
-        findings.found("boosting", f"{text}. Boosting is proposed, with differences")
+        findings.found("boosting", f"{text}. The config therefore uses boosting with differences")
         return _boosting(made, findings, differences=numbers)
     if both["below"]:
         findings.found("boosting", f"{text}. The config therefore uses boosting")
@@ -250,10 +253,10 @@ def compared(made: Recipe, folder: Path, examples: Examples, findings: Findings)
 
 
 def _out_of_fold(config: Config, folder: Path, examples: Examples) -> dict[str, Any]:
-    """Return the score of a model out of fold, beside its baseline, as a manifest has both.
+    """Score a model out of fold, and return its score and baseline as in a manifest.
 
     Raises:
-        DataError: if it takes over `COMPARED_SECONDS`, or has no score.
+        DataError: if training takes more than `COMPARED_SECONDS`, or if the model has no score.
     """
     from pipeline.train import session, training
 
@@ -263,17 +266,17 @@ def _out_of_fold(config: Config, folder: Path, examples: Examples) -> dict[str, 
             config, folder, Path(scratch), examples=examples, show=lambda line: None
         )
     if done.status == "partial":
-        raise DataError(f"its {len(examples):,} rows took over {COMPARED_SECONDS:.0f} s here")
+        raise DataError(f"training on {len(examples):,} rows took over {COMPARED_SECONDS:.0f} s")
     if not (both := done.manifest and done.manifest["baseline"]):
-        raise DataError("it has no score here")
+        raise DataError("the model has no score")
     return dict(both)
 
 
 def _boosted(config: Config, **options: int) -> Config:
-    """Return the config with boosting in place of its network.
+    """Return the config with boosting instead of its network.
 
     Args:
-        options: of the model "columns".
+        options: options for the model "columns".
     """
     return replace(
         config,
@@ -288,14 +291,14 @@ def _boosted(config: Config, **options: int) -> Config:
 
 
 def _boosting(made: Recipe, findings: Findings, **options: int) -> Recipe:
-    """Return the proposal with boosting in place of the network."""
+    """Return the proposal with boosting instead of the network."""
     replaced = ("model", "batch", "epochs", "keep")
     findings[:] = [line for line in findings if line.about not in replaced]
-    text = "columns, fit='boosting': up to 100 trees for each output, in place of a network; a "
-    text += "category counts as its place among the most frequent ones"
+    text = "columns, fit='boosting': up to 100 trees per output instead of a network; categories "
+    text += "are encoded by their frequency rank"
     if options:
-        text += "; it also gets the difference of each two numbers, which no single split compares"
+        text += "; differences between numbers are added, because a split only uses one column"
     findings.chosen("model", text)
     config, seconds = _boosted(made.config, **options), BOOSTED * (1 + len(options))
-    reasons = made.reasons | {"epochs": "1: trees take none"}
+    reasons = made.reasons | {"epochs": "1: trees are not trained in epochs"}
     return replace(made, config=config, reasons=reasons, seconds=seconds)

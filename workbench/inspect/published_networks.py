@@ -1,4 +1,4 @@
-"""Published networks that can be proposed for images, and the weights found on this machine."""
+"""List the published networks for images, and find those whose weights are on this machine."""
 
 import os
 from importlib.util import find_spec

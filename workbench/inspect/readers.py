@@ -1,4 +1,4 @@
-"""Inputs that require a custom reader in the config.
+"""Read inputs that require a custom reader in the config.
 
 These are run-length encoded masks, texts, and images combined with table columns.
 """
@@ -20,15 +20,15 @@ from workbench.inspect.inputs import NAMELESS, Inputs, Reader, Seen
 from workbench.inspect.tables import Contents
 from workbench.inspect.target import TargetGuess
 
-READ = (NUMBER, CATEGORY)  # uses of columns that a template reads
-MOST_VALUES = 20  # of a category that are kept apart
-FEW_WORDS = 2  # of a median text, where there is nothing else to read
-LEAST_TERMS, MOST_TERMS = 32, 384  # of a text that a model gets
-KNOWN_TERMS, KNOWN_PIECES = 30_000, 60_000  # without pieces of words, and with them
-PIECES: tuple[int, ...] = (3, 4, 5)  # letters
-MOST_WORDS = 128  # of a text that a model gets in their order
-DRAWN = 100  # masks to compare with their pictures
-CLEARER = 1.2  # by this factor, a picture's edges must be clearer under masks read along rows
+READ = (NUMBER, CATEGORY)  # kinds of columns that a template reads
+MOST_VALUES = 20  # maximum number of values to encode per category
+FEW_WORDS = 2  # minimum median number of words if there is nothing else to read
+LEAST_TERMS, MOST_TERMS = 32, 384  # minimum and maximum number of terms per text
+KNOWN_TERMS, KNOWN_PIECES = 30_000, 60_000  # vocabulary size without and with pieces of words
+PIECES: tuple[int, ...] = (3, 4, 5)  # lengths of pieces of words, in letters
+MOST_WORDS = 128  # maximum number of first words per text
+DRAWN = 100  # maximum number of masks to compare with their images
+CLEARER = 1.2  # runs go along rows if this makes edges match better by this factor
 LOOK = ("height", "width", "channels", "resize", "alpha", "white", "suffix")
 PLACES = ("train_images", "test_images")
 
@@ -150,7 +150,7 @@ def _beside(contents: Contents) -> tuple[list[Column], str]:
 
 
 def _encoding(contents: Contents, every: Sequence[Column]) -> dict[str, Any]:
-    """Return the values of a template for columns: numbers, and categories with their values."""
+    """Return the names of numeric columns, and the values of each category, for a template."""
     values = {}
     for column in every:
         if column.use == CATEGORY:
@@ -260,8 +260,8 @@ def of_texts(contents: Contents, findings: Findings) -> Inputs | None:
     joined = table[list(named)].agg(" ".join, axis=1)
     counts = joined.map(lambda text: len(text.split()))
     few, pieces = 2 * counts.quantile(0.95), PIECES
-    terms = (3 * joined.str.len() - 4 * counts).quantile(0.95)  # with about three for each letter
-    if terms > MOST_TERMS:  # the words of long texts tell enough, and pieces would displace them
+    terms = (3 * joined.str.len() - 4 * counts).quantile(0.95)  # three pieces per letter
+    if terms > MOST_TERMS:  # long texts have enough words, and pieces would displace them
         terms, pieces = few, ()
     first, length = (
         int(np.clip(-(-each // 32) * 32, LEAST_TERMS, most))

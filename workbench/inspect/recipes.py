@@ -1,4 +1,4 @@
-"""Hyperparameters for a task, a machine and a time budget, and the reasons for them.
+"""Choose hyperparameters for a task, a machine and a time budget, and explain the choices.
 
 The recipe for a TPU follows winning notebooks: a published network at high resolution, five folds,
 a cosine schedule with warm-up, averaged weights, mixup and CutMix, and flipped views at test time.
@@ -479,7 +479,7 @@ def why_folds(task: Task, config: Config) -> str:
         return f"{config.folds}: each row is predicted by a model that has not seen it"
     why = "the budget" if len(task.folds) > 1 else "the many rows"
     why = why if task.rarest >= 2 * FOLDS else "a label with few rows"
-    return f"none, because of {why}; {config.data.validation_fraction:.0%} of the rows validate"
+    return f"none, because of {why}; {config.data.validation_fraction:.0%} of the rows are held out"
 
 
 def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:

@@ -41,7 +41,7 @@ LABEL_ARRAYS = re.compile("label|target|(^|[-_])y([-_]|$)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Given:
-    """The user's choices. Whatever is "" or () is determined by inspect.
+    """The user's choices. Fields that are "" or () are determined by inspect.
 
     Attributes:
         sample, test: paths of tables in the folder.
@@ -210,7 +210,7 @@ def _find_source(
     others = {name: header for name, header in headers.items() if name != test}
     if not (chosen in others if chosen else any(_with_labels(others, wanted))):
         made = None
-        if not given.labels:  # they are columns or features
+        if not given.labels:  # these are columns or features, not folders
             asked = {*wanted.columns[1:], *wanted.iloc[:, 1:].to_numpy().ravel()}
             made = folder.class_folders(files.images, asked, chosen, by_name=not others)
         if made is not None:

@@ -1,4 +1,4 @@
-"""Utilities for determining the target: its kind, its classes and a likely metric."""
+"""Utilities for determining the kind of target, its classes and a likely metric."""
 
 import re
 from collections import Counter

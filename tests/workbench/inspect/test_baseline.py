@@ -242,5 +242,6 @@ def test_boosting_gets_the_differences_of_numbers_where_they_tell(tmp_path):
     made = proposal.compared(replace(made, config=short), tmp_path, examples, found.findings)
 
     (said,) = (line.text for line in found.findings if line.about == "boosting")
-    assert "the differences of each two of 2 numbers" in said and "with differences" in said
+    assert "the differences between all pairs of the 2 numbers" in said
+    assert "uses boosting with differences" in said
     assert (made.config.fit, dict(made.config.model_options)) == ("boosting", {"differences": 2})
