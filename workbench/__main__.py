@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     images.add_argument("--table", action="store_true", help="use a table; don't build models")
     report = commands.add("report", _report)
     report.add_argument(
-        "--output", required=True, type=Path, help="output folder of a run; report.html goes there"
+        "--output", required=True, type=Path, help="output folder of a run, where report.html is saved"
     )
     report.add_argument("--title", help=TITLE)
     run = ("--config", "--input", "--output")
@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     checked.add_argument("--sweep", action="store_true", help=SWEEP)
     bench = commands.add("bench", _bench, "--config", resumes=True)
     bench.add_argument("--input", type=Path, help=IMAGES)
-    bench.add_argument("--output", required=True, type=Path, help="folder for a file per cell")
+    bench.add_argument("--output", required=True, type=Path, help="folder with a file per cell")
     for parser, options in ((inspected, INSPECT), (planned, PLAN), (bench, BENCH)):
         for option, words in options.items():
             parser.add_argument(f"--{option}", default="", help=words)
@@ -111,7 +111,7 @@ def scale_check(
 
 
 def _images(options: argparse.Namespace) -> dict[str, Any]:
-    """Create an environment for each of Kaggle's images, and compare a config's model in both."""
+    """Create environments like Kaggle's images, and check that both build the same model."""
     from workbench import image_environments
 
     def said(line: str) -> None:

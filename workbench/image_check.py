@@ -169,9 +169,9 @@ def compared(config: str, trained: Mapping[str, Any], inferred: Mapping[str, Any
         moved = before & after
         which = f": {', '.join(sorted(moved))}" if moved else ", or a layer computes differently"
         raise ConfigError(
-            f"{config}: with the same weights, the images' outputs differ by {apart:.2g} of the"
-            f" largest; expected at most {TOLERANCE[FULL]:g}. Layers of the same shape are in a"
-            f" different order{which}.\n{WITH_BOTH} ({PAGE})."
+            f"{config}: with the same weights, the images' outputs differ by {apart:.2g}, relative"
+            f" to the largest output; expected at most {TOLERANCE[FULL]:g}. Layers of the same"
+            f" shape are in a different order{which}.\n{WITH_BOTH} ({PAGE})."
         )
     named = f"; {len(renamed)} have different names, which is harmless" if renamed else ""
     if not finite:

@@ -103,7 +103,7 @@ def make(show: Show) -> None:
     """Create the missing environments in parallel.
 
     Args:
-        show: called with a message when each starts and finishes.
+        show: called with a message when the creation of each starts and finishes.
 
     Raises:
         NotMade: if pip fails, for example because there is no network.

@@ -1,4 +1,4 @@
-"""Help texts of the options that `python -m workbench` and `invoke` share, by command.
+"""Help texts of the options that `python -m workbench` and `invoke` share.
 
 `invoke --list` imports this module, so it must not import anything.
 """
@@ -39,8 +39,8 @@ SWEEP = (
     " epochs, and print the best base_rate"
 )
 GRID = {
-    "batch": "batch sizes, separated by commas (default: the config's, and a half and a quarter of"
-    " it)",
+    "batch": "batch sizes, separated by commas (default: the config's batch size, and a half and a"
+    " quarter of it)",
     "pattern": "such as 1,3 or 1..8. 1: training only, 2: with validation, 3: with validation and"
     " augmentation; 4 to 6: like 1 to 3, from PNG files; 7 and 8: like 4 and 6, with 4 workers"
     " (default: all)",

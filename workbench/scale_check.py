@@ -271,7 +271,7 @@ def _write(path: Path, result: dict[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to JSON types: arrays to lists, infinite and NaN numbers to None."""
+    """Convert arrays to lists, and infinite and NaN numbers to None, for use in JSON."""
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, np.ndarray | list):

@@ -115,7 +115,7 @@ def _date_form(distinct: pd.Index, tested: pd.Series) -> str:
 
 
 def _mixed(odd: pd.Series, every: int, distinct: int) -> str:
-    """Check whether almost all texts are numbers. If so, return an explanation and a fix, else "".
+    """Explain how to fix a column if almost all of its texts are numbers, or else return "".
 
     Args:
         odd: texts that are not numbers.
@@ -162,7 +162,7 @@ def _use(counts: pd.Series, values: np.ndarray | None, missing: float) -> tuple[
 
 
 def commas(texts: pd.Series) -> bool:
-    """Return whether a column has numbers with commas, and otherwise only plain numbers.
+    """Return whether a column only has numbers, and some of them have commas.
 
     >>> [commas(pd.Series(texts)) for texts in (["12,50", "7"], ["1,234.5"], ["71,78,45"], ["7"])]
     [True, True, False, False]

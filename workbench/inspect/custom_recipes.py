@@ -38,7 +38,7 @@ def recipe(task: Task, reader: Reader, plan: Plan, measure: Callable[[Config], S
     """Return the recipe with the largest images that can be trained for enough epochs.
 
     Args:
-        task: what to learn.
+        task: the learning task.
         reader: the custom reader.
         plan: the machine and the time budget.
         measure: function that returns the speed of a config's network on this machine's CPU.
@@ -84,7 +84,7 @@ def _config(
 
     Args:
         most: maximum batch size.
-        functions: custom functions in addition to the reader's.
+        functions: further custom functions, besides those of the reader.
     """
     batch = recipes.batch_of(4 * task.split(1)[0] // 5, most, ADAM_STEPS_PER_EPOCH)
     few = task.split(1)[0] < ADAM_STEPS_PER_EPOCH * batch

@@ -83,7 +83,7 @@ def plan(machine: str = "", budget: str = "") -> Plan:
 
 @dataclass(frozen=True)
 class Task:
-    """What to learn.
+    """A learning task.
 
     Attributes:
         given: config fields that are already known, such as name, target and metric.
@@ -249,7 +249,7 @@ def recipe(task: Task, plan: Plan, measure: Callable[[Config], Speed] = on_this_
     """Return the best recipe for a task on a machine within a time budget.
 
     Args:
-        task: what to learn.
+        task: the learning task.
         plan: the machine and the time budget.
         measure: function that returns the speed of a config's network on this machine's CPU.
     """
@@ -379,8 +379,8 @@ def _published(one: Published, data: Data, **limits: int) -> Network:
 def _on_features(task: Task, plan: Plan, measure: Callable[[Config], Speed]) -> Recipe | None:
     """Return the recipe for a linear model on a published network's features, or None.
 
-    The largest network is used whose weights are on this machine and that can process all images
-    within the budget. Small images are not supported.
+    It uses the largest network that can process all images within the budget and whose weights are
+    on this machine. Small images are not supported.
     """
     size = task.size or (task.data.width, task.data.height)
     if task.data.kind not in ("images", "tfrecords") or min(size) < PICTURES:

@@ -199,7 +199,7 @@ def _find_source(
     given: Given,
     findings: Findings,
 ) -> Source:
-    """Find the source of ids and labels: a table, folders named after labels, or TFRecords.
+    """Find the table, the folders named after labels, or the TFRecords with the ids and labels.
 
     Args:
         headers: column names of all tables except the sample submission.
@@ -303,7 +303,7 @@ def _given(place: Path, tables: Collection[str], given: str, option: str) -> str
 
 
 def _find_sample(files: Files, given: str) -> str | None:
-    """Return the sample submission: `given`, or a CSV file with a typical name, or None."""
+    """Return the path of the sample submission, which is `given` or has a typical name, or None."""
     tables = files.ending(folder.CSV)  # the only format that Kaggle accepts
     if given:
         return _given(files.folder, tables, given, "--sample")
@@ -329,8 +329,8 @@ def _find_test(
 ) -> str | None:
     """Find the test table, and return its path, or None.
 
-    The test table has the same ids as the sample submission. If there is no such table, it needs
-    the same number of rows, and either "test" in its name or only columns that a labelled table
+    The test table has the same ids as the sample submission. If no table does, it is a table that
+    has the same number of rows, and either "test" in its name or only columns that a labelled table
     also has. The columns to predict are missing from the test table, or empty.
 
     Args:

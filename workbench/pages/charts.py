@@ -193,7 +193,7 @@ def scatter(labels: np.ndarray, predictions: np.ndarray) -> Markup:
 def score_line(
     numbers: np.ndarray, marks: Sequence[str], line: tuple[float, float], name: str
 ) -> Markup:
-    """Plot given against local scores with error bars, and the fitted line.
+    """Plot given scores against local scores with error bars, and the line that was fitted to them.
 
     Args:
         numbers: the local scores, the given scores, and the standard errors of each, float (4, n).

@@ -124,8 +124,8 @@ def expected(least: float) -> Interval:
 class Verdict:
     """Whether training is input-bound.
 
-    The host's CPUs load the images for the next step during the current one, so the slower of the
-    two determines the speed.
+    The host's CPUs load the images for the next step while the accelerator computes the current
+    one, so the speed depends on whichever is slower.
 
     Attributes:
         need: images per second that the accelerator can process.
@@ -146,7 +146,7 @@ class Verdict:
 def decodes_each_epoch(config: Config, images: int, memory: float) -> bool:
     """Return whether images are decoded again in every epoch.
 
-    That is the case if the decoded images do not fit into the host's memory, given in bytes.
+    That is the case if the decoded images do not fit into the host's `memory` (in bytes).
     """
     if config.data.kind not in ("images", "tfrecords") or config.feed in ("host", "device"):
         return False

@@ -1,9 +1,9 @@
 """Estimate the memory and time of a training run on a runtime.
 
-The compiler reports the memory. This is libtpu for a TPU, and XLA for this machine's CPU. Compiling
-for a GPU requires a GPU, so its memory is estimated by compiling the step for the same number of
-TPU cores in the GPU's precision. The time is estimated from earlier runs of the network. If there
-are none, networks are assumed to reach a typical fraction of the cores' peak speed.
+The memory is reported by libtpu for a TPU, and by XLA for this machine's CPU. Compiling for a GPU
+requires a GPU, so its memory is estimated by compiling the step for the same number of TPU cores in
+the GPU's precision. The time is estimated from earlier runs of the network. If there are none,
+networks are assumed to reach a typical fraction of the cores' peak speed.
 """
 
 import math

@@ -26,7 +26,7 @@ BASES = (
 
 
 def lines(made: Plan) -> list[str]:
-    """Format a plan for the terminal: the network, the table and the advice."""
+    """Format a plan's summary, table, notes and advice for the terminal."""
     rows = [HEADS, *(row(one, made.images) for one in made.outlooks)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     table = ["  ".join(map(str.ljust, one, widths)).rstrip() for one in rows]

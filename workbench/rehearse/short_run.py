@@ -154,8 +154,9 @@ def _weights(config: Config, *, internet: bool) -> tuple[dict[str, Any], tuple[s
 
 
 def _fixed(config: Config) -> dict[str, Any]:
-    """Return the config changes for a short run: smaller images, a smaller batch, and at most two
-    folds and views.
+    """Return the config changes for a short run.
+
+    It has smaller images, a smaller batch, and at most two folds and views.
     """
     changes = {name: 2 for name in ("folds", "views") if (getattr(config, name) or 0) > 2}
     changes |= _smaller_images(config)
@@ -225,7 +226,7 @@ def _scaled(
     lines: tuple[str, ...],
     budget: float = 0.0,
 ) -> Plan:
-    """Return the whole run if it fits the time, and otherwise a short run that does.
+    """Return the plan for the whole run if there is enough time, or else for a short run.
 
     Args:
         whole: the config with the weights that are available in a session.
@@ -286,7 +287,7 @@ def _images_per_epoch(config: Config, rows: int) -> float:
 
 
 def _tests_left(tests: int, seconds: float, image: float, config: Config) -> int:
-    """Return how many rows of each of the two test sets can be predicted."""
+    """Return how many rows can be predicted in each test set."""
     some = int(seconds / (FORWARD * image * (config.folds or 1) * config.views) / 2)
     return tests if some >= tests else min(tests, max(min(some, MOST_TESTS), LEAST_TESTS))
 
