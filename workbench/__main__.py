@@ -115,7 +115,7 @@ def _images(options: argparse.Namespace) -> dict[str, Any]:
     from workbench import image_environments
 
     def said(line: str) -> None:
-        sys.stderr.write(f"{line}\n")  # a single call, because two threads write lines
+        sys.stderr.write(f"{line}\n")  # use a single call, because two threads write
 
     if options.config:
         backend.choose("jax")

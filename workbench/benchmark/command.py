@@ -17,7 +17,7 @@ from workbench.benchmark import grid, images, measurement
 from workbench.benchmark.grid import PATTERNS
 
 SMALL = {"k": 1, "n": 1, "kernel_size": 3}
-HOURS = 9.0  # Kaggle's limit for TPU sessions, the shortest of its session limits
+HOURS = 9.0  # Kaggle's limit for TPU sessions, which is its shortest limit
 COMPLETE = "complete.json"  # written by the session that measures the last cell
 Show = Callable[[str], None]
 

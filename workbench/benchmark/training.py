@@ -35,7 +35,7 @@ from workbench.benchmark.grid import PATTERNS, Cell
 from workbench.benchmark.images import Images, Part
 
 SHIFT = 4 / 32  # fraction of the image size, as in 2018
-VALIDATES = 32  # batch size for validating arrays with the loader, which is the default as in 2018
+VALIDATES = 32  # batch size for validating arrays with the loader (the default, as in 2018)
 BATCHNORM_MOMENTUM = 0.99  # Keras' default
 UNIT = "relay_image_to_unit"  # the layer of `architectures` that scales images to 0 to 1
 COMPILED = "/jax/core/compile/backend_compile_duration"

@@ -33,8 +33,8 @@ MASK_SIDE = 64  # pixels; size at which a mean mask is scored
 LEVELS = np.arange(1, 10) / 10  # thresholds to try for the fraction of masks that cover a pixel
 COMPONENTS = 16  # principal components of thumbnails, if there are columns
 MOST_TRIED = 2_000  # rows for testing whether columns improve on images alone
-# Maximum number of images, table rows and table cells to fit. Larger sets are sampled at random,
-# and so are texts with more terms times labels.
+# Maximum number of images, table rows and table cells to fit. Larger sets are sampled at random.
+# Texts are also sampled if their number of terms times labels is too large.
 MOST_IMAGES, MOST_ROWS, MOST_NUMBERS = 6_000, 20_000, 4_000_000
 MOST_LINEAR, MOST_WEIGHTS = 50_000_000, 4_000_000  # a fit keeps 25 copies of the weights
 SIDE = 12  # pixels; width and height of a thumbnail

@@ -20,7 +20,7 @@ from workbench.inspect.inputs import Inputs
 from workbench.inspect.tables import Contents
 
 MOST_NEAR = 5_000  # maximum number of images per set to compare
-MOST_PAIRS = 500_000  # similar pairs to compare, in ten seconds; video frames are all similar
+MOST_PAIRS = 500_000  # similar pairs to compare, which takes 10 s; video frames are all similar
 SIGMAS, SHUFFLES = 4.0, 20
 CONTRADICT = ("classes", "multilabel")  # targets whose labels can contradict each other
 GROUPS = re.compile(
@@ -205,7 +205,7 @@ def _sign_of_groups(name: str, column: pd.Series, test: pd.DataFrame | None) -> 
     values = texts.drop_duplicates()
     if not 2 < len(values) <= len(texts) / REPEATS:
         return ""
-    if tested is not None and values.isin(known(tested)).all():  # groups were split
+    if tested is not None and values.isin(known(tested)).all():  # all values are in both sets
         return ""
     apart = False
     if tested is not None and len(values) > FEW:

@@ -30,8 +30,8 @@ from workbench.inspect.recipes import Plan, Recipe, Speed, Task
 
 # Maximum rows, folds and seconds for training a table's network to compare it with boosting.
 COMPARED, COMPARED_FOLDS, COMPARED_SECONDS = 3_000, 3, 60.0
-BOOSTED = 30.0  # assumed seconds for boosting and the start; 40,000 rows took 15 s (measured)
-DIFFERENCED = range(2, 17)  # numbers of numeric columns for which differences are tried
+BOOSTED = 30.0  # assumed seconds for startup and boosting; 40,000 rows took 15 s (measured)
+DIFFERENCED = range(2, 17)  # differences are tried for this many numeric columns
 BOOSTING = 'model="columns", model_options={}, fit="boosting", keep="last", patience=None'
 
 

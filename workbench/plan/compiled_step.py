@@ -295,7 +295,7 @@ def _devices(core: Accelerator) -> Sequence[Any]:
     # Otherwise, libtpu queries a metadata server for the TPU type, but there is no such server.
     os.environ.update(
         TPU_SKIP_MDS_QUERY="1", TPU_WORKER_HOSTNAMES="localhost", TPU_ACCELERATOR_TYPE=core.kind,
-        ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # allowed, because processes share no TPU
+        ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # allowed, because the processes do not share a TPU
     )  # fmt: skip
     os.environ["JAX_PLATFORMS"] = "cpu"
     # Remove flags that libtpu may not support, because it exits if a flag is unknown.
