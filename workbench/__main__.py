@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     images.add_argument("--table", action="store_true", help="use a table; don't build models")
     report = commands.add("report", _report)
     report.add_argument(
-        "--output", required=True, type=Path, help="output folder of a run, to add report.html to"
+        "--output", required=True, type=Path, help="output folder of a run; report.html goes there"
     )
     report.add_argument("--title", help=TITLE)
     run = ("--config", "--input", "--output")

@@ -23,8 +23,8 @@ INSPECT = {
     "budget": "maximum training time, such as 2h, 8m or 90s (default: 2h, or 8m on a CPU)",
 }
 PLAN = {
-    "for": "runtimes, separated by commas; all selects each except cpu, which times a few steps on"
-    " this machine (default: tpu-v5e-8,gpu-t4x2)",
+    "for": "runtimes, separated by commas; all means every runtime except cpu, which times a few"
+    " steps on this machine (default: tpu-v5e-8,gpu-t4x2)",
     "input": "competition folder, to count its rows and decode some of its images",
     "images": "number of labelled images or rows, overriding --input (default: the config's, or"
     " 50,000)",

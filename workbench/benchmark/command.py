@@ -167,7 +167,7 @@ def run_on_kaggle(config: Config, options: Options, output: Path, show: Show) ->
 def session_minutes(config: Config) -> float:
     """Return the number of minutes after which no new cell starts in a session.
 
-    It leaves ten minutes of the session, or a quarter if that is shorter.
+    This leaves ten minutes until the session ends, or a quarter of the session if it is short.
 
     >>> from pipeline import config
     >>> digits = config.load("digits")
