@@ -1,5 +1,5 @@
-"""The Kaggle client: bundle, push, watch, pull, publish and submit. Each step yields events.
+"""The Kaggle client, which bundles, pushes, watches, pulls, publishes and submits notebooks.
 
-It reads a project and the journal of its requests to Kaggle. It creates versions, datasets and
-submissions, each exactly once. Nothing here depends on a model.
+Each step is a generator of events. The client records its requests to Kaggle in a journal, so that
+each version, dataset and submission is created exactly once. Nothing here depends on a model.
 """

@@ -1,11 +1,13 @@
-"""Kaggle credentials, and the Kaggle server that they are sent to.
+"""Find the Kaggle credentials on this machine and log in with them.
 
-Credentials that work for `kaggle` work here, too. `look` checks the same locations in the same
-order, and also reports broken files, which `kaggle` silently skips. Its kagglesdk library then logs
-in. `import kaggle` would log in on import, print a help page if there are no credentials, and wait
-indefinitely for a server that hangs. Neither library has a public API to set timeouts or renew a
-login. We therefore use private parts of kagglesdk, and only support the versions in `NEEDS`.
-deploy/secrets.py keeps all secrets out of the output.
+Credentials that work for the `kaggle` command work here, too. `look` checks the same locations in
+the same order, and also reports broken files, which `kaggle` silently skips.
+
+`log_in` uses kagglesdk, the library behind `kaggle`. We do not use `kaggle` itself because it logs
+in on import, prints a help page if there are no credentials, and waits indefinitely for a server
+that hangs. Neither library has a public API for timeouts or for renewing a login. We therefore use
+private parts of kagglesdk, and only support the versions in `NEEDS`. deploy/secrets.py keeps all
+secrets out of the output.
 """
 
 import contextlib
@@ -47,14 +49,14 @@ LOGIN_ENDED = (
     "The Kaggle login on this machine is no longer valid: it has expired or was revoked.\n"
     "Log in again:\nkaggle auth login --force"
 )
-LEAST = timedelta(hours=1)  # minimum validity of an access token when a command starts
+LEAST = timedelta(hours=1)  # access tokens that expire sooner are renewed
 Renew = Callable[[], None]
 Problem = tuple[str, str]  # what is wrong, and how to fix it
 
 
 @dataclass(frozen=True)
 class Source:
-    """A source of credentials.
+    """A token, key or login that was found on this machine.
 
     Attributes:
         name: name to show in messages.
@@ -88,7 +90,7 @@ class Found:
 
 
 def look() -> Found:
-    """Return the credentials that the client would find. `secrets` redacts them from now on."""
+    """Return all credentials that the client would find, and redact them in all output."""
     found, home = Found(), Path.home() / ".kaggle"
     variable = os.environ.get("KAGGLE_API_TOKEN", "").strip()
     files = {f"~/.kaggle/{name}": home / name for name in ("access_token", "access_token.txt")}
@@ -183,7 +185,7 @@ def environment() -> str:
 
 
 def address() -> str:
-    """Return the site's host name, or host:port of a local Kaggle. Credentials are removed.
+    """Return the host name of Kaggle's site, or host:port of a local Kaggle, without credentials.
 
     A local Kaggle acts as the proxy for http://localhost, so local instances are identified by
     their proxy.
@@ -201,7 +203,7 @@ def proxies() -> str:
 
 
 def _proxy(site: str) -> str:
-    """Return host and port of the proxy used for a site, or ""."""
+    """Return the host and port of the proxy that is used for a site, or "" if there is none."""
     used = select_proxy(site, get_environ_proxies(site))
     return _host(used) if used else ""
 
@@ -283,7 +285,7 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
 
 
 def _client(timeouts: tuple[float, float], token: str = "") -> Any:
-    """Return a client that authenticates with a token, or an unauthenticated one without it."""
+    """Return a client that authenticates with a token, or does not authenticate if it is ""."""
     from kagglesdk import KaggleClient
 
     client = KaggleClient(api_token=token)  # with None, it would search for a token
@@ -304,14 +306,17 @@ def _named(client: Any, token: str) -> str:
     try:
         answer = client.security.oauth_client.introspect_token(request)
     except requests.HTTPError as error:
-        if error.response.status_code not in (400, 401, 403, 404):  # this call uses the token, too
+        if error.response.status_code not in (400, 401, 403, 404):  # not a rejected token
             raise
         return ""
     return str(answer.username) if answer.active else ""
 
 
 def _logged_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew]:
-    """Log in with a browser login like `log_in`, and renew the access token if it expires soon."""
+    """Use the stored browser login, and renew its access token if it is about to expire.
+
+    See `log_in` for the return values.
+    """
     from kagglesdk import KaggleCredentials
 
     # This client must be unauthenticated, because Kaggle would reject an expired access token.

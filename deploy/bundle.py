@@ -1,10 +1,11 @@
-"""Builds bundles. A bundle is a notebook that contains the package, and its kernel-metadata.json.
+"""Build bundles. A bundle is a notebook that contains the package, and its kernel-metadata.json.
 
-Reads  kernels/<kernel>/notebook.py and kernel-metadata.json; all of formats/ and pipeline/; a run's
-       config and its imports
-Writes <builds>/<kernel>/<kernel>.ipynb and kernel-metadata.json
+The notebook is built from kernels/<kernel>/notebook.py and contains all of formats/ and pipeline/,
+the run's config, and the modules that the config imports. Both files are written to
+<builds>/<kernel>/.
 
-The notebook contains the code, so they always match. The same commit produces identical files.
+Because the notebook contains the package, the two cannot get out of step. Building the same commit
+again produces identical files.
 """
 
 import ast
@@ -64,10 +65,10 @@ NOTEBOOK = {
 
 @dataclass(frozen=True)
 class Code:
-    """A kernel's code, regardless of who pushes it.
+    """A kernel's code and settings, which do not depend on the user who pushes them.
 
     Attributes:
-        identity: kernel, config and competition, and a benchmark's options.
+        identity: names of the kernel, config and competition, and a benchmark's options.
         modules: {path: text} of the files that the notebook writes before running its own cells.
         cells: cells of notebook.py.
         metadata: contents of kernel-metadata.json in kernels/.
@@ -88,7 +89,7 @@ class Code:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of code, config and sources, independent of owner, artifact and machine."""
+        """SHA-256 of code, config and sources. Owner, artifact and machine do not affect it."""
         metadata = {k: v for k, v in self.metadata.items() if k not in gate.machine("")}
         parts = {"modules": self.modules, "cells": self.cells, "metadata": metadata}
         return _sha256({**self.identity, **parts})
@@ -96,15 +97,16 @@ class Code:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Extra inputs for a run.
+    """Additional inputs for a run.
 
     Attributes:
-        expect: {"run_id", "weights_sha256"} of the artifact, {"members"} of an ensemble
-            (`deploy.output.expected`), or what a training run resumes from
-            (`deploy.output.SavedProgress.expect`). {} starts a new one.
-        handoff: source of the expected files, which is a "dataset" or the output of a "kernel", or
-            "" to use the project's `handoff`.
-        handles: {kernel: handle} if it differs from `address`. Not part of the SHA-256.
+        expect: {"run_id", "weights_sha256"} to use an artifact, {"members"} to use an ensemble
+            (see `deploy.output.expected`), or the checkpoint to resume training from (see
+            `deploy.output.SavedProgress.expect`). {} starts a new training run.
+        handoff: how the expected files are mounted. "dataset" mounts a dataset, "kernel" mounts a
+            kernel's output, and "" uses the project's `handoff`.
+        handles: {kernel: handle} for kernels whose handle differs from `address`. The SHA-256 does
+            not include it.
         kernel_sources: other kernels whose output is mounted.
     """
 
@@ -116,15 +118,15 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle.
+    """A notebook and its metadata, ready to be pushed.
 
     Attributes:
         folder: folder that contains the two files.
         code: code in the bundle.
         metadata: contents of kernel-metadata.json.
         expect: see `Inputs`.
-        session_seconds: length of a shortened session, which the notebook needs to know. Not part
-            of the SHA-256.
+        session_seconds: length of the session if it is shortened, which the notebook reads. The
+            SHA-256 does not include it.
     """
 
     folder: Path
@@ -155,20 +157,20 @@ class Bundle:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of everything that the run does, and its owner, without the URL and commit."""
+        """SHA-256 of the owner and everything that affects the run, but not the URL or commit."""
         named = {**self.metadata, "id": self.handle.partition("/")[0], "title": ""}
         return _sha256({"code": self.code.sha256, "expect": self.expect, "metadata": named})
 
     @cached_property
     def text(self) -> str:
-        """The notebook."""
+        """The notebook as JSON."""
         from nbformat.v4 import new_code_cell, new_markdown_cell
 
         described = {
             **self.code.identity,
             "machine_shape": self.metadata.get("machine_shape", ""),
             "expect": self.expect,
-            # Whether the last cell writes outputs.json, which a complete pull then requires.
+            # Whether the last cell writes outputs.json. If so, pulls of complete runs require it.
             "sealed": any("provenance.seal(" in cell["source"] for cell in self.code.cells),
             "git_commit": self.code.git_commit,
             "git_dirty": self.code.git_dirty,
@@ -219,7 +221,7 @@ def address(owner: str, competition: str, what: str) -> str:
 
 
 def member(weights_sha256: str) -> str:
-    """Return the last part of the handle of a member's dataset. Each member has its own dataset.
+    """Return the last part of the handle for an ensemble member's own dataset.
 
     >>> member("0123456789abcdef")
     'member-01234567'
@@ -296,8 +298,8 @@ def read_metadata(path: Path) -> dict[str, Any]:
     """Return the contents of a kernel-metadata.json. Missing source lists are added.
 
     Raises:
-        UsageError: if it is not a JSON object, a source is not a list of strings, or it sets keys
-            that the bundler adds.
+        UsageError: if the file is not a JSON object, its sources are not lists of strings, or it
+            sets keys that the bundler adds.
     """
     try:
         metadata = {**{kind: [] for kind in LISTED}, **json.loads(path.read_bytes())}
@@ -312,7 +314,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict[str, Any]:
-    """Return the metadata with the handle, machine, and everything to mount."""
+    """Return the metadata, completed with the handle, the machine and all sources to mount."""
     kernel, expect, listed = code.kernel, inputs.expect, code.metadata["dataset_sources"]
     of = partial(address, owner, project.competition)
     handle = inputs.handles.get(kernel, of(kernel))
@@ -337,7 +339,7 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
                 " rehearse with that folder instead:\n"
                 "invoke dry-run --model owner/model/framework/variation/version=DIR"
             )
-        if not any(f"{name}/".startswith(f"{needs}/") for name in listed):  # nor a version of it
+        if not any(f"{name}/".startswith(f"{needs}/") for name in listed):  # nor is a version of it
             mounted.append(needs)
     mounted += listed
     networks = [*code.metadata["model_sources"], *(project.models if trains else ())]
@@ -358,7 +360,10 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
 
 
 def configs(root: Path) -> dict[str, Path]:
-    """Return {name: path} for the configs in pipeline/configs/. For a package, this is __init__."""
+    """Return {name: path} for the configs in pipeline/configs/.
+
+    If a config is a package, the path is that of its __init__.py.
+    """
     files = {path.stem: path for path in (root / CONFIGS).glob("[!_.]*.py")}
     packages = {path.parent.name: path for path in (root / CONFIGS).glob("[!_.]*/__init__.py")}
     return dict(sorted({**files, **packages}.items()))
@@ -429,7 +434,10 @@ def _sources(root: Path, pattern: str) -> dict[str, Path]:
 
 
 def _commit(root: Path, paths: Iterable[Path]) -> tuple[str, bool]:
-    """Return the commit, and whether the files differ from it, or ("", True) without git."""
+    """Return the current commit and whether the files differ from it.
+
+    Without a commit or without git, this returns ("", True).
+    """
 
     def git(*words: str) -> "subprocess.CompletedProcess[str]":
         command = ["git", "--no-optional-locks", "-C", str(root), *words]
@@ -461,7 +469,7 @@ def remember_rehearsal(runs: Path, code_sha256: str, how: str) -> None:
 
 
 def how_rehearsed(runs: Path, bundle: Bundle) -> str:
-    """Describe how a bundle's current code and config were rehearsed, or return ""."""
+    """Describe how a bundle's current code and config were rehearsed, or return "" if not."""
     return _rehearsals(runs).get(bundle.code.sha256, "")
 
 

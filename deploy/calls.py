@@ -1,7 +1,7 @@
-"""The Kaggle API calls that we use, with their responses as dataclasses.
+"""Kaggle API calls and dataclasses for their responses.
 
-Kaggle omits values that are 0, false, "" or empty. Therefore, fields only lack a default if they
-can never have such a value.
+Kaggle omits fields whose value is 0, false, "" or empty. Fields that can have such a value
+therefore need a default.
 """
 
 import importlib
@@ -19,7 +19,7 @@ from deploy.transfer import Place
 
 T = TypeVar("T")
 
-# Fields of kernel-metadata.json that are returned by GetKernel.
+# Fields of kernel-metadata.json that GetKernel returns.
 ASKED = ("enable_internet", "is_private", "machine_shape")
 SOURCES = ("dataset_sources", "competition_sources", "kernel_sources", "model_sources")
 # Prefix that Kaggle may add to owner/slug or to a competition's slug.
@@ -49,7 +49,7 @@ class Saved:
 
     @property
     def handle(self) -> str:
-        """The kernel's owner/slug in the response, or "" if it has none.
+        """The kernel's owner/slug, or "" if the response does not contain it.
 
         >>> Saved(ref="https://www.kaggle.com/code/ann/digits-train-tpu").handle
         'ann/digits-train-tpu'
@@ -86,7 +86,7 @@ class OwnKernel:
 
 @dataclass(frozen=True)
 class Source:
-    """A version of a kernel: its number, its notebook, and fields of kernel-metadata.json."""
+    """A kernel version, including its notebook and the settings from kernel-metadata.json."""
 
     version: int = called("metadata.currentVersionNumber")
     text: str = called("blob.source", "")
@@ -163,14 +163,14 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Done:
-    """Response to a change of a dataset or kernel, or a dataset's status."""
+    """Response to calls that change a dataset or kernel, or that return a dataset's status."""
 
     status: Word = called("status", "NOT_YET_PERSISTED")
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A submission. Its scores are strings from Kaggle, which are "" while unknown."""
+    """A submission. Kaggle returns its scores as strings, which are "" until they are known."""
 
     ref: int
     status: Word = called("status", "PENDING")
@@ -207,10 +207,12 @@ class Competition:
 
 @dataclass(frozen=True)
 class Limits:
-    """Number of submissions made today and in total, and the number allowed now. They are all 0 if
-    Kaggle does not recognize our team yet.
+    """A team's submission limits. All numbers are 0 if Kaggle does not recognize our team yet.
 
     Attributes:
+        today: number of submissions made today.
+        total: number of submissions made in total.
+        allowed_now: number of submissions that can be made now.
         by_total: whether the limit applies to the total instead of the day.
     """
 
@@ -229,7 +231,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class ListedFile:
-    """A file in a list. `url` is the signed URL of a run's output, valid for a few minutes."""
+    """A file in a list. For a run's output, `url` is a signed URL that expires within minutes."""
 
     name: str = ""
     file_name: str = ""
@@ -239,8 +241,11 @@ class ListedFile:
 
 @dataclass(frozen=True)
 class Page:
-    """A page of a list. `next_page_token` requests the next page, and is "" on the last one. Lists
-    of a run's output also include the run's log, as stored by Kaggle.
+    """A page of a list.
+
+    Attributes:
+        log: a run's log as stored by Kaggle, if this is a list of the run's output.
+        next_page_token: token that requests the next page, or "" on the last page.
     """
 
     files: tuple[ListedFile, ...] = ()
@@ -266,10 +271,10 @@ class Call(Generic[T]):
     answer: type[T]
 
     def request(self, values: Mapping[str, Any]) -> Any:
-        """Return kagglesdk's request with all values that are not None."""
+        """Return a kagglesdk request that contains all values except None."""
         folder, _, name = self.service.partition(".")
         module = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-        # Import late, so that tasks that do not connect start without the client.
+        # Import kagglesdk late, so that tasks that never call Kaggle work without it.
         types = importlib.import_module(f"kagglesdk.{folder}.types.{module}")
         kind = getattr(types, f"Api{self.method}Request")
         given = {camel_case(key): value for key, value in values.items() if value is not None}
@@ -279,8 +284,9 @@ class Call(Generic[T]):
         """Return the JSON object in a response. This method is called by kagglesdk.
 
         Raises:
-            HTTPError: if a 200 contains an error, unless the response type has a field for it.
-            Malformed: if it is not an object.
+            HTTPError: if the response has status 200 but contains an error, unless its type has a
+                field for errors.
+            Malformed: if the response is not a JSON object.
         """
         value = response.json()
         if not isinstance(value, dict):

@@ -1,10 +1,8 @@
-"""The whole chain: train until complete, publish, infer and submit. Each task runs one part of it.
+"""Run the chain of steps from training to publishing, inference and the submission.
 
-Reads  a project and its journal
-Gives  the steps that `invoke` runs, as generators of events
-
-Each step reads the previous step's result from the journal, by version. If the chain is stopped or
-killed, running the same command again resumes it.
+Each `invoke` task runs a part of the chain, and `invoke relay` runs all of it. Steps are generators
+of events. Each of them looks up the version created by the previous step in the journal, so if the
+chain is stopped or killed, running the same command again resumes it.
 """
 
 import time
@@ -36,13 +34,13 @@ from deploy.records import Records, run_of
 from deploy.runs import Run
 from deploy.sessions import Next
 
-TRIES = 2  # consecutive sessions without progress
+TRIES = 2  # consecutive sessions without progress before training stops
 ONCE_MORE = "Pushing it once more, because Kaggle may not mount a new source until the second run."
 
 
 @dataclass(frozen=True)
 class Model:
-    """The model for an inference, which is a pulled artifact or the members of an ensemble."""
+    """The model used for inference, which is a pulled artifact or the members of an ensemble."""
 
     artifact: Path | None = None
     members: Sequence[Member] = ()
@@ -73,7 +71,7 @@ class Result:
     seconds: float
 
     def values(self) -> dict[str, Any]:
-        """Return the values for `json.dumps`. `rows` excludes the submission's header."""
+        """Return the result as a dict for `json.dumps`. Its `rows` do not include the header."""
         file = self.inferred / competition.FILE
         pictures = sorted([*self.trained.glob("*.png"), *self.inferred.glob("*.png")])
         return {
@@ -157,8 +155,8 @@ def push_kernel(
         agreed: only show the costs, because the user has already agreed to this push.
 
     Raises:
-        UsageError, Denied: if the run could not be useful, because the competition does not exist,
-            its rules are not accepted, or a dataset needed for training is missing.
+        UsageError, Denied: if the run would be useless because the competition does not exist, its
+            rules are not accepted, or a dataset needed for training is missing.
         Unknown: if Kaggle does not report whether one of our notebooks exists and is running.
         Busy: if another process is pushing from this project.
         Detached: if the user declines.
@@ -173,17 +171,18 @@ def push_kernel(
             if "kernel_sources" not in error.kinds or row is None or row.route != KERNEL:
                 raise
             yield Note(
-                f"{error}\nIt is the notebook's own output, so it is sent as a dataset instead."
+                f"{error}\nThe rejected source is the notebook's own output, so its files will be"
+                " sent as a dataset instead."
             )
             if row.number:
                 with suppress(RunFailed):  # until it ends, Kaggle allows no other session
                     yield from watch.watch(kaggle, records, run_of(row))
         except Unknown as error:
-            if "/code/" in error.page:  # otherwise it is about a dataset
+            if "/code/" in error.page:  # otherwise the error is about a dataset
                 command = project.command(f"{KERNELS[kernel].task} --again")
                 error.args = (f"{error}\nTo push it again even if it is running:\n{command}",)
             raise
-    # The journal now contains that Kaggle rejects the notebook's own output.
+    # The journal now shows that Kaggle rejects the notebook's own output.
     return (yield from push_kernel(kaggle, records, kernel, model, agreed=True))
 
 
@@ -256,7 +255,7 @@ def _following(
 
 
 def _untold(error: Unknown, so: str = "anything running there is ignored", *, anew: bool) -> Note:
-    """Return a note about a call without an answer. Without --again, raise the error instead."""
+    """Return a note about something that Kaggle did not report, or raise it without --again."""
     if not anew:
         raise error
     return Note(f"{str(error).splitlines()[0]}\n--again: {so}.")
@@ -289,7 +288,7 @@ def _send(
 
 
 def build(owner: str, records: Records, kernel: str, model: Model = NO_MODEL) -> Bundle:
-    """Build the bundle for a kernel's first push, where `owner` is the kernel's owner."""
+    """Build the bundle for the first push of a kernel that will belong to `owner`."""
     code = bundle.read(records.project, kernel, [member.config for member in model.members])
     return _built(owner, records, code, model, Next(again=False))
 
@@ -341,7 +340,7 @@ def _intent(kaggle: Kaggle, records: Records, built: Bundle, following: Next) ->
 def _gates(
     kaggle: Kaggle, records: Records, built: Bundle, model: Model, following: Next
 ) -> Steps[None]:
-    """Reject runs that could not be useful before anything is spent."""
+    """Raise an error if the run would be useless, before anything is spent."""
     project = records.project
     if model.artifact is not None and project.handoff == "dataset":
         datasets.require_current(kaggle, records, model.artifact)
@@ -363,19 +362,19 @@ def train(
 ) -> Steps[CompleteTraining]:
     """Push, watch and pull one session after another until training is complete.
 
-    The user is only asked before the first push, and later ones are just shown. Having agreed to a
-    run that is already active does not count, because that was for a single session.
+    The user is asked before the first push. Later pushes are shown without asking again. If a run
+    is already active, the user has only agreed to that session and is asked before the next one.
 
     Args:
         fresh: start from scratch, ignoring the progress of earlier runs.
-        command: command that resumes. Defaults to `invoke push-train --until-done`.
+        command: command that resumes training. Defaults to `invoke push-train --until-done`.
 
     Raises:
         NoQuota: if no time is left this week. The message states when the quota is renewed.
         NoSlot: if there is no free session.
         RunFailed: if the first session saves nothing, or two consecutive ones make no progress.
             `NotMounted` is raised if two consecutive sessions could not find a source.
-        Others: as push, watch and pull. The same command resumes.
+        Others: see `push_kernel`, `watch.watch` and `pull`. Running the same command again resumes.
     """
     command = command or records.project.command("push-train --until-done")
     count, late, agreed = 0, False, False

@@ -40,7 +40,7 @@ class Kaggle(Connection):
         Args:
             metadata: contents of kernel-metadata.json.
             text: contents of the notebook.
-            timeout_seconds: when Kaggle stops the session.
+            timeout_seconds: maximum duration of the session. Kaggle stops it afterwards.
             execution: RUN or SAVE.
         """
         sources = {name.replace("_", "_data_"): metadata.get(name) or None for name in SOURCES}
@@ -68,7 +68,7 @@ class Kaggle(Connection):
         return self._ours("notebook", handle, ask, version)
 
     def kernel_output(self, handle: str, version: int) -> tuple[dict[str, str], str]:
-        """Return a version's output from all pages, and its log.
+        """List all output files of a version.
 
         Returns:
             {name: signed URL}, and the log as stored by Kaggle. The names come from the network and
@@ -93,7 +93,7 @@ class Kaggle(Connection):
         Raises:
             requests.RequestException, ValueError: if the connection breaks.
         """
-        session, site = copy.copy(self._session), self._http._endpoint  # used in another thread
+        session, site = copy.copy(self._session), self._http._endpoint  # this runs in a thread
         within = "v1" if "//api." in site else "api/v1"  # only kaggle.com has a separate API host
         with session.get(
             f"{site}/{within}/kernels/logs/stream/{handle}",
@@ -147,9 +147,9 @@ class Kaggle(Connection):
         return False
 
     def own_kernels(self) -> Iterator[calls.OwnKernel]:
-        """Yield all our kernels, most recently run first. A kernel may not have a version yet.
+        """Yield all our kernels, most recently run first. Some may not have a version yet.
 
-        This list may fail for days, so it is only retried for a short time.
+        This call may fail for days, so it is only retried for a short time.
         """
         kinds = dict.fromkeys(("language", "kernel_type", "output_type"), "all")
         # Larger pages have failed with a 500.
@@ -190,7 +190,10 @@ class Kaggle(Connection):
         self._transferred(f"download {path.name}", Download(path, self._show, note, ask))
 
     def delete_kernel(self, handle: str) -> None:
-        """Delete our kernel and all its versions. The call is sent once and may be `Ambiguous`."""
+        """Delete our kernel and all its versions.
+
+        The call is sent once and may raise `Ambiguous`.
+        """
         self._write(f"delete {handle}", calls.DELETE_KERNEL, _kernel(handle, None))
 
     # Datasets
@@ -214,7 +217,7 @@ class Kaggle(Connection):
         return (dataset for page in pages for dataset in page.datasets if dataset.handle)
 
     def dataset_status(self, handle: str) -> str:
-        """Return the current version's status, which ends up as READY."""
+        """Return the status of a dataset's current version, which becomes READY eventually."""
         what = f"get the status of the dataset {handle}"
         return self._read(what, calls.DATASET_STATUS, _dataset(handle)).status
 
@@ -237,7 +240,7 @@ class Kaggle(Connection):
     def upload(self, path: Path, note: Path | None = None) -> str:
         """Upload a file and return its token for `create_dataset`.
 
-        Uploads are retried, because nothing uses them yet. See `_upload` for `note`.
+        Retrying an upload is safe, because nothing uses the file yet. See `_upload` for `note`.
         """
         about = {"type": "DATASET", "name": path.name}
         return self._upload(path, calls.START_UPLOAD, about, note)
@@ -245,7 +248,10 @@ class Kaggle(Connection):
     def create_dataset(
         self, handle: str, *, title: str, description: str, tokens: Sequence[str]
     ) -> None:
-        """Create a private dataset from uploaded files. Sent once, and may raise `Ambiguous`."""
+        """Create a private dataset from uploaded files.
+
+        The call is sent once and may raise `Ambiguous`.
+        """
         owner, slug = handle.split("/")
         values = {
             "owner_slug": owner,
@@ -259,21 +265,27 @@ class Kaggle(Connection):
         self._write(f"create the dataset {handle}", calls.CREATE_DATASET, values)
 
     def create_dataset_version(self, handle: str, *, notes: str, tokens: Sequence[str]) -> None:
-        """Add a version with exactly these files. Sent once, and may raise `Ambiguous`."""
+        """Create a dataset version that contains exactly these files.
+
+        The call is sent once and may raise `Ambiguous`.
+        """
         what = f"add a version to the dataset {handle}"
         body = {"versionNotes": notes, "files": [{"token": token} for token in tokens]}
         # The official client retries this call, which may create two versions.
         self._write(what, calls.CREATE_DATASET_VERSION, {**_dataset(handle), "body": body})
 
     def delete_dataset(self, handle: str) -> None:
-        """Delete our dataset and all its versions. Sent once, and may raise `Ambiguous`."""
+        """Delete our dataset and all its versions.
+
+        The call is sent once and may raise `Ambiguous`.
+        """
         self._write(f"delete the dataset {handle}", calls.DELETE_DATASET, _dataset(handle))
 
     def _ours(self, kind: str, handle: str, ask: Callable[[], T], version: int = 0) -> T:
-        """Make a call about something that may be ours.
+        """Make a call about a notebook or dataset that may be ours.
 
-        Kaggle responds with a 403, even to the owner, if something does not exist and also if these
-        credentials have no access to it. We use the list of what we own to distinguish these cases.
+        Kaggle responds with a 403, even to the owner, both if it does not exist and if these
+        credentials have no access to it. The list of what we own distinguishes these cases.
 
         Args:
             kind: "notebook" or "dataset".
@@ -301,12 +313,12 @@ class Kaggle(Connection):
             if found is not False:
                 raise failures.unknown(kind, handle, error, found) from error
             heading, _, _ = str(error).partition("\n")
-            raise errors.NotFound(f"{heading}\nYour list of {kind}s does not have it.") from error
+            raise errors.NotFound(f"{heading}\nIt is not in the list of your {kind}s.") from error
 
     # Models
 
     def look_at_model(self, name: str) -> None:
-        """Request the list of files in a model's version.
+        """Check that this account has access to a model by listing its files.
 
         Args:
             name: owner/model/framework/variation/version, with Kaggle's spelling of the framework.
@@ -391,7 +403,7 @@ class Kaggle(Connection):
         return [*self._read(what, calls.LIST_SUBMISSIONS, about).submissions]
 
     def submission_limits(self, competition: str) -> calls.Limits:
-        """Return the submission limits, all of them 0 if Kaggle does not know our team yet."""
+        """Return the submission limits, which are 0 if Kaggle does not recognize our team yet."""
         what = f"get the submission limits of {competition}"
         return self._read(what, calls.SUBMISSION_LIMITS, {"competition_name": competition})
 

@@ -1,14 +1,13 @@
-"""A competition's rules and requirements, and the submission of runs.
-
-Reads  the competition on Kaggle, and a run's submission.csv, which is checked against the sample
-Gives  a `Competition`, or an error with the URL of its rules, and a `Submission` with its score
+"""Check the requirements of a competition, and submit runs to it.
 
 A competition accepts either notebooks, which Kaggle reruns on the hidden test set, or files, in
-which case the pulled submission.csv is uploaded. Nothing is spent before the file has been checked
-and the user has agreed. Each run is submitted only once. The submission's description contains the
-run, so an earlier submission of the same run is found even if its response was lost. Failed
-submissions count against the limit, so submitting again requires `again`. Pulled files that have
-been modified are rejected.
+which case the pulled submission.csv is uploaded. Before anything is spent, the file is compared
+with the competition's sample submission, and the user is asked. Pulled files that have been
+modified are rejected.
+
+Each run is submitted only once. The submission's description contains the run, so an earlier
+submission of the same run is found even if its response was lost. Failed submissions count against
+the limit, so submitting again requires `again`.
 """
 
 import csv
@@ -42,7 +41,7 @@ Check = Callable[[Path, Path | None], object]
 FILE = "submission.csv"
 FAILED = "ERROR"  # Kaggle's status of a submission without a score
 DECLINED = "Nothing was submitted."
-LOOKS = 3  # checks of the list for a submission whose response was lost
+LOOKS = 3  # how often to check the list for a submission whose response was lost
 NAMED = "[run "  # prefix of the part of a description that identifies the run
 # Advice after a refusal, keyed by a pattern of Kaggle's message.
 REFUSALS = {
@@ -98,7 +97,7 @@ def rules_address(competition: str) -> str:
 
 
 def look(kaggle: Kaggle, competition: str) -> Competition:
-    """Return a competition that this account has joined.
+    """Return a competition's details, and check that this account has joined it.
 
     Raises:
         UsageError: if the competition does not exist.
@@ -172,8 +171,8 @@ def submit(
         check: function that is called with the run's submission.csv and the competition's sample,
             or None if there is no sample. It raises an error to stop before anything is spent.
         now: skip the wait of several minutes after the pull.
-        again: submit even if an earlier submission of this run failed. If there is one that did not
-            fail, it is followed instead.
+        again: submit even if an earlier submission of this run failed. A submission that did not
+            fail is followed instead.
 
     Raises:
         Unverified: if the pulled file is not the one written by the run.
@@ -184,7 +183,7 @@ def submit(
         Refused, CredentialError: if Kaggle refuses, or the rules are not accepted.
         RunFailed: if the rerun failed, now or earlier. The message contains Kaggle's message, the
             usual cause, and the fix.
-        DeadlinePassed: if there is no score in time. The same command continues to follow it.
+        DeadlinePassed: if there is no score in time. The same command continues to wait for it.
         Ambiguous: if there was no response and the submission is not in the list either.
     """
     journal, project = records.journal, records.project
@@ -219,13 +218,13 @@ def submit(
 
 
 def last_sent(records: Records, run: Run) -> Request | None:
-    """Return a run's last submission that was made according to the journal, or None."""
+    """Return the last submission of a run that was or may have been made, or None."""
     entries = records.journal.requests(SUBMIT, handle=run.handle, kernel_version=run.version)
     return next((entry for entry in entries if entry.is_made or entry.is_open), None)
 
 
 def underway(records: Records, named: str) -> bool:
-    """Return whether the journal has a submission of a run that is not known to have failed.
+    """Return whether a run was submitted according to the journal and did not fail.
 
     Args:
         named: the run, or "" for the last inference that was pushed from this project.
@@ -260,7 +259,7 @@ class _Attempt:
     command: str
 
     def checked(self, check: Check) -> Steps[Competition]:
-        """Check the file against the competition's current sample, and return the competition."""
+        """Compare the file with the competition's current sample, and return the competition."""
         if not (self.inferred / FILE).is_file():
             raise UsageError(
                 f"{self.inferred / FILE} is missing; expected the pulled output of an inference.\n"
@@ -292,7 +291,7 @@ class _Attempt:
         return about
 
     def _has(self, sample: str, path: Path) -> bool:
-        """Download the sample or an archive of it to a path, and return whether it exists."""
+        """Download the sample, or an archive that contains it. Return whether Kaggle has it."""
         for name in (sample, f"{sample}.zip", str(Path(sample).with_suffix(".zip"))):
             with suppress(NotFound):
                 self.kaggle.download_competition_file(self.project.competition, name, path)
@@ -314,7 +313,10 @@ class _Attempt:
         return self.in_list(LOOKS if before is not None and before.is_open else 1) or made
 
     def in_list(self, looks: int = 1) -> Scored | None:
-        """Return a submission of this run that did not fail, else the last failed one, else None.
+        """Find this run in Kaggle's list of submissions.
+
+        Returns:
+            The latest submission that did not fail, else the latest one that failed, else None.
 
         Args:
             looks: how often to check Kaggle's list, which may be delayed.
@@ -395,7 +397,7 @@ class _Attempt:
         return f"submissions left {'overall' if limits.by_total else 'today'}: {limits.allowed_now}"
 
     def _stored(self) -> Steps[None]:
-        """Wait until Kaggle has certainly stored the output, as earlier submissions are lost."""
+        """Wait until Kaggle has stored the output, because submissions before that are lost."""
         note, settled = output.noted(self.inferred), self.kaggle.pace.settled
         pulled = datetime.fromisoformat(note.at) if note else datetime.now(UTC)
         left = min(settled - (datetime.now(UTC) - pulled).total_seconds(), settled)
@@ -430,7 +432,7 @@ class _Attempt:
         except errors.Ambiguous:
             made = None
             time.sleep(self.kaggle.pace.first)  # the list may be delayed
-            with suppress(RelayError):  # errors of this call say nothing about the submission
+            with suppress(RelayError):  # if this call fails, the submission may still exist
                 made = self.in_list(LOOKS)
             if made is None or not _counts(made):
                 raise
@@ -444,7 +446,7 @@ class _Attempt:
             raise type(error)(f"{heading}\n{advice}") from error
 
     def _advice(self, known: Mapping[str, str], said: str) -> str:
-        """Return the advice in a table for Kaggle's message, or ""."""
+        """Return the advice that belongs to Kaggle's message in a table, or ""."""
         advice = (text for words, text in known.items() if re.search(words, said, re.IGNORECASE))
         return next(advice, "").format(
             push=self.project.command("push-infer"),
@@ -477,15 +479,16 @@ class _Attempt:
             raise
 
     def failure(self, made: Scored) -> str:
-        """Return the message for a failed submission: Kaggle's message, the cause and the fix."""
+        """Return the error message for a failed submission, including its cause and a fix."""
         reason = _reason(made)
         cause = self._advice(CAUSES, reason)
         return f"Submission {made.ref} of {self.run} failed: {reason}\nExpected a score. {cause}"
 
 
 def _validation(project: Project, inferred: Path) -> str:
-    """Return the validation score of each of an inference's models, taken from the pulled training
-    runs, or "" if none of them has one.
+    """Return the validation scores of the models that were used for an inference.
+
+    The scores are read from the pulled training runs. If there are none, "" is returned.
     """
     expect = output.json_object(inferred / output.BUNDLE).get("expect") or {}
     wanted = [one.get("weights_sha256") for one in expect.get("members") or [expect]]
@@ -510,7 +513,7 @@ def _score(made: Scored) -> float | None:
 
 
 def _number(text: str) -> float | None:
-    """Parse a finite number. Any other text returns None."""
+    """Parse a finite number, or return None for any other text."""
     with suppress(ValueError):
         score = float(text)
         return score if math.isfinite(score) else None

@@ -1,4 +1,4 @@
-"""Sends calls to Kaggle and retries them.
+"""Send calls to Kaggle, and retry those that are safe to repeat.
 
 Reads are retried with full jitter for up to `pace.patience` seconds, as long as a retry can help.
 For transfers, this time starts again with each received byte. Calls that make changes are sent only
@@ -32,7 +32,7 @@ Values = Mapping[str, Any]  # request values keyed by kagglesdk's names; None va
 UNREADABLE = (requests.RequestException, json.JSONDecodeError, Malformed)
 # Retry time in seconds before Kaggle's first response, so that offline machines fail quickly.
 FIRST_PATIENCE = 10.0
-ODD_AT_MOST = 3  # consecutive malformed responses
+ODD_AT_MOST = 3  # consecutive malformed responses before a call fails
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Pace:
 
     @property
     def stable(self) -> float:
-        """How long a status must remain unchanged, because Kaggle may report it early."""
+        """How long a status must remain unchanged, because Kaggle may report it too early."""
         return self.most / 2
 
     @property
@@ -118,7 +118,7 @@ class Connection:
 
     Attributes:
         username: name of the logged-in account.
-        signed_by: how calls are authenticated, "key" or "token".
+        signed_by: whether calls are authenticated with a "key" or a "token".
         answered: whether Kaggle has responded at least once.
     """
 

@@ -1,12 +1,10 @@
-"""Publishes artifacts and checkpoints as datasets, and checks the datasets that a run mounts.
+"""Publish artifacts and checkpoints as datasets, and check the datasets that a run mounts.
 
-Reads  a verified artifact, or a checkpoint of a training run whose output cannot be mounted
-Gives  a `DatasetVersion` whose files have all been downloaded and compared, or an error before
-       anything is sent
+Checkpoints are only published if the output of their training run cannot be mounted.
 
 The official client may upload data from an earlier failed run, drop files, or create two versions
-with one call. We therefore upload the files from a new folder, send the call once, and download and
-compare the result.
+with one call. We therefore verify the files first, upload them from a new folder, send the call
+once, and download all files to compare them.
 """
 
 import hashlib
@@ -34,11 +32,11 @@ from formats.sealed_folder import MANIFEST
 FILES_AT_MOST = 200  # a checkpoint has a few files per fold
 TEXT_AT_MOST = 50 * 10**6  # maximum size in bytes of files that are searched for secrets
 LOST = 12  # polls for the version of a call whose response was lost
-READS = 4  # downloads of a file that differs
+READS = 4  # how often to download a file that differs
 NOT_THERE, ENDED = "NOT_THERE_YET", ("READY", "FAILED", "DELETED")
 LATER = "Kaggle may need more time. To keep waiting:\ninvoke publish"
 WITHOUT = 'To use a single model without a dataset, set handoff="kernel" in the config.'
-# Folders for publishing. The name "artifact" would look like that of a pulled run.
+# Folders for publishing. A folder named "artifact" would look like the artifact of a pulled run.
 STAGING, UPLOADS = "staged", "uploads"
 
 
@@ -112,7 +110,7 @@ def checkpoint(
 
 
 def require_complete(project: Project, folder: Path) -> None:
-    """Raise `UsageError` if a pulled folder is from a partial training run, without an artifact."""
+    """Raise `UsageError` if a pulled training run is not complete and has no artifact yet."""
     found = output.saved_progress(folder)
     if found is not None and not found.complete:
         there = project.trained_on(output.of_bundle(folder, "machine_shape"))
@@ -125,8 +123,9 @@ def require_complete(project: Project, folder: Path) -> None:
 def require_current(
     kaggle: Kaggle, records: Records, artifact: Path, member: Member | None = None
 ) -> None:
-    """Raise `UsageError` unless the dataset's current version (which Kaggle mounts) is this
-    artifact and was published by us last.
+    """Raise `UsageError` unless the dataset's current version is the artifact in this folder.
+
+    Kaggle mounts the current version. It must be the one that we published last.
 
     Args:
         member: ensemble member that the artifact belongs to, or None for the competition's own
@@ -168,7 +167,7 @@ def require_shared(kaggle: Kaggle, project: Project, kernel: str) -> Steps[None]
 
 
 def require_first_stage(kaggle: Kaggle, project: Project) -> None:
-    """Raise `UsageError` unless the dataset in `init_from` exists, and is not to be replaced."""
+    """Raise `UsageError` if the dataset in `init_from` does not exist or would be replaced."""
     if not project.first_stage:
         return
     owner, slug, *pinned = project.first_stage.split("/")  # the bundle is built, so this is valid
@@ -209,8 +208,9 @@ def _require_ready(kaggle: Kaggle, handle: str, why: str) -> int:
     version = _shown_version(kaggle, handle)
     if not version:
         raise SourceMissing(
-            f"{kaggle.username} has no access to a dataset {handle} that is ready; {why}.\nCorrect"
-            f" the name, or ask the owner to share it: https://www.kaggle.com/datasets/{handle}"
+            f"{kaggle.username} has no access to the dataset {handle}, or it is not ready; {why}.\n"
+            "Correct the name, or ask the owner to share it:"
+            f" https://www.kaggle.com/datasets/{handle}"
         )
     return version
 
@@ -258,8 +258,8 @@ def _published(
     project, journal = records.project, records.journal
     rows = journal.requests(PUBLISH, handle=handle)
     last = next((row for row in rows if row.before is not None), None)
-    # Whether a version was or may have been created that is not visible yet. If the version of a
-    # different run is ready, it has been visible.
+    # Whether a version may have been created that is not visible yet. If the last version is ready
+    # and belongs to a different run, it has already been visible.
     awaited = last is not None and (
         last.is_open or (last.is_made and (last.state != State.ENDED or last.run_id == name))
     )
@@ -333,8 +333,9 @@ class _Upload:
         return found
 
     def current(self, sent_after: int | None) -> Steps[int | None]:
-        """Wait until no version is being processed, and return the current one, or None if there is
-        no dataset.
+        """Wait until no version is being processed, and return the current version.
+
+        If there is no dataset, None is returned.
 
         Args:
             sent_after: version before a call that may have been made and has to be awaited, or None
@@ -354,8 +355,10 @@ class _Upload:
             polls.wait(f"{self.handle} is at {seen}; expected READY.\n{LATER}")
 
     def _look(self) -> tuple[int | None, str]:
-        """Return the current version, or None if there is no dataset, and its status. The status is
-        read first, so that the version is at least as new.
+        """Return the dataset's current version and its status.
+
+        The version is None if there is no dataset. The status is read before the version, so it
+        never belongs to a newer version.
         """
         status = NOT_THERE
         with suppress(NotFound, Denied):  # a new dataset may not be found for some seconds
@@ -493,8 +496,8 @@ class _Upload:
     def _returns(self, version: int, sent: Path) -> bool:
         """Download a version's file named like `sent`, and return whether they are identical.
 
-        A different file causes another version to be created, so the download is repeated several
-        times. If its size is wrong although Kaggle lists ours, this raises `Unreachable`.
+        If a file differs, another version is created, so the download is repeated a few times
+        first. If the size is wrong but Kaggle lists the correct one, this raises `Unreachable`.
         """
         folder, digest = self.staging.parent / f"version-{version}", checksums.sha256(sent)
         path, note = folder / "files" / sent.name, folder / "notes" / sent.name

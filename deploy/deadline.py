@@ -1,6 +1,6 @@
-"""Deadlines for tasks, which also work while waiting for data that never arrives.
+"""Limit the duration of tasks, even while they wait for data that never arrives.
 
-A connection's timeout applies to the time between two bytes. In our tests, a server that sent one
+A connection's timeout only limits the time between two bytes. In our tests, a server that sent one
 byte per second blocked its caller forever. Deadlines therefore use an operating system timer that
 interrupts the main thread.
 
@@ -18,7 +18,7 @@ from types import FrameType
 
 from deploy.errors import DeadlinePassed
 
-AGAIN_SECONDS = 3.0  # interval of further interrupts if one was swallowed or clean-up is slow
+AGAIN_SECONDS = 3.0  # interrupt again in case the first one was swallowed or clean-up is slow
 AFTER_CTRL_C_SECONDS = 0.5  # shorter, because the user is waiting
 
 
@@ -30,7 +30,7 @@ class TimeUp(BaseException):
 def limit(seconds: float, message: str) -> Iterator[None]:
     """Raise `DeadlinePassed` if the body takes too long, and stop it on Ctrl-C.
 
-    Only the main thread has a deadline.
+    In threads other than the main thread, there is no deadline.
 
     Args:
         seconds: seconds until the deadline.

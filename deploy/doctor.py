@@ -1,10 +1,8 @@
-"""Checks that everything is in place for a relay before anything is spent.
+"""Check that this machine, the project and the Kaggle account are ready for a relay.
 
-Reads  this machine, the project and Kaggle, without changing anything
-Gives  one `Check` per row, with what was found and how to fix it
-
-If a row cannot be checked, it states the reason, and the other rows are still checked. No row
-contains a secret.
+Nothing is changed or spent. Each `Check` is a row of the report, which contains what was found and
+how to fix it. If a row cannot be checked, it states the reason, and the other rows are still
+checked. No row contains a secret.
 """
 
 import platform
@@ -38,7 +36,7 @@ class Check:
         verdict: PASS, WARN, FAIL, or SKIP if it could not be checked.
         found: what was found.
         fix: how to fix it, or "" if nothing needs to be fixed.
-        exit_code: exit code of a FAIL, as in docs/dev/design.md, otherwise 0.
+        exit_code: exit code of a FAIL, as listed in docs/dev/design.md. All other rows have 0.
     """
 
     verdict: str
@@ -71,7 +69,7 @@ def examine(
     show: Callable[[str], None] = lambda line: None,
     pace: Pace = init.PACE,
 ) -> list[Check]:
-    """Check all rows in the order in which you would fix them, printing each one immediately.
+    """Run all checks in the order in which you would fix them, and print each row immediately.
 
     Args:
         root: path to the repository.
@@ -88,7 +86,7 @@ def examine(
 
 @dataclass
 class _State:
-    """State shared by the rows. Attributes without a default are set by rows that passed."""
+    """State shared by all checks. Attributes without a default are set by checks that pass."""
 
     root: Path
     open: Callable[[], Project]
@@ -226,7 +224,7 @@ def _notebooks(state: _State) -> Row:
     return ", ".join(found), ""
 
 
-# In the order in which you would fix them: the rows that each row requires, and its check.
+# Rows in the order in which you would fix them, with the rows that they require and their checks.
 ROWS: Mapping[str, tuple[Sequence[str], Callable[[_State], Row]]] = {
     "client": ((), _client),
     "credentials": ((), _credentials),

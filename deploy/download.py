@@ -1,12 +1,11 @@
-"""Downloads a competition's files as a single archive, and unpacks it.
+"""Download a competition's files as a single archive, and unpack it to data/SLUG.
 
-Reads  Kaggle's archive of a competition's files, or data/SLUG.zip, which is written by
-       `kaggle competitions download SLUG -p data`
-Gives  data/SLUG, which is always complete if it exists
+You can also download the archive yourself. `kaggle competitions download SLUG -p data` writes it to
+data/SLUG.zip.
 
-Until it is complete, everything is stored in data/SLUG.download. This includes the partial archive,
-which the next process resumes, the complete archive, and the unpacked files. The lock
-data/SLUG.download.lock ensures that only one process uses the folder at a time.
+If data/SLUG exists, it is complete. Until then, everything is stored in data/SLUG.download, which
+includes the partial archive, which the next process resumes, the complete archive, and the unpacked
+files. The lock data/SLUG.download.lock ensures that only one process uses the folder at a time.
 """
 
 import json
@@ -27,9 +26,9 @@ AROUND = ".download"  # suffix of the folder for incomplete files
 
 
 def done(folder: Path) -> bool:
-    """Return whether a competition's files are complete. An empty folder is not.
+    """Return whether a competition's files are complete. An empty folder does not count.
 
-    Leftovers of a process that was killed just before it finished are deleted.
+    If a process was killed just before it finished, its temporary files are deleted.
     """
     if not folder.is_dir() or not any(folder.iterdir()):
         return False

@@ -108,7 +108,7 @@ class Unreachable(RelayError):
 
 
 class Ambiguous(Unreachable):
-    """There was no response to a call that makes changes, so they may have been made."""
+    """There was no response to a call that makes changes, so it may have had an effect."""
 
 
 class Expired(Unreachable):
@@ -143,5 +143,5 @@ class Detached(RelayError):
     exit_code = 130
 
 
-# Errors of a read that Kaggle did not answer. Expired logins are not included.
+# Errors that leave the result of a read unknown. They do not include expired logins.
 UNTOLD = (Denied, Refused, NoQuota, Unreachable)

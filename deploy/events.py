@@ -1,4 +1,4 @@
-"""Events of steps. A step is a generator that yields events, which its caller displays.
+"""Events that are yielded by steps. A step is a generator whose caller displays the events.
 
 Steps never print or prompt by themselves. The answer to an `Ask` is sent back to the step.
 """
@@ -34,8 +34,8 @@ class Status:
         accelerator: "TPU", "GPU" or "CPU".
         left, allowed: seconds of this week's quota at the start of the watch, or None if unknown.
         pushed: whether `seconds` is measured from the push.
-        often: whether only the progress has changed since a recent status. Screens show such
-            updates, but pipes do not.
+        often: whether only the progress has changed since a recent status. Such updates are shown
+            on a terminal but not written to a pipe.
     """
 
     run: str
@@ -69,7 +69,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Ask:
-    """A question to the user before something is spent. True or False is sent back.
+    """A question that the user must answer with yes or no before something is spent.
 
     Attributes:
         lines: description of what would be spent.
@@ -97,7 +97,7 @@ Tell = Callable[[Event], bool | None]
 def completed(steps: Steps[T], tell: Tell) -> T:
     """Run steps until they are finished, pass each event to `tell`, and return their result.
 
-    If `tell` raises an error, such as on Ctrl-C, the error is raised inside the waiting step.
+    If `tell` raises an error, for example on Ctrl-C, the error is raised inside the waiting step.
 
     >>> def greet():
     ...     yield Note("hello")

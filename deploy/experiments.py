@@ -1,11 +1,10 @@
-"""Collects the training runs in `runs/` with their scores on Kaggle or in a rehearsal.
+"""Collect the training runs in `runs/`, along with their scores on Kaggle or in rehearsals.
 
-Reads  pulled folders, folders of rehearsals and of local training runs, and the journals next to
-       them
-Gives  details of each artifact's folder, under the names used in `workbench.experiments`
+This reads the output folders of pulled runs, rehearsals and local training runs, and the journals
+next to them. The results use the names of the fields in `workbench.experiments`.
 
-A submission belongs to a training run if the inference that wrote its file expected the run's
-weights, and the file's SHA-256 is the one that was submitted.
+A submission belongs to a training run if the inference that wrote the submitted file expected the
+run's weights, and the file's SHA-256 is the one that was submitted.
 """
 
 from collections.abc import Callable, Iterator
@@ -58,7 +57,7 @@ def _known(folder: Path, scored: Request | None, *, dry_run: bool) -> dict[str, 
         return {"run": note.run, "place": place, **given}
     kind = runs.accelerator(handle, output.of_bundle(folder, "machine_shape"))
     given = {"public": scored.score, "private": scored.private} if scored else {}
-    # Do not write "TPU v3", which is a TPU generation.
+    # Do not write "TPU v3", because that is the name of a TPU generation.
     return {"run": note.run, "place": f"{kind} #{version}", "accelerator": kind, **given}
 
 

@@ -1,6 +1,7 @@
-"""Converts exceptions from the Kaggle client to our own errors.
+"""Convert exceptions from the official Kaggle client to our own errors.
 
-The client's messages are misleading. For example, it calls an expired login "a wrong kernel slug".
+The client's messages can be misleading. For example, it reports an expired login as "a wrong kernel
+slug".
 """
 
 import re
@@ -54,8 +55,8 @@ CAUSES = (
 STORAGE = {"GET": (400, 401, 403, 404, 410), "PUT": (401, 403, 404, 410)}
 
 
-# What only the user can do on kaggle.com, keyed by a pattern of Kaggle's message. Both words must
-# be close to each other, because a competition's title may contain one of them.
+# Actions that only the user can take on kaggle.com, keyed by a pattern of Kaggle's message. Both
+# words must be close to each other, because a competition's title may contain one of them.
 DONE, THING = r"verif\w*|solved?|completed?", r"phone|identity|persona|(?:re)?captcha"
 GATES = {
     rf"\b(?:{DONE})\b[^.]{{0,40}}\b(?:{THING})\b|\b(?:{THING})\b[^.]{{0,40}}\b(?:{DONE})\b": (
@@ -67,8 +68,8 @@ GATES = {
 }
 SLOT = r"maximum .{0,60}session|session count"
 QUOTA = r"quota|submission allowance|submissions? being processed"
-# Kaggle's refusals: status code (None for any), message pattern, error class and advice. The first
-# match is used.
+# Kaggle's refusals. Each entry has a status code (or None for any), a pattern of the message, an
+# error class and advice. The first match is used.
 REFUSALS: tuple[tuple[int | None, str, type[errors.RelayError], str], ...] = (
     (401, "", errors.CredentialError, f"The credentials are invalid or have expired.\n{auth.HOW}"),
     (404, "", errors.NotFound, "Check that it exists on kaggle.com and that the name is correct."),
@@ -81,9 +82,10 @@ REFUSALS: tuple[tuple[int | None, str, type[errors.RelayError], str], ...] = (
 )
 # Names and messages of errors that mean that no connection was made.
 UNMADE = "NewConnectionError|NameResolutionError|ConnectTimeout|CERTIFICATE_VERIFY_FAILED"
-# Reasons for a missing response: a pattern that is matched against "site" or "local" followed by
-# the errors' names and messages, what happened, and what was expected and how to fix it. The first
-# match is used.
+# Reasons for a missing response. Each entry has a pattern, a description of what happened, and a
+# description of what was expected and how to fix it. Patterns are matched against a text that
+# starts with "site" or "local" and contains the errors' names and messages. The first match is
+# used.
 REASONS = (
     (
         "^local .*ConnectionRefusedError",
@@ -205,12 +207,12 @@ def lost_push_advice(lost: Exception, datasets: Sequence[str], first: str) -> st
     advice = ""
     if datasets:
         advice = (
-            "If it is 500 each time: Kaggle rejects datasets that were deleted and recreated"
-            f" ({', '.join(datasets)}).\nTo mount the training run's own output instead, set"
-            ' handoff="kernel" in the config and push again.\n'
+            "If each push gets a 500, Kaggle may be rejecting a dataset that was deleted and"
+            f" recreated ({', '.join(datasets)}).\nTo mount the training run's own output instead,"
+            ' set handoff="kernel" in the config and push again.\n'
         )
     if first:
-        heading = f"If it is 500 each time: {first} may be a notebook without any versions."
+        heading = f"If each push gets a 500, {first} may be a notebook without any versions."
         advice += f"{without_version(first, heading)}\n"
     return advice
 
@@ -219,7 +221,7 @@ def without_version(handle: str, heading: str = "") -> str:
     """Return the message about a kernel that exists on Kaggle but has no versions.
 
     Args:
-        heading: first line of the message. Defaults to one that states this as a fact.
+        heading: first line of the message. By default, it states that the kernel has no versions.
     """
     heading = heading or f"{handle} has no versions on Kaggle because its first push was refused."
     return (

@@ -1,7 +1,7 @@
-"""Checks bundles and text before they leave this machine.
+"""Check bundles and text before they leave this machine.
 
-All problems are reported in a single `UsageError`. Kaggle's client checks almost nothing, and most
-problems would only show up as a run on the wrong machine.
+All problems are reported in a single `UsageError`. The official client checks almost nothing, and
+without these checks, most mistakes would only show up as a run on the wrong machine.
 """
 
 import json

@@ -1,8 +1,7 @@
-"""Sets up a competition by checking it on Kaggle and making its config the default for all tasks.
+"""Set up a competition by checking it on Kaggle and making its config the default for all tasks.
 
-Reads  the configs in pipeline/configs/, and the competition on Kaggle
-Gives  relay.toml, which sets the default config. Its [slugs] table can replace the competition's
-       slug at the start of the notebook URLs
+The default config is stored in relay.toml. The file's [slugs] table can replace the competition's
+slug at the start of the notebook URLs.
 
 Configs are only created by `invoke inspect`. This module adds the competition's slug to an existing
 config if the slug was assumed, and the hours if they are given on the command line. Running it
@@ -30,7 +29,8 @@ from formats import atomic_file
 FILE = "relay.toml"
 REHEARSED = "digits"  # the default config until a competition has been set up
 NAME = re.compile(r"[a-z][a-z0-9_]{0,79}")
-SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{2,99}")  # such as "leash-BELKA"; case matters in mounts
+# Such as "leash-BELKA". Mounted folders use the same upper and lower case.
+SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{2,99}")
 PAGE = re.compile(r"(?:https?://)?(?:www\.)?kaggle\.com/(?:competitions|c)/([^/?#]+).*", re.I)
 ADDRESS = re.compile(r"[a-z][a-z0-9-]{2,}")  # Kaggle cannot find new notebooks with other URLs
 PACE = Pace(first=1, most=5, patience=15)
@@ -73,7 +73,7 @@ def default_config(root: Path) -> str:
 
 
 def slug(root: Path, competition: str) -> str:
-    """Return the first part of the competition's notebook URLs, or "" to use its own slug.
+    """Return the first part of a competition's notebook URLs, or "" for the competition's slug.
 
     Kaggle cannot find new notebooks if their URL starts with a digit.
 
@@ -85,7 +85,8 @@ def slug(root: Path, competition: str) -> str:
     if name != "" and (not isinstance(name, str) or not ADDRESS.fullmatch(name)):
         raise UsageError(
             f"{root / FILE} sets {competition} = {name!r}; expected at least 3 lower-case letters,"
-            " digits or hyphens, starting with a letter. Kaggle cannot find other new notebooks.\n"
+            " digits or hyphens, starting with a letter. Kaggle cannot find new notebooks with any"
+            " other name.\n"
             f'Correct that line, for example: {competition} = "{with_letter(competition)}"'
         )
     return str(name)
@@ -305,7 +306,8 @@ def _ask_kaggle(
     """Check that the competition exists and its rules are accepted, and print the result.
 
     Returns:
-        The owner of our notebooks, the competition, and why Kaggle was not queried, or "".
+        The name of the user who owns our notebooks, the competition (None if Kaggle could not be
+        queried), and the reason why Kaggle could not be queried (or "").
     """
     try:
         auth.require()

@@ -1,11 +1,10 @@
-"""Traces a submission back to the commit, step by step.
+"""Trace a submission back to the commit, step by step.
 
-Reads  pulled folders and the journals next to them, without contacting Kaggle
-Gives  one `Link` per step: submission → score → infer run → dataset version → artifact → train run
-       → bundle → commit
+The steps are submission → score → infer run → dataset version → artifact → train run → bundle →
+commit. They are found in pulled folders and the journals next to them, without contacting Kaggle.
 
-A file belongs to a run if its SHA-256 is listed in the run's outputs.json. The file's name and
-location prove nothing.
+A file belongs to a run if its SHA-256 is listed in the run's outputs.json. Its name and location
+are not trusted.
 """
 
 from collections.abc import Mapping
@@ -27,7 +26,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Link:
-    """A step of the trace, where `what` is its name and `value` is what is known about it."""
+    """A step of the trace. `what` is the step's name, and `value` is what is known about it."""
 
     what: str
     value: str

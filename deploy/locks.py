@@ -1,4 +1,4 @@
-"""File locks between processes."""
+"""Lock files, which prevent two processes from doing the same thing at the same time."""
 
 import errno
 import os

@@ -1,6 +1,6 @@
-"""Names and pages of Kaggle models, which notebooks mount as pretrained networks.
+"""Utilities for the Kaggle models that notebooks mount as pretrained networks.
 
-Names have the form owner/model/framework/variation/version, as in kagglehub.
+Model names have the form owner/model/framework/variation/version, as in kagglehub.
 """
 
 import re
@@ -47,7 +47,7 @@ def word(framework: str) -> str:
 
 
 def pages(names: Iterable[str]) -> str:
-    """Return the URLs of the models' pages, one per line. Licences can be accepted there.
+    """Return the URLs of the pages where the models' licences can be accepted, one per line.
 
     >>> pages(["keras/dinov3/Keras/dinov3_vit_base_lvd1689m/1"])
     'https://www.kaggle.com/models/keras/dinov3'
@@ -59,8 +59,8 @@ def pages(names: Iterable[str]) -> str:
 def require(kaggle: "Kaggle", names: Iterable[str], kernel: str) -> Steps[None]:
     """Check that this account has access to all models mounted by a kernel.
 
-    If Kaggle does not report it, a note is yielded. Some tokens can push a model but not list it,
-    and the push itself reports missing models.
+    If this cannot be checked, a note is yielded. Some tokens can mount a model but not list its
+    files, and Kaggle reports missing models in its response to the push anyway.
 
     Raises:
         SourceMissing: if a model does not exist. Kaggle would start the run without it.

@@ -1,12 +1,9 @@
-"""Pulls a run's output, verifies it, and reads its contents.
-
-Reads  Kaggle's list of a run's files, and pulled folders
-Gives  a folder with a verified artifact, checkpoints and submission, and the progress of training
+"""Pull the output of runs, verify it, and read its contents.
 
 A pulled folder is identified by outputs.json, which is the run's list of its files, and by the note
-that the pull adds. Its name and location prove nothing. These files are written on the model side
-(docs/dev/contracts.md). Killed sessions may leave corrupt checkpoints, so a checkpoint is only used
-if its manifest has the correct SHA-256 of itself and of the state.
+that the pull adds. The folder's name and location are not trusted. docs/dev/contracts.md describes
+these files, which are written on the model side. Killed sessions may leave corrupt checkpoints, so
+a checkpoint is only used if its manifest has the correct SHA-256 of itself and of the state.
 """
 
 import hashlib
@@ -322,7 +319,7 @@ def noted(folder: Path) -> PullNote | None:
 
 
 def name_of(folder: Path) -> str:
-    """Return a pulled run's owner/slug/version, with these words in place of unknown parts."""
+    """Return a pulled run's owner/slug/version. Unknown parts are left as these words."""
     note = noted(folder)
     named = re.fullmatch(r"(.+)-v(\d+)(-aside-\d+)?", folder.resolve().name)
     return note.run if note else f"owner/{named[1]}/{named[2]}" if named else "owner/slug/version"
@@ -601,8 +598,8 @@ def _newest_checkpoint(folder: Path, fold: str) -> Checkpoint | None:
 def _is_needed(name: PurePath, checkpoints: Sequence[Checkpoint], *, ended: bool) -> bool:
     """Return whether the next session needs a file.
 
-    It needs the latest checkpoints with their training curves, the results of finished folds, the
-    memory measurements, and the executables of sessions that ended by themselves.
+    This is the case for the latest checkpoints with their training curves, the results of finished
+    folds, the memory measurements, and the executables of sessions that were not killed.
     """
     if CHECKPOINTS in name.parts:
         is_newest = name.parent.as_posix() in {checkpoint.folder for checkpoint in checkpoints}
@@ -619,7 +616,7 @@ def _is_needed(name: PurePath, checkpoints: Sequence[Checkpoint], *, ended: bool
 
 @dataclass(frozen=True)
 class Manifest:
-    """The parts of an artifact's manifest that are used here.
+    """The fields of an artifact's manifest that the Kaggle client uses.
 
     Attributes:
         bundle_sha256: "" if the training run was not started from a bundle.
@@ -706,7 +703,9 @@ class Member:
 
 
 def ensemble(path: Path, project: Project) -> list[Member]:
-    """Return the members with a weight above 0, heaviest first, after verifying their files.
+    """Return an ensemble's members with a weight above 0, after verifying their files.
+
+    The members are sorted by weight, with the highest weight first.
 
     Raises:
         UsageError: if the file or a folder does not exist, or a member was trained for a different

@@ -1,4 +1,4 @@
-"""Code of the notebook that collects findings about a session for `doctor --live`.
+"""Code of the notebook that `doctor --live` runs to inspect a session.
 
 Kaggle runs this file as a notebook, so it only imports modules that are in every image. It prints a
 single line of JSON.
@@ -13,7 +13,7 @@ from typing import Any
 
 INPUT = Path(os.environ.get("LOCALKAGGLE_ROOT", "/kaggle")) / "input"
 FINDINGS = "findings"  # key of the printed JSON
-MARKER, NOTEBOOK = "marker.txt", "notebook"  # file that identifies an output, and its content
+MARKER, NOTEBOOK = "marker.txt", "notebook"  # name and content of a file that marks an output
 CONNECT_SECONDS = 5.0
 
 

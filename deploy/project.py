@@ -1,4 +1,4 @@
-"""Projects, which consist of a config, its competition and folders, and kernels (notebooks)."""
+"""Projects and their kernels. A kernel is a notebook that runs on Kaggle."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ DEADLINE_SECONDS = 24 * 3600.0  # up to seven hours in the TPU queue, plus the s
 
 @dataclass(frozen=True)
 class Kernel:
-    """A notebook of the chain, with the task that pushes it and its maximum session in seconds."""
+    """A kernel's push task, and the maximum length of its sessions in seconds."""
 
     task: str
     seconds: int
@@ -46,7 +46,7 @@ def with_letter(competition: str) -> str:
 
 @dataclass(frozen=True)
 class Project:
-    """A config, its competition and its folders.
+    """A config with its competition and the folders that commands use.
 
     Attributes:
         root: path to the repository.
@@ -103,7 +103,10 @@ class Project:
             )
 
     def trained_on(self, machine_shape: str) -> "Project":
-        """Return the project, set to train on two T4 GPUs if this machine of a run is that pair."""
+        """Return a project that trains on two T4 GPUs if `machine_shape` stands for two T4 GPUs.
+
+        For any other machine, the project is returned unchanged.
+        """
         return replace(self, runtime=PAIR if machine_shape == SHAPES[PAIR] else self.runtime)
 
     @property

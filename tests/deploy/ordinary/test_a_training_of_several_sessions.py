@@ -135,7 +135,7 @@ def test_a_dataset_that_is_not_shared_ends_a_push_before_its_session(with_theirs
     """Exit code 2. Once it is shared the same command pushes, even if Kaggle does not say."""
     local, kaggle = with_theirs
 
-    said = f"rehearsal has no access to a dataset {THEIRS}"
+    said = f"rehearsal has no access to the dataset {THEIRS}"
     with pytest.raises(SourceMissing, match=said) as told:
         push(kaggle, ours, show=shown.append)
 

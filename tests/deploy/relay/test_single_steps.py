@@ -136,8 +136,8 @@ def test_an_unclear_publish_hides_the_one_before_it(live, ours, local, publish):
 @pytest.mark.parametrize(
     ("first_stage", "said"),
     [
-        ("rehearsal/missing", "no access to a dataset rehearsal/missing"),
-        ("ann/theirs/1", "no access to a dataset ann/theirs"),
+        ("rehearsal/missing", "no access to the dataset rehearsal/missing"),
+        ("ann/theirs/1", "no access to the dataset ann/theirs"),
         (f"{STAGE}/3", rf'has no version 3\..*\n.*init_from="{STAGE}/2"'),
         (STAGE, rf'has no version, (.|\n)*to the config.*init_from="{STAGE}/2"'),
     ],
