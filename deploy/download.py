@@ -3,9 +3,9 @@
 You can also download the archive yourself. `kaggle competitions download SLUG -p data` writes it to
 data/SLUG.zip.
 
-If data/SLUG exists, it is complete. Until then, everything is stored in data/SLUG.download, which
-includes the partial archive, which the next process resumes, the complete archive, and the unpacked
-files. The lock data/SLUG.download.lock ensures that only one process uses the folder at a time.
+If data/SLUG exists, it is complete. Until then, data/SLUG.download contains the archive and the
+unpacked files. A partial archive is kept there so that the next process can resume the download.
+The lock data/SLUG.download.lock ensures that only one process uses the folder at a time.
 """
 
 import json

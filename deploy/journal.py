@@ -8,7 +8,7 @@ Kaggle's responses move a request from one state to the next:
 call may have been made, and INTENDED means it was not. The journal contains no secrets.
 
 Each entry stores the Kaggle server that it belongs to, and only entries for the current server are
-returned. Version 1 of a rehearsal is not version 1 on kaggle.com.
+returned, because version 1 of a rehearsal is not version 1 on kaggle.com.
 """
 
 import sqlite3
@@ -108,12 +108,12 @@ class Request:
 
     @property
     def is_made(self) -> bool:
-        """Whether it was created, and still exists as far as we know."""
+        """Whether Kaggle has created it and, as far as we know, it still exists."""
         return self.state in MADE
 
     @property
     def is_open(self) -> bool:
-        """Whether it is unknown if it was created."""
+        """Whether Kaggle may have created it, because there was no response."""
         return self.state in OPEN
 
     @property
@@ -144,9 +144,10 @@ def after(request: Request, state: State, **known: Any) -> Request:
     """Return the request in a new state. Invalid transitions leave it unchanged.
 
     Args:
-        state: SENT right before the call, together with the current version as `before`, VERSION
-            with `number`, ENDED with `status`, PULLED with `folder`, or ABSENT if a 404 or a list
-            shows that it does not exist. ABSENT becomes GONE if it had been created.
+        state: new state. Pass the current version as `before` with SENT, `number` with VERSION,
+            `status` with ENDED, and `folder` with PULLED. SENT is recorded right before the call.
+            ABSENT means that a 404 or a list shows that it does not exist. It becomes GONE if the
+            request had created something.
         known: columns of `Request`.
     >>> lost = failed(after(Request(PUSH, "digits", "ann/x"), State.SENT, before=0), TimeoutError())
     >>> lost.state, after(lost, State.VERSION, number=1).state, after(lost, State.ABSENT).state
@@ -178,7 +179,7 @@ def failed(request: Request, error: BaseException) -> Request:
 
 
 class Journal:
-    """The journal in a file, which is created if it does not exist and is kept open.
+    """A journal file, which is created if it does not exist, and kept open.
 
     Args:
         at: Kaggle server whose entries are written and read. Defaults to the current server.
@@ -222,7 +223,7 @@ class Journal:
         return self._change(request, failed(request, error))
 
     def note(self, request: Request, **columns: Any) -> Request:
-        """Commit other values of a request, and return it."""
+        """Commit new values of a request's columns, and return it."""
         return self._change(request, replace(request, **columns))
 
     def requests(self, kind: str, **where: Any) -> list[Request]:
@@ -242,7 +243,7 @@ class Journal:
 
     @contextmanager
     def ended_by_errors(self, request: Request) -> Iterator[None]:
-        """Record an error in the body, using the request's state at that time."""
+        """Record errors that are raised in the body, using the request's state at that time."""
         try:
             yield
         except BaseException as error:

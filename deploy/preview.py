@@ -1,7 +1,6 @@
-"""Shows what a push would change and cost before anything is spent.
+"""Show what a push would change and cost before anything is spent.
 
-Reads  a bundle, its kernel's current version, the journal's pushes, and the quota
-Gives  a `Preview`, or an error if the push cannot succeed
+If the push cannot succeed, for example because no quota is left, an error is raised instead.
 """
 
 import json
@@ -36,8 +35,8 @@ class Preview:
     Attributes:
         built: bundle to push.
         version: current version as far as known, or 0 before the first push.
-        changes: differences from the current version, which are files, "notebook" for all other
-            code, and settings with their values.
+        changes: names of changed files, "notebook" if any other code has changed, and changed
+            settings with their new values.
         accelerator: "TPU", "GPU" or "CPU".
         quota: this week's quota.
         active: active runs on that accelerator that were pushed from this project.
@@ -100,7 +99,7 @@ class Preview:
                 for name in self.built.metadata["model_sources"]
             ),
             *(f"active      {run}" for run in self.active),
-            *(f"beside      {run}: it remains in place and uses quota too" for run in self.beside),
+            *(f"beside      {run}: it stays active and uses quota, too" for run in self.beside),
             *([f"unknown     other active runs: {self.unknown}"] if self.unknown else []),
             *changes,
         ]
@@ -115,7 +114,7 @@ class Preview:
         if self.paid:
             left += "; Kaggle charges this account for additional time"
         if self.seconds < self.most:
-            left += "; the session is limited to them, and the run saves before they are used up"
+            left += "; the session is limited to this, and the run saves before it is used up"
         return left
 
 
@@ -159,7 +158,7 @@ def look(
         wanted,
         quota,
         *_active(kaggle, records, built.handle, wanted),
-        bundle.how_rehearsed(project.runs, built) or f"not as it stands; to do so: {rehearse}",
+        bundle.how_rehearsed(project.runs, built) or f"not this version; to do so: {rehearse}",
         KERNELS[built.kernel].seconds,
     )
     if built.kernel == INFER and project.infer_hours is not None:
@@ -202,10 +201,13 @@ def _require_slot(made: Preview, project: Project) -> None:
 def _active(
     kaggle: Kaggle, records: Records, handle: str, wanted: str
 ) -> tuple[list[str], list[str], str]:
-    """Return the active runs pushed from this project on the accelerator `wanted`, the same
-    notebook's active runs on another accelerator, and why other runs are unknown, or "".
+    """Find active runs that were pushed from this project.
 
     If a session that was started elsewhere occupies the last slot, Kaggle itself refuses the push.
+
+    Returns:
+        The active runs on the accelerator `wanted`, the active runs of this notebook on another
+        accelerator, and the reason why Kaggle did not report whether a run is active, or "".
     """
     active, beside, unknown = dict[str, None](), dict[str, None](), ""
     for row in records.made()[:LOOK_BACK]:
@@ -229,8 +231,9 @@ def _active(
 
 
 def _changes(current: Source, built: Bundle) -> list[str]:
-    """Return the differences from the current version, which are file names, and settings and
-    sources with their values.
+    """Return the names of files, settings and sources that differ from the current version.
+
+    Settings and sources are returned with their new values.
     """
     old, new = _parts(current.text), _parts(built.text)
     changes = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
@@ -244,9 +247,9 @@ def _changes(current: Source, built: Bundle) -> list[str]:
 
 
 def _parts(text: str) -> dict[str, Any]:
-    """Return {file name or "notebook": source} of a bundle, and what it "expects" to be mounted.
+    """Return {file name or "notebook": source} for a bundle, and what it expects to be mounted.
 
-    Any other notebook is returned as a single part, as it may have been edited on Kaggle.
+    Any other notebook is returned as a single part, because it may have been edited on Kaggle.
     """
     try:
         sources = ["".join(cell["source"]) for cell in json.loads(text)["cells"]]

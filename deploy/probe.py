@@ -1,12 +1,11 @@
-"""Probe that checks, on your own account, what this project can only assume about Kaggle.
+"""Check this project's assumptions about Kaggle on your own account.
 
-Reads  a connection, and the slug of a competition whose rules you have accepted
-Makes  private notebooks whose names start with relay-live-, which are deleted at the end, even
-       after Ctrl-C or an error
-Gives  facts, under the names used by the local Kaggle, in a file without names or keys
+The probe creates private notebooks whose names start with relay-live-, and deletes them at the end,
+even after Ctrl-C or an error. It does not use any quota. The observed facts are written to a file,
+under the names that the local Kaggle uses for them. This file does not contain names or keys.
 
-It does not use any quota. The first cell of each notebook shows which machine a push gets, and the
-first publish shows when a dataset is ready, so these are not checked here.
+The first cell of each notebook shows which machine a push gets, and the first publish shows when a
+dataset is ready, so the probe does not check these.
 """
 
 import json
@@ -38,7 +37,7 @@ REFUSALS = (Refused, NoQuota, Denied)
 SESSION_SECONDS = 900.0  # limit for sessions that end by themselves within a few minutes
 DELETING_SECONDS = 600.0
 DELETES = 3  # attempts
-# Our own words for observed states, in addition to Kaggle's statuses.
+# Names for states that are not among Kaggle's statuses.
 LISTED, UNLISTED = "LISTED", "UNLISTED"
 # Assumptions about Kaggle, grouped by the step that checks them.
 FACTS: dict[str, dict[str, Any]] = {
@@ -58,12 +57,12 @@ ASSUMED = {name: value for facts in FACTS.values() for name, value in facts.item
 
 
 class Session(NamedTuple):
-    """A notebook run that has ended, and what was observed.
+    """Observations of a notebook run that has ended.
 
     Attributes:
         handle: handle of the notebook.
-        refused: kinds of sources from which Kaggle rejected at least one.
-        seconds: {status: seconds after the push until which it was observed}. UNLISTED is the
+        refused: kinds of sources of which Kaggle rejected at least one.
+        seconds: {status: when it was last observed, in seconds after the push}. UNLISTED is the
             number of seconds after the end during which the output was empty.
         files: {name: signed URL} of its output.
         found: findings printed by the notebook.
@@ -78,10 +77,10 @@ class Session(NamedTuple):
 
 @dataclass
 class Probe:
-    """The steps of the probe, and their findings.
+    """A probe with its steps and findings.
 
     Attributes:
-        connect: function that returns a connection, whose pace limits each wait.
+        connect: function that returns a connection. The connection's pace limits each wait.
         competition: slug of a competition whose rules have been accepted.
         show: function that prints a line.
         killed_seconds: timeout of the session that will be killed.
@@ -101,7 +100,7 @@ class Probe:
     made: set[str] = field(default_factory=set)
 
     def run(self, folder: Path) -> dict[str, Any]:
-        """Run all steps, delete everything they created in any case, and show the findings.
+        """Run all steps, show the findings, and always delete everything that was created.
 
         Args:
             folder: folder for the file, which is written after each step.
@@ -117,7 +116,7 @@ class Probe:
         self.kaggle = self.connect()
         found = {"facts": self.facts, "assumed": ASSUMED, "notes": self.notes}
         file = folder / f"facts-{self.name.rpartition('-')[2]}.json"
-        self.show("This takes about half an hour and a few minutes of CPU sessions, but no quota.")
+        self.show("This takes about half an hour. It uses a few minutes of CPU time, but no quota.")
         self.show(f"It creates private notebooks, {self.name}…, and deletes them at the end.")
         try:
             for name in FACTS:
@@ -128,7 +127,7 @@ class Probe:
                 except (*REFUSALS, Ambiguous, RunFailed) as error:
                     self.show(f"{name}: {str(error).splitlines()[0]}")
                     # Leave out Kaggle's message, which may contain names.
-                    self.notes.append(f"{name} ended as {type(error).__name__}")
+                    self.notes.append(f"{name} raised {type(error).__name__}")
                 finally:
                     plain = json.loads(secrets.to_json(found))
                     atomic_file.write(file, f"{json.dumps(plain, indent=1)}\n".encode())
@@ -179,7 +178,7 @@ class Probe:
         """Poll until the state is one of `ends`, or another state lasts longer than expected.
 
         Returns:
-            {state: seconds after the call until which it was observed}, with the last state last.
+            {state: when it was last observed, in seconds after the call}, with the last state last.
         """
         pace, began = self.kaggle.pace, time.monotonic()
         late = {SAVED: pace.unstarted, UNLISTED: pace.unstarted, NOT_YET: pace.unseen}
@@ -209,7 +208,7 @@ class Probe:
         Args:
             sources: sources by kind, such as "dataset_sources".
             ends: allowed final statuses. By default, it must be complete.
-            seconds: when Kaggle stops the session.
+            seconds: maximum duration of the session. Kaggle stops it afterwards.
             does: arguments for `probe_notebook.run`. With `reach`, the session requests internet
                 access.
 
@@ -232,7 +231,7 @@ class Probe:
         files, log = ask()
         found = _printed(log)
         if "COMPLETE" in ends and not (files and found):
-            raise RunFailed(f"Kaggle lists no files of {handle}, or not its printed findings.")
+            raise RunFailed(f"Kaggle does not list the files or the findings of {handle}.")
         # Values of another type are ignored.
         self.facts |= {k: v for k, v in found.items() if type(v) is type(ASSUMED.get(k))}
         refused = [kind for kind, names in saved.invalid.items() if names]

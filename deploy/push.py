@@ -1,9 +1,7 @@
-"""Pushes a bundle exactly once, and resolves pushes that got no response.
+"""Push a bundle exactly once, and resolve pushes that got no response.
 
-Reads  the journal's pushes, and the versions on Kaggle
-Gives  the run created by a push, or the existing run with its bundle
-
-This module never uses "the latest" version, because another browser tab may have created it.
+If a push got no response, its version is found by the bundle's SHA-256. This module never uses "the
+latest" version, because another browser tab may have created it.
 """
 
 import re
@@ -47,7 +45,8 @@ def send(
     Args:
         request: the intended push in the journal.
         before: current version, or 0 if there is none.
-        seconds: when Kaggle stops the session. The API cannot stop it earlier.
+        seconds: maximum duration of the session. Kaggle stops it afterwards. The API cannot stop it
+            earlier.
 
     Raises:
         NoQuota: if this week's accelerator time is used up, or too many sessions are running.
@@ -168,8 +167,10 @@ def _require_sources(built: Bundle, version: int, wrong: Mapping[str, tuple[str,
 
 
 def _patiently(kaggle: Kaggle, seconds: float, ask: Callable[[], T]) -> T:
-    """Call `ask`, retrying `NotFound` and `Unknown` until the pauses add up to these seconds. New
-    versions may not be visible at first, and a 403 may be temporary. Slow responses do not count.
+    """Call `ask`, and retry after `NotFound` and `Unknown` until the pauses add up to `seconds`.
+
+    A new version may not be visible at first, and a 403 may be temporary. Only pauses count, so
+    slow responses do not reduce the number of attempts.
     """
     left, pause = seconds, kaggle.pace.first
     while True:
@@ -203,7 +204,10 @@ def _find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source:
 
 
 def recorded(kaggle: Kaggle, records: Records, built: Bundle) -> Steps[tuple[Run, str] | None]:
-    """Return a bundle's run in the journal and its status, or None if it failed or is gone."""
+    """Return the run that the journal contains for a bundle, and its status.
+
+    If the run failed or no longer exists, None is returned.
+    """
     journal = records.journal
     rows = journal.requests(PUSH, handle=built.handle, bundle_sha256=built.sha256)
     ours = next((row for row in rows if row.state != State.REFUSED), None)
@@ -223,8 +227,9 @@ def recorded(kaggle: Kaggle, records: Records, built: Bundle) -> Steps[tuple[Run
 def holding(
     kaggle: Kaggle, records: Records, built: Bundle, current: Source | None
 ) -> tuple[Run, str] | None:
-    """Return the current version's run and status if it contains the bundle and its sources and did
-    not fail. It may have been pushed from another machine.
+    """Return the run and status of the current version if it contains the bundle and its sources.
+
+    It may have been pushed from another machine. If it failed, None is returned.
     """
     if current is None or built.sha256 not in current.text or _missing(built, current):
         return None

@@ -1,7 +1,7 @@
-"""Runs that were pushed from this project, based on the journal and the folders in `runs`.
+"""Look up the runs that were pushed from this project, and their pulled folders.
 
-Reads  the journal's pushes to the current Kaggle server, and the folders in `runs`
-Gives  a `Run` for a version, and its folder if it was written by that run
+Runs are looked up in the journal, among the pushes to the current Kaggle server. A folder in `runs`
+is only used if that run wrote it.
 """
 
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ class Records:
         return bundle.address(owner, self.project.slug or self.project.competition, kernel)
 
     def handle(self, owner: str, kernel: str) -> str:
-        """Return a kernel's handle. Kaggle may have assigned a different one than requested."""
+        """Return a kernel's handle, which Kaggle may have changed from the requested one."""
         asked = self.asked(owner, kernel)
         return next((row.handle for row in self.made(asked=asked)), asked)
 
@@ -183,6 +183,6 @@ class Records:
         return max(notes)[1]
 
     def _pushed_at(self, run: Run) -> str:
-        """Return when we last created this version, or "" if we did not as far as we know."""
+        """Return when the journal says that we last created this version, or ""."""
         made = self.made(handle=run.handle, number=run.version)
         return next((row.at for row in made if row.is_ours), "")

@@ -1,4 +1,4 @@
-"""Runs, which are executions of a kernel version, and why they fail."""
+"""Runs of kernel versions, and error messages for runs that failed."""
 
 import re
 from dataclasses import dataclass, field
@@ -17,8 +17,8 @@ TAIL_LINES = 40
 ERROR_LINE = re.compile(r"\s*[\w.]*(Error|Exception|Interrupt|Exit)\b\s*(:|$)")
 FAILING_CELL = re.compile(r'Exception encountered at "In \[(\d+)\]"')
 TIME_UP = r"exceeded [\d.]+ seconds|maximum allowed execution time"
-# Patterns for the end of a failed run's log, with advice. The first match is used. If the advice
-# ends with a colon, the command that pushes the run again is appended.
+# Advice for failed runs, keyed by a pattern for the end of their log. The first match is used. If
+# the advice ends with a colon, the command that pushes the run again is appended.
 CRASHES = {
     NotMounted.words: "Kaggle may not mount a source in the first run after it was attached."
     " You do not have to change anything. Push it again:",
@@ -62,7 +62,7 @@ class Run:
     Attributes:
         handle: owner/slug of the kernel.
         version: version of the kernel.
-        url: URL of its page, or "" if it has none or is unknown.
+        url: URL of its page, or "" if there is none or it is unknown.
         bundle_sha256: SHA-256 of its bundle, or "" if we did not push it.
         machine_shape: Kaggle's name for the requested machine, or "" if unknown.
     """
@@ -148,8 +148,9 @@ def missing(kaggle: Kaggle, run: Run, error: Denied | NotFound) -> RelayError:
 
 
 def failed(kaggle: Kaggle, run: Run, status: str, failure: str, then: str) -> str:
-    """Return the message for a failed run, with its failing cell, its error, the end of its log,
-    and advice.
+    """Return the error message for a failed run.
+
+    It contains the failing cell, the error in that cell, the end of the log, and advice.
 
     Args:
         failure: Kaggle's message.
@@ -178,7 +179,7 @@ def failed(kaggle: Kaggle, run: Run, status: str, failure: str, then: str) -> st
         f"{run} {how}; expected COMPLETE.",
         failures.plain(failure).strip(),
         *(f"The failing cell is In [{cell}] of {run.url or run}." for cell in cells[-1:]),
-        *(f"The failing cell said: {error}" for error in errors[-1:]),
+        *(f"The failing cell raised: {error}" for error in errors[-1:]),
         "The end of its log:",
         *(f"  | {line}" for line in lines[-TAIL_LINES:]),
         f"{advice}\n{push}" if advice.endswith(":") else advice or "Fix the cause and push again.",

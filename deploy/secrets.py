@@ -1,4 +1,4 @@
-"""Detects secrets in text (`find`) and redacts them (`redact`).
+"""Detect secrets in text (`find`) and redact them (`redact`).
 
 Nothing that we send or write may contain a secret. Secrets are recognized by their value, if it is
 in an environment variable or was passed to `know`, or by their format. `redact` is applied to every
@@ -111,7 +111,7 @@ def find(text: str) -> dict[int, str]:
 
 
 def redact(text: str) -> str:
-    """Return the text with each secret replaced by an ellipsis. What identifies its kind is kept.
+    """Return the text with each secret replaced by an ellipsis. Prefixes such as KGAT_ are kept.
 
     >>> redact("export KAGGLE_API_TOKEN=KGAT_" + "0123456789abcdef")
     'export KAGGLE_API_TOKEN=KGAT_…'

@@ -1,11 +1,9 @@
-"""Determines a kernel's next session, and what it resumes from.
+"""Determine whether a kernel needs a new session, and what that session resumes from.
 
-Reads  the journal's pushes, the status of their runs, and their pulled outputs
-Gives  a `Next`, which is either an existing run, or what a new session resumes from and mounts
-
-Nothing is looked up as "the latest". A training bundle contains the SHA-256 of everything that it
-resumes from (docs/decisions/0007). Decoded images and the cells of a benchmark are not pinned,
-because they verify themselves.
+This depends on the pushes in the journal, the status of their runs, and their pulled outputs.
+Versions are never looked up as "the latest". A training bundle contains the SHA-256 of everything
+that it resumes from (docs/decisions/0007). Decoded images and the cells of a benchmark are not
+pinned, because they verify themselves.
 """
 
 import time
@@ -73,7 +71,8 @@ def following(
     """Return the next session of a kernel with this code.
 
     Args:
-        again: whether to go without decoded images if Kaggle does not report whether any exist.
+        again: whether to continue without decoded images if Kaggle does not report whether any
+            exist.
         fresh: whether to ignore all earlier sessions.
     """
     if code.kernel == TRAIN:
@@ -89,9 +88,10 @@ def following(
 def _training(
     kaggle: Kaggle, records: Records, code: Code, *, again: bool, fresh: bool
 ) -> Steps[Next]:
-    """Return the next training session. If the last run has this code and is active or complete, it
-    is returned. A complete run with other code starts a new training run, and any other run is
-    resumed.
+    """Return the next training session.
+
+    If the last run has this code and is active or complete, it is returned. If the last run is
+    complete but has other code, training starts again. In all other cases, it is resumed.
     """
     images = ""
     try:
@@ -110,17 +110,18 @@ def _training(
         return replace(state, kernels=kernels) if same else Next(False, kernels=kernels)
     base = state.base
     if base is not None:
-        way = "its own output" if base.route == KERNEL else "a dataset"
+        way = "its output" if base.route == KERNEL else "its checkpoint, sent as a dataset"
         yield Note(
-            f"{base.run} is {base.progress}. Resuming from it through {way}. To start over, use"
-            " --fresh"
+            f"{base.run} is {base.progress}. Resuming from {way}. To start over, use --fresh"
         )
     return replace(state, kernels=kernels)
 
 
 def training_state(kaggle: Kaggle, records: Records) -> Steps[Next]:
-    """Return this config's last training run if it is active or complete. Otherwise return what the
-    next session resumes from, after pulling it.
+    """Return the last training run of this config, or what its next session resumes from.
+
+    The run is returned if it is active or complete. Otherwise its output is pulled, so that the
+    next session can resume from it.
 
     Complete checkpoints in the output of a failed run are used. If none of them is ahead of the
     checkpoint that the run resumed from, the previous run is used instead. The previous run is also
@@ -155,7 +156,7 @@ def training_state(kaggle: Kaggle, records: Records) -> Steps[Next]:
                     direct = status == "COMPLETE" and own_output_works and newest and not failed
                     route = KERNEL if direct else DATASET
                     return Next(not waits, base=Base(run, folder, found, route))
-            failed = True  # switch to the other route after a session without progress
+            failed = True  # change the route after a session without progress
         row = before
     return Next(False)
 
@@ -252,7 +253,7 @@ def _pull_patiently(kaggle: Kaggle, records: Records, run: Run) -> Steps[Path]:
 
 
 def _prepared_images(kaggle: Kaggle, records: Records) -> Steps[str]:
-    """Return the kernel whose decoded images training mounts, or "" if it decodes them itself."""
+    """Return the kernel whose decoded images are mounted, or "" if training decodes images."""
     project, journal = records.project, records.journal
     handle = records.handle(kaggle.username, PREPARE)
     refused = journal.last(
@@ -287,9 +288,11 @@ def _prepared_images(kaggle: Kaggle, records: Records) -> Steps[str]:
 
 
 def _resumed(kaggle: Kaggle, records: Records, code: Code) -> Steps[Next]:
-    """Return the next session. If the last run on this machine (for benchmarks, the last one with
-    this grid) is active or complete, it is returned. Otherwise the session mounts the outputs of
-    earlier runs on any machine.
+    """Return the next session of a preparation or benchmark.
+
+    If the last run on this kind of machine is active or complete, it is returned. For benchmarks,
+    this is the last run with this grid. Otherwise the session mounts the outputs of earlier runs on
+    any machine.
     """
     handle = records.handle(kaggle.username, code.kernel)
     rows = records.made(handle=handle)

@@ -1,8 +1,7 @@
-"""Our requests to Kaggle and their results, and the status of the latest runs.
+"""Report our requests to Kaggle, the status of the latest runs, and the remaining quota.
 
-Reads  the journal, and the latest runs' status and the quota from Kaggle
-Gives  plain values for scripts and lines for users, which show whether each command created or
-       spent anything
+Requests are read from the journal, and each of them shows whether it created or spent anything. All
+results are available as plain values for scripts and as lines of text for users.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from deploy.runs import ENDED
 NEWEST = 5
 JOURNAL_COLUMNS = ("when (UTC)", "task", "what", "result")
 ACTIVE = ("QUEUED", "RUNNING")
-# For requests that are only intended: the command is still running, or was killed.
+# Result of a request that was not sent yet, because the command is still running or was killed.
 INTENDED = "still running, or interrupted"
 THERE = "already existed, nothing was sent"
 
@@ -148,7 +147,7 @@ def what_came(row: Request) -> str:
         State.INTENDED: f"nothing was sent: {why}",
         State.NOT_SENT: f"nothing was sent: {why}",
         State.INCOMPLETE: f"pushed, but one of its sources is missing; {row.status}".rstrip("; "),
-    }.get(row.state, f"unknown ({why.rstrip('.') or INTENDED}); the next command will find out")
+    }.get(row.state, f"unknown ({why.rstrip('.') or INTENDED}); the next command will check it")
 
 
 def _submitted(row: Request, why: str) -> str:
@@ -159,7 +158,7 @@ def _submitted(row: Request, why: str) -> str:
         return words if row.before is not None else f"followed {words}; spent nothing"
     if row.before is None or row.state == State.REFUSED:
         return f"spent nothing: {why}"
-    return f"may have spent a submission ({why.rstrip('.')}); the next submit will find out"
+    return f"may have spent a submission ({why.rstrip('.')}); the next submit will check it"
 
 
 def _what(row: Request) -> str:

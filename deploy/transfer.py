@@ -96,7 +96,7 @@ Ask = Callable[[Mapping[str, str]], requests.Response]
 
 @dataclass(frozen=True)
 class Place:
-    """An upload location, with its signed URL and the token that identifies the file later."""
+    """A signed URL for an upload, and the token that identifies the uploaded file later."""
 
     token: str
     create_url: str
@@ -115,7 +115,7 @@ class Transfer(ABC):
             upload. {} starts from the beginning.
         furthest: number of bytes transferred so far.
         at: when `furthest` last changed, according to the monotonic clock.
-        begun: byte at which this process started and the time, or None before the first byte.
+        begun: position in bytes and time at which this process started, or None before that.
     """
 
     path: Path
@@ -196,7 +196,7 @@ class Download(Transfer):
         Raises:
             requests.RequestException: if the connection breaks, the file is incomplete, or a web
                 page was sent instead. Another attempt continues or starts again.
-            BadAnswer: if it is an archive that contains anything but this file.
+            BadAnswer: if Kaggle sends an archive that contains anything but this file.
             DiskError: if the disk is full or not writable.
         """
         name = self.path.name
@@ -327,6 +327,6 @@ class _Sent(io.FileIO):
         self._upload, self._size = upload, size
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return the next bytes, which means that the previous ones have been sent."""
+        """Return the next bytes. At this point, all previous bytes have been sent."""
         self._upload.reached(self.tell(), self._size)
         return super().read(size)

@@ -1,7 +1,7 @@
-"""Watches the exact version that a push created until it ends.
+"""Watch the version that a push created until its run ends.
 
-Only the run's status is decisive. The log is followed in the background to show the progress. If
-that connection breaks, the log is read again from the start.
+Whether a run has ended is only determined from its status. The log is followed in the background to
+show the progress. If that connection breaks, the log is read again from the start.
 """
 
 import json
@@ -41,7 +41,7 @@ NO_WORDS = re.compile(r"""(Over)?[wW]riting \S+$|["'{}\]]|\[["'{]|Versions: |\S*
 
 
 class Log:
-    """A run's log, which is followed while in a `with` block.
+    """A run's log, which is followed in the background inside a `with` block.
 
     Attributes:
         words: last line that is readable text.
@@ -72,7 +72,7 @@ class Log:
                     pause = self._kaggle.pace.first
                     if self._closed.is_set():
                         return
-                    if stream != "stderr":  # used by libraries
+                    if stream != "stderr":  # libraries write to stderr
                         self._read(data)
             except (RelayError, *UNREADABLE, OSError):
                 pause = min(pause * 2, self._kaggle.pace.most)
@@ -140,8 +140,8 @@ def watch(kaggle: Kaggle, records: Records, run: Run) -> Steps[str]:
                     waited, passed = "waiting for a machine", told.watched
                 if passed + pause > allowed:
                     raise DeadlinePassed(
-                        f"{run} is {name} after {in_clock(told.watched)}, {waited}; expected it to"
-                        f" have ended.\n{attach}"
+                        f"{run} is {name} after {in_clock(told.watched)} ({waited}); expected it to"
+                        f" have ended by now.\n{attach}"
                     )
                 end = time.monotonic() + pause
                 while (left := end - time.monotonic()) > 0:

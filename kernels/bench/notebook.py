@@ -32,15 +32,16 @@ print(provenance.versions_line())
 
 # %% [markdown]
 # ## Run the grid
-# Prints one line per training run, starting with the most informative ones. Runs from earlier
-# sessions are not repeated, and a run only starts if it can finish within this session.
+# This cell prints one line per training run, starting with the most informative ones. Runs from
+# earlier sessions are not repeated, and a run only starts if it can finish within this session.
 
 # %%
 command.run_on_kaggle(settings, options, Path.cwd(), print)
 
 # %% [markdown]
 # ## Output
-# Lists each file with its sha256. Next, run `invoke pull` and `python -m workbench bench-report`.
+# This cell lists all files with their SHA-256. To compare the results, run `invoke pull` and then
+# `python -m workbench bench-report`.
 
 # %%
 print(provenance.seal(Path.cwd()))

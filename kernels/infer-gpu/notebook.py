@@ -24,7 +24,8 @@ print(provenance.versions_line())
 
 # %% [markdown]
 # ## Load the model or the ensemble's members
-# Models are found by their manifests. The run id, files and golden outputs are verified first.
+# Models are found by their manifests. Before they are used, their run id, files and golden outputs
+# are verified.
 
 # %%
 from pathlib import Path
@@ -52,7 +53,8 @@ predictions = inference.infer(models, folder, Path.cwd(), weights=weights, confi
 
 # %% [markdown]
 # ## Show the least certain predictions
-# Skipped in the scored rerun, where nobody sees the plots and an error would cost a submission.
+# This cell does nothing in the scored rerun, where nobody sees the plots and an error would cost a
+# submission.
 
 # %%
 from IPython.display import Image, display

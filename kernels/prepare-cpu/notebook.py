@@ -8,8 +8,8 @@
 
 # %% [markdown]
 # # Prepare the training images on a CPU
-# Decodes the training images once, without using accelerator quota. Training runs that mount this
-# output read the decoded pixels instead of the image files.
+# This notebook decodes the training images once, without using accelerator quota. Training runs
+# that mount its output read the decoded pixels instead of the image files.
 
 # %%
 import os
@@ -42,7 +42,7 @@ status = preparation.prepare(settings, folder, Path.cwd(), earlier=mounts.prepar
 
 # %% [markdown]
 # ## Output
-# Lists each file with its sha256.
+# This cell lists all files with their SHA-256.
 
 # %%
 print(provenance.seal(Path.cwd(), status))

@@ -45,7 +45,8 @@ print(config.to_text(settings))
 
 # %% [markdown]
 # ## Show a training batch
-# Plots a batch of images with their labels, augmented as in training. Tables have no plot.
+# This cell plots a batch of images with their labels, augmented as in training. For tables, nothing
+# is plotted.
 
 # %%
 from IPython.display import Image, display
@@ -60,7 +61,7 @@ for picture in training_figures.training_sample(examples, settings, output):
 
 # %% [markdown]
 # ## Resume
-# If training takes several sessions, each resumes from the checkpoint of the previous one.
+# If training takes several sessions, each session resumes from the previous session's checkpoint.
 
 # %%
 from pipeline.train import checkpoint
@@ -85,15 +86,16 @@ for picture in training_figures.of_training(output, settings, status=trained.sta
 
 # %% [markdown]
 # ## Artifact
-# Contains the weights and a manifest, which `infer-gpu` verifies. A partial run has no artifact.
+# The artifact contains the weights and a manifest, which `infer-gpu` verifies. A partial run has no
+# artifact.
 
 # %%
 print(trained.status, trained.manifest and trained.manifest["metrics"])
 
 # %% [markdown]
 # ## Output
-# Lists each file with its sha256, which `invoke pull` compares with the download. The features for
-# `fit="linear"` are only used in this session and can be large, so they are removed.
+# This cell lists all files with their SHA-256, so that `invoke pull` can verify the download. The
+# features for `fit="linear"` are only used in this session and can be large, so they are removed.
 
 # %%
 import shutil

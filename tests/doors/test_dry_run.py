@@ -226,7 +226,7 @@ def test_a_rehearsal_is_recorded_for_the_code_and_the_folder_that_it_was_of(dry_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("edit", "rehearsed"), [(EDIT, "not as it stands"), ("", "20")])
+@pytest.mark.parametrize(("edit", "rehearsed"), [(EDIT, "not this version"), ("", "20")])
 def test_what_was_edited_meanwhile_was_not_rehearsed(dry_run, tmp_path, edit, rehearsed):
     config = dry_run.project.parent / "tiny.py"
     text = config.read_text()

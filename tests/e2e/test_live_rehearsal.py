@@ -107,7 +107,7 @@ def test_a_lost_or_foreign_answer_to_a_push_ends_only_its_step(tmp_path):
         asked = [str(said) for name, said, *_ in local.journal if name != "SaveKernel"]
         assert there(local) == []
 
-    assert found["notes"] == ["cpu ended as Ambiguous", "again ended as RunFailed"]
+    assert found["notes"] == ["cpu raised Ambiguous", "again raised RunFailed"]
     assert found["facts"].keys() == {"killed_output"}
     assert not [said for said in asked if "ben" in said]
 
@@ -194,7 +194,7 @@ def test_what_was_made_is_deleted_after_the_deadline(tmp_path):
             {"other_slug", "listing_seconds"},
             [],
         ),
-        ({"layout": "flat", "markers": "notebook"}, set(), ["cpu ended as RunFailed"]),
+        ({"layout": "flat", "markers": "notebook"}, set(), ["cpu raised RunFailed"]),
     ],
 )
 def test_only_valid_facts_get_into_the_file(tmp_path, found, seen, notes):
@@ -210,7 +210,7 @@ def test_only_valid_facts_get_into_the_file(tmp_path, found, seen, notes):
     assert local_facts.read(Path(result["file"]))
     assert result["facts"].keys() & {"layout", "internet", "own_output"} == set()
     assert result["facts"].keys() >= seen
-    assert result["notes"] == [*notes, "again ended as Refused"]
+    assert result["notes"] == [*notes, "again raised Refused"]
     assert "ann" not in Path(result["file"]).read_text()
 
 

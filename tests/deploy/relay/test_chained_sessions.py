@@ -79,7 +79,7 @@ def test_three_sessions_give_the_same_weights_as_one(start, ours, train, shown):
     assert (done.run.version, done.sessions) == (3, 3)
     assert statuses(local) == [GOOD] * 3 and len(asked) == 1
     assert script.sources == {1: [], 2: OWN, 3: OWN}
-    resumed = f"{HANDLE}/1 is partial, step 5 of 12. Resuming from it through its own output"
+    resumed = f"{HANDLE}/1 is partial, step 5 of 12. Resuming from its output"
     assert any(line.startswith(resumed) and line.endswith("--fresh") for line in shown)
     left = [row.left for row in Records(ours).journal.requests(PUSH)]
     assert left == ["complete", "partial, step 10 of 12", "partial, step 5 of 12"]
@@ -121,7 +121,7 @@ def test_a_session_on_another_machine_runs_beside_one_in_the_queue(
     run, _ = one(kaggle, on_the_pair, show=shown.append, agreed=True)
 
     script.released.set()
-    assert f"beside      {waiting}: it remains in place and uses quota too" in shown
+    assert f"beside      {waiting}: it stays active and uses quota, too" in shown
     assert (waiting.version, run.version, script.sources[3]) == (2, 3, OWN)
 
 

@@ -24,7 +24,7 @@ def test_a_first_push_is_shown_with_the_hours_that_are_left(look):
     assert seen.lines() == [
         f"push        {HANDLE}, version 1",
         "TPU quota   20.0 hours are left this week",
-        "rehearsed   not as it stands; to do so: invoke dry-run --config digits, with --input DIR"
+        "rehearsed   not this version; to do so: invoke dry-run --config digits, with --input DIR"
         " for a folder",
     ]
 
@@ -36,7 +36,7 @@ def test_what_was_rehearsed_is_the_code_that_was_pushed_then(look, ours):
 
     assert look().rehearsed == "yesterday: whole"
     module.write_text("changed = True\n")
-    assert look().rehearsed.startswith("not as it stands")
+    assert look().rehearsed.startswith("not this version")
 
 
 def test_what_changed_since_a_version_is_shown_by_module_and_setting(live, look, ours, local):

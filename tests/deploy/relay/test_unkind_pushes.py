@@ -196,5 +196,5 @@ def test_a_session_never_asks_for_more_time_than_is_left(site, ours, left, facts
     request = local.kernels.version(run.handle, run.version).request
     short = asked < SESSION
     assert request.session_timeout_seconds == asked < local.session_seconds["TPU"]
-    assert ("is limited to them" in previews[0].lines()[1]) == short
+    assert ("is limited to this" in previews[0].lines()[1]) == short
     assert (f'\\"session_seconds\\": {asked}' in request.text) == short

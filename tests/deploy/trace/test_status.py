@@ -37,12 +37,12 @@ SCORED = (State.ENDED, {"status": "COMPLETE", "score": 0.99})
         (PUSH, [SENT, NoQuota("None is left.")], "created nothing: None is left."),
         (PUBLISH, [SENT, MADE, (State.ENDED, {"status": "READY"})], "published"),
         (PUBLISH, [DeadlinePassed("It is late.")], "nothing was sent: It is late."),
-        (PUBLISH, [SENT, LOST], "unknown (Silence); the next command will find out"),
+        (PUBLISH, [SENT, LOST], "unknown (Silence); the next command will check it"),
         (SUBMIT, [SENT, MADE, SCORED], "submission 3, score 0.99"),
         (SUBMIT, [MADE, SCORED], "followed submission 3, score 0.99; spent nothing"),
         (SUBMIT, [NoQuota("None is left.")], "spent nothing: None is left."),
         (SUBMIT, [SENT, Refused("No.")], "spent nothing: No."),
-        (SUBMIT, [SENT], f"{UNKNOWN}; the next submit will find out"),
+        (SUBMIT, [SENT], f"{UNKNOWN}; the next submit will check it"),
     ],
 )
 def test_each_result_of_a_command_is_described_differently(kind, answers, words):
