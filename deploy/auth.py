@@ -135,7 +135,7 @@ def _look_for_key(found: Found) -> None:
 
 
 def _object(found: Found, path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file, or {} if the file does not exist. Record any problem."""
+    """Return the object in a JSON file, or {} if there is none. Add problems to `found`."""
     with contextlib.suppress(ValueError):
         if isinstance(value := json.loads(_text(found, path) or "{}"), dict):
             return value
@@ -145,7 +145,7 @@ def _object(found: Found, path: Path) -> dict[str, Any]:
 
 
 def _text(found: Found, path: Path) -> str:
-    """Return a file's text, or "" if the file does not exist. Record any problem."""
+    """Return a file's text, or "" if it is missing or unreadable. Add problems to `found`."""
     try:
         text = path.read_text(encoding="utf-8-sig").strip()  # Windows may add a byte order mark
     except (FileNotFoundError, NotADirectoryError):
@@ -269,7 +269,7 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
     environment()
     found = require()
     first, *others = found.sources
-    can_be_sent = first.secret.isascii() and first.secret.isprintable()  # as a header
+    can_be_sent = first.secret.isascii() and first.secret.isprintable()  # in a header
     if first.kind == "token" and can_be_sent:
         client = _client(timeouts, first.secret)
         if name := _named(client, first.secret):

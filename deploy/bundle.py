@@ -4,7 +4,7 @@ The notebook is built from kernels/<kernel>/notebook.py and contains all of form
 the run's config, and the modules that the config imports. Both files are written to
 <builds>/<kernel>/.
 
-Because the notebook contains the package, the two cannot get out of step. Building the same commit
+Because the notebook contains the package, their versions always match. Building the same commit
 again produces identical files.
 """
 
@@ -84,7 +84,7 @@ class Code:
 
     @property
     def kernel(self) -> str:
-        """Name of its folder in kernels/."""
+        """Name of the kernel's folder in kernels/."""
         return str(self.identity["kernel"])
 
     @cached_property
@@ -137,12 +137,12 @@ class Bundle:
 
     @property
     def kernel(self) -> str:
-        """Name of its folder in kernels/."""
+        """Name of the kernel's folder in kernels/."""
         return self.code.kernel
 
     @property
     def handle(self) -> str:
-        """Owner/slug on Kaggle."""
+        """The notebook's owner/slug on Kaggle."""
         return str(self.metadata["id"])
 
     @property

@@ -60,7 +60,7 @@ class Saved:
 
     @property
     def invalid(self) -> Mapping[str, tuple[str, ...]]:
-        """Sources that Kaggle rejected, by kind. The run starts without them."""
+        """Sources that Kaggle rejected, grouped by kind. The run starts without them."""
         return {kind: getattr(self, f"invalid_{kind}") for kind in ("tags", *SOURCES)}
 
 
@@ -142,7 +142,7 @@ class Quota:
 
     @property
     def reserved(self) -> Mapping[str, float]:
-        """Reserved seconds for "GPU" and "TPU", without zeros."""
+        """Reserved seconds for "GPU" and "TPU". Accelerators that are not reserved are omitted."""
         reserved = {"GPU": self.gpu_reserved, "TPU": self.tpu_reserved}
         return {name: seconds for name, seconds in reserved.items() if seconds}
 
@@ -185,7 +185,7 @@ class Competition:
     """A competition's details for this account.
 
     Attributes:
-        id: Kaggle's number, which every valid response includes.
+        id: Kaggle's number for the competition, which every valid response includes.
         entered: whether this account has accepted the rules.
         closed: whether submissions are disabled.
         daily: submissions per day and team, or 0 if unknown.

@@ -255,7 +255,7 @@ def _following(
 
 
 def _untold(error: Unknown, so: str = "anything running there is ignored", *, anew: bool) -> Note:
-    """Return a note about something that Kaggle did not report, or raise it without --again."""
+    """Convert an error to a note. Without --again or --fresh, the error is raised instead."""
     if not anew:
         raise error
     return Note(f"{str(error).splitlines()[0]}\n--again: {so}.")

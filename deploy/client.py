@@ -28,7 +28,7 @@ SETTINGS = ("language", "kernel_type", "enable_gpu", "enable_tpu", *ASKED)
 
 
 class Kaggle(Connection):
-    """A logged-in connection. Use `Kaggle.connect()`."""
+    """A logged-in connection to Kaggle. Use `Kaggle.connect()` to create one."""
 
     # Kernels
 
@@ -222,7 +222,7 @@ class Kaggle(Connection):
         return self._read(what, calls.DATASET_STATUS, _dataset(handle)).status
 
     def dataset_files(self, handle: str, version: int) -> dict[str, int]:
-        """Return {name: size in bytes} for a version's files from all pages."""
+        """Return {name: size in bytes} for all files of a version."""
         what = f"list the files of {handle} version {version}"
         about = {**_dataset(handle), "dataset_version_number": version}
         pages = self._pages(what, calls.DATASET_FILES, about)
@@ -409,7 +409,7 @@ class Kaggle(Connection):
 
 
 def _kernel(handle: str, version: int | None) -> dict[str, Any]:
-    """Return the request fields for a version, or for the latest one if it is None."""
+    """Return the request fields for a version, or for the latest version if it is None."""
     owner, slug = handle.split("/")
     # Kaggle does not accept a bare number here.
     label = f"v{version}" if version is not None else None

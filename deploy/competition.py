@@ -39,10 +39,10 @@ from formats.sealed_folder import MANIFEST
 Check = Callable[[Path, Path | None], object]
 
 FILE = "submission.csv"
-FAILED = "ERROR"  # Kaggle's status of a submission without a score
+FAILED = "ERROR"  # Kaggle's status of a submission that failed
 DECLINED = "Nothing was submitted."
 LOOKS = 3  # how often to check the list for a submission whose response was lost
-NAMED = "[run "  # prefix of the part of a description that identifies the run
+NAMED = "[run "  # start of the text that identifies the run in a submission's description
 # Advice after a refusal, keyed by a pattern of Kaggle's message.
 REFUSALS = {
     "minutes exceeds .* max of 0": "This competition does not accept notebooks with that machine."
@@ -92,7 +92,7 @@ class Submission:
 
 
 def rules_address(competition: str) -> str:
-    """Return the URL of the page for accepting the rules."""
+    """Return the URL of the page where a competition's rules can be accepted."""
     return f"https://www.kaggle.com/competitions/{competition}/rules"
 
 
@@ -315,8 +315,8 @@ class _Attempt:
     def in_list(self, looks: int = 1) -> Scored | None:
         """Find this run in Kaggle's list of submissions.
 
-        Returns:
-            The latest submission that did not fail, else the latest one that failed, else None.
+        This returns the latest submission that did not fail. If all of them failed, it returns the
+        latest one, and if there are none, it returns None.
 
         Args:
             looks: how often to check Kaggle's list, which may be delayed.

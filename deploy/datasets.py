@@ -31,7 +31,7 @@ from formats.sealed_folder import MANIFEST
 
 FILES_AT_MOST = 200  # a checkpoint has a few files per fold
 TEXT_AT_MOST = 50 * 10**6  # maximum size in bytes of files that are searched for secrets
-LOST = 12  # polls for the version of a call whose response was lost
+LOST = 12  # how often to poll for the version of a call whose response was lost
 READS = 4  # how often to download a file that differs
 NOT_THERE, ENDED = "NOT_THERE_YET", ("READY", "FAILED", "DELETED")
 LATER = "Kaggle may need more time. To keep waiting:\ninvoke publish"
@@ -148,7 +148,7 @@ def require_current(
 
 def require_shared(kaggle: Kaggle, project: Project, kernel: str) -> Steps[None]:
     """Check that this account can access the datasets in kernel-metadata.json and, for training, in
-    `pretrained`. If Kaggle does not answer, a note is yielded.
+    `pretrained`. If Kaggle does not respond, a note is yielded.
 
     Raises:
         SourceMissing: if a dataset does not exist or is not shared with this account. Kaggle would
@@ -243,7 +243,7 @@ def _published(
     publish to the same dataset then only transfers the missing files.
 
     Args:
-        name: name for the journal, which for artifacts is the run id.
+        name: name for the journal entry, such as an artifact's run id.
         files: {name: path or content}, including a manifest.json. All files are verified first.
 
     Raises:
@@ -408,7 +408,7 @@ class _Upload:
     def send(
         self, journal: Journal, request: Request, version: int | None, notes: str
     ) -> Steps[Request]:
-        """Create the next version, compare all files, and return its request.
+        """Create the next version, compare all files, and return the updated request.
 
         Args:
             version: current version, or None if there is no dataset.

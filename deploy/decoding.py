@@ -1,4 +1,4 @@
-"""Decoding of Kaggle's responses, from JSON to frozen dataclasses, and of run logs."""
+"""Decode Kaggle's JSON responses to frozen dataclasses, and the logs of runs to lines."""
 
 import json
 import re
@@ -79,7 +79,7 @@ def _with_fields(kind: Any, value: dict[str, object], name: str) -> Any:
         if inner.get(key) not in (None, ""):
             found[one.name] = decoded(one.type, inner[key], key)
         elif one.default is MISSING:
-            said = value.get("message")  # such as why a submission has no number
+            said = value.get("message")  # for example, why a submission has no number
             raise Malformed(f"{name} has no {key}{f'; message: {said}' if said else ''}")
     return kind(**found)
 

@@ -238,8 +238,10 @@ def retry_after(error: Exception) -> float | None:
 
 
 def code(error: BaseException) -> int | None:
-    """Return the HTTP status code of an error response. For an error inside a 200, return the code
-    in its body, or 0 if it has none. Return None if there was no response or no error.
+    """Return the HTTP status code of an error response, or None if there was none.
+
+    If the status is 200 but the body contains an error, return the code in the body, or 0 if it
+    does not contain a code.
     """
     status = getattr(getattr(error, "response", None), "status_code", 0)
     inside = _body(error).get("code", 0 if _words(error) else None)

@@ -179,9 +179,10 @@ def begin(
         show: function that prints a line.
 
     Returns:
-        {"config", "path", "competition", "added": {field: value} added to the config,
-        "remembered": whether relay.toml was modified, "handles": {name: handle on Kaggle},
-        "unchecked": why the competition was not checked on Kaggle, or ""}.
+        A dict with the "config", its "path" and the "competition". "added" contains the fields that
+        were added to the config, "remembered" is whether relay.toml was modified, "handles" maps
+        names to handles on Kaggle, and "unchecked" is the reason why the competition was not
+        checked on Kaggle, or "".
 
     Raises:
         UsageError: if a name is invalid, the competition does not exist, or several configs match.

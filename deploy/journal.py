@@ -108,12 +108,12 @@ class Request:
 
     @property
     def is_made(self) -> bool:
-        """Whether Kaggle has created it and, as far as we know, it still exists."""
+        """Whether Kaggle fulfilled the request and, as far as we know, its result still exists."""
         return self.state in MADE
 
     @property
     def is_open(self) -> bool:
-        """Whether Kaggle may have created it, because there was no response."""
+        """Whether it is unknown if Kaggle fulfilled the request."""
         return self.state in OPEN
 
     @property
@@ -146,8 +146,8 @@ def after(request: Request, state: State, **known: Any) -> Request:
     Args:
         state: new state. Pass the current version as `before` with SENT, `number` with VERSION,
             `status` with ENDED, and `folder` with PULLED. SENT is recorded right before the call.
-            ABSENT means that a 404 or a list shows that it does not exist. It becomes GONE if the
-            request had created something.
+            ABSENT means that what was requested does not exist, according to a 404 or a list. If it
+            existed before, the state becomes GONE.
         known: columns of `Request`.
     >>> lost = failed(after(Request(PUSH, "digits", "ann/x"), State.SENT, before=0), TimeoutError())
     >>> lost.state, after(lost, State.VERSION, number=1).state, after(lost, State.ABSENT).state

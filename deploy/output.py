@@ -183,13 +183,14 @@ def _end(kaggle: Kaggle, run: Run) -> KernelStatus:
 
 
 def _note(folder: Path, place: PurePosixPath) -> Path:
-    """Return the note of a file's download, which identifies the file in the storage."""
+    """Return the path of a file's download note, which identifies the file in the storage."""
     return folder / NOTES / hashlib.sha256(str(place).encode()).hexdigest()
 
 
 def _keep_noted(folder: Path, places: Collection[PurePosixPath]) -> bool:
-    """Delete everything from a pull's folder except downloads of these files that have a note, and
-    return whether there are any. Files without a note may be from a different run.
+    """Delete everything from a pull's folder except downloads of these files that have a note.
+
+    Files without a note may be from a different run. Return whether any downloads were kept.
     """
     noted = [place for place in places if _note(folder, place).is_file()]
     kept = {_note(folder, place) for place in noted}
@@ -319,7 +320,7 @@ def noted(folder: Path) -> PullNote | None:
 
 
 def name_of(folder: Path) -> str:
-    """Return a pulled run's owner/slug/version. Unknown parts are left as these words."""
+    """Return a pulled run's owner/slug/version, with these words as placeholders if unknown."""
     note = noted(folder)
     named = re.fullmatch(r"(.+)-v(\d+)(-aside-\d+)?", folder.resolve().name)
     return note.run if note else f"owner/{named[1]}/{named[2]}" if named else "owner/slug/version"
@@ -404,8 +405,9 @@ def json_object(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def workplace(place: Path) -> Iterator[Path]:
-    """Yield a folder to work in. It is deleted at the end, but keeps its contents if the process is
-    killed or loses the connection to Kaggle.
+    """Yield a folder to work in, which is deleted at the end.
+
+    The folder is kept if the process is killed or loses the connection to Kaggle.
 
     Raises:
         Busy: if another process is using the folder.
@@ -490,7 +492,8 @@ class SavedProgress:
         """Return `expect` for the next session's bundle.
 
         Args:
-            route: KERNEL or DATASET. Datasets omit the compiled executables, which are many files.
+            route: KERNEL or DATASET. Datasets do not contain the compiled executables, because
+                these are many files.
         """
         return {
             "run_id": self.newest.run_id,
@@ -668,7 +671,7 @@ def artifact_files(folder: Path) -> dict[str, Path]:
 
 
 def own_manifest(project: Project, artifact: Path) -> Manifest:
-    """Verify an artifact like `manifest`. Raises `UsageError` if its competition differs."""
+    """Verify an artifact like `manifest` does. Raises `UsageError` if its competition differs."""
     found = manifest(artifact)
     if found.competition not in ("", project.competition):
         raise UsageError(

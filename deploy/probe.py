@@ -106,8 +106,8 @@ class Probe:
             folder: folder for the file, which is written after each step.
 
         Returns:
-            {"file": its path, "facts": the observed facts, "assumed": all assumptions, "notes":
-            sentences, "left": commands to delete what could not be deleted}.
+            A dict with the path of the "file", the observed "facts", the "assumed" facts, "notes"
+            as sentences, and commands that delete what is "left" on Kaggle.
 
         Raises:
             RelayError: if the probe could not be finished, such as Unreachable, CredentialError or
@@ -207,7 +207,7 @@ class Probe:
 
         Args:
             sources: sources by kind, such as "dataset_sources".
-            ends: allowed final statuses. By default, it must be complete.
+            ends: allowed final statuses. By default, the run must be complete.
             seconds: maximum duration of the session. Kaggle stops it afterwards.
             does: arguments for `probe_notebook.run`. With `reach`, the session requests internet
                 access.
@@ -258,7 +258,7 @@ class Probe:
             if said := failures.plain(saved.error):
                 raise failures.refusal(f"Kaggle refused to run {handle}: {said}", said)
         except REFUSALS:
-            with suppress(*REFUSALS):  # if Kaggle does not report it, it may exist
+            with suppress(*REFUSALS):  # if this call fails, the notebook may exist
                 if self.kaggle.get_kernel(handle) is None:
                     self.made.discard(handle)
             raise
@@ -302,7 +302,7 @@ class Probe:
             except (*REFUSALS, Ambiguous) as error:
                 is_taken |= isinstance(error, Ambiguous)
                 self.show(str(error).splitlines()[0])
-            with suppress(*REFUSALS):  # such as for a notebook without versions, which exists
+            with suppress(*REFUSALS):  # for example, the notebook exists but has no versions
                 if is_taken and self.kaggle.get_kernel(handle) is None:
                     self.made.discard(handle)
                     return

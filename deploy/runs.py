@@ -78,7 +78,7 @@ class Run:
 
     @property
     def accelerator(self) -> str:
-        """ "TPU", "GPU" or "CPU"."""
+        """The run's accelerator, which is "TPU", "GPU" or "CPU"."""
         return accelerator(self.handle, self.machine_shape)
 
     @property
@@ -95,7 +95,7 @@ class Run:
 
 
 def accelerator(kernel: str, machine_shape: str = "") -> str:
-    """Return "TPU", "GPU" or "CPU", based on the machine or else on the kernel's name.
+    """Return "TPU", "GPU" or "CPU", based on the machine or, if unknown, on the kernel's name.
 
     >>> accelerator("digits-train-tpu"), accelerator("digits-train-tpu", "NvidiaTeslaT4")
     ('TPU', 'GPU')

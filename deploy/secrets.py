@@ -27,7 +27,8 @@ UNUSED = (
     *("Base64HighEntropyString", "HexHighEntropyString", "KeywordDetector"),
     *("ArtifactoryDetector", "BasicAuthDetector", "IPPublicDetector"),
 )
-_LONG = re.compile(r"[A-Za-z][\w/+-]{15}|PRIVATE KEY")  # matches all lines where the rest can match
+# Matches all lines in which the other plugins can find a secret.
+_LONG = re.compile(r"[A-Za-z][\w/+-]{15}|PRIVATE KEY")
 
 # Kaggle's key, and other services' keys, which have at least three digits and do not start a path.
 _HEX32 = r"(?<![\w/@+-])(?P<secret>[0-9a-f]{32})(?![\w/+-])"

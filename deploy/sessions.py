@@ -30,7 +30,7 @@ NOTHING = "nothing"  # value of `left` for runs that saved no progress
 
 @dataclass(frozen=True)
 class Base:
-    """What a session resumes from.
+    """The saved progress that a session resumes from.
 
     Attributes:
         run: run that saved the progress.
@@ -91,7 +91,7 @@ def _training(
     """Return the next training session.
 
     If the last run has this code and is active or complete, it is returned. If the last run is
-    complete but has other code, training starts again. In all other cases, it is resumed.
+    complete but has other code, training starts again. Otherwise, the last run is resumed.
     """
     images = ""
     try:

@@ -34,7 +34,7 @@ from formats.errors import writing
 # A broken connection loses at most one chunk, because incomplete chunks are discarded.
 RECEIVED_BYTES = 1 << 16
 SHOWN_SECONDS = 10.0  # minimum interval between progress lines of a transfer
-PARTIAL = ".relay-part"  # suffix of incomplete downloads, which outputs cannot use
+PARTIAL = ".relay-part"  # suffix of incomplete downloads; output files cannot have it
 
 
 def is_loopback(url: str) -> bool:
@@ -211,7 +211,7 @@ class Download(Transfer):
             return ""
 
     def _receive(self) -> str:
-        """Download the rest of the file to its part, and return its URL's path."""
+        """Download the rest of the file to `part`, and return the path of its URL."""
         name, have = self.path.name, 0
         if self.known and self.path.is_file() and not self.part.exists():
             self.path.replace(self.part)  # completed by a process that was killed afterwards
