@@ -135,16 +135,18 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
     if end.name == COMPLETE:
         files, log = yield from listed(kaggle, run)
         if not files:
-            raise Unverified(f"{run} is COMPLETE but lists no output.\n{LATER}")
+            raise Unverified(f"{run} is COMPLETE, but Kaggle lists no output.\n{LATER}")
     else:
         files, log = kaggle.kernel_output(run.handle, run.version)
         if not files:
-            then = f"It lists no output, so nothing was pulled. If it has just ended: {LATER}"
+            then = "Kaggle lists no output, so nothing was pulled. If the run has just ended, Kaggle"
+            then += " may need a minute. In that case, pull again."
             raise RunFailed(runs.failed(kaggle, run, end.name, end.failure, then))
     places = [safe(name) for name in files]
     if both := {str(parent) for place in places for parent in place.parents} & files.keys():
         raise BadAnswer(
-            f"{run} lists {min(both)!r} as both a file and a folder.\nNothing was written."
+            f"Kaggle lists {min(both)!r} of {run} as both a file and a folder.\n"
+            "Nothing was written."
         )
     target = into / folder_name(run)
     slug = run.handle.partition("/")[2]

@@ -89,7 +89,7 @@ class Preview:
         """Return the preview as lines for the user."""
         changes = [f"changes     {change}" for change in self.changes]
         if self.version and not changes:
-            changes = [f"changes     none known since version {self.version}"]
+            changes = [f"changes     no known changes since version {self.version}"]
         return [
             f"push        {self.built.handle}, version {self.version + 1}",
             f"{self.accelerator} quota   {self._quota_in_words()}",

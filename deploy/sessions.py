@@ -273,7 +273,7 @@ def _prepared_images(kaggle: Kaggle, records: Records) -> Steps[str]:
             elif left != "complete":
                 why = f"it is {left or 'without images'}"
             elif row.decoding != project.decoding:
-                why = "its images differ or have another size"
+                why = "its images differ or have a different size"
             else:
                 yield Note(f"Training will use the images decoded by {run}.")
                 return handle

@@ -24,7 +24,7 @@ JOURNAL_COLUMNS = ("when (UTC)", "task", "what", "result")
 ACTIVE = ("QUEUED", "RUNNING")
 # Result of a request that was not sent yet, because the command is still running or was killed.
 INTENDED = "still running, or interrupted"
-THERE = "already existed, nothing was sent"
+THERE = "already existed, so nothing was sent"
 
 
 def journal(records: Records) -> dict[str, list[dict[str, Any]]]:
@@ -141,7 +141,7 @@ def what_came(row: Request) -> str:
         parts = [made, row.status, row.left] if row.kind == PUSH else [made]
         return "; ".join(part for part in parts if part not in ("", "complete"))
     return {
-        State.GONE: "no longer exists on this Kaggle",
+        State.GONE: "no longer exists on this Kaggle server",
         State.ABSENT: "created nothing: the request was never received",
         State.REFUSED: f"created nothing: {why}",
         State.INTENDED: f"nothing was sent: {why}",

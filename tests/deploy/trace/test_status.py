@@ -31,9 +31,9 @@ SCORED = (State.ENDED, {"status": "COMPLETE", "score": 0.99})
     ("kind", "answers", "words"),
     [
         (PUSH, [SENT, MADE, (State.ENDED, {"status": "COMPLETE"})], "pushed; COMPLETE"),
-        (PUSH, [MADE], "already existed, nothing was sent"),
+        (PUSH, [MADE], "already existed, so nothing was sent"),
         (PUSH, [SENT, LOST, (State.ABSENT, {})], "created nothing: the request was never received"),
-        (PUSH, [SENT, MADE, (State.ABSENT, {})], "no longer exists on this Kaggle"),
+        (PUSH, [SENT, MADE, (State.ABSENT, {})], "no longer exists on this Kaggle server"),
         (PUSH, [SENT, NoQuota("None is left.")], "created nothing: None is left."),
         (PUBLISH, [SENT, MADE, (State.ENDED, {"status": "READY"})], "published"),
         (PUBLISH, [DeadlinePassed("It is late.")], "nothing was sent: It is late."),
