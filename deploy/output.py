@@ -139,8 +139,7 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
     else:
         files, log = kaggle.kernel_output(run.handle, run.version)
         if not files:
-            then = "Kaggle lists no output, so nothing was pulled. If the run has just ended, Kaggle"
-            then += " may need a minute. In that case, pull again."
+            then = f"Kaggle lists no output, so nothing was pulled. If it has just ended: {LATER}"
             raise RunFailed(runs.failed(kaggle, run, end.name, end.failure, then))
     places = [safe(name) for name in files]
     if both := {str(parent) for place in places for parent in place.parents} & files.keys():
