@@ -494,7 +494,7 @@ class _Upload:
                 )
 
     def _returns(self, version: int, sent: Path) -> bool:
-        """Download a version's file named like `sent`, and return whether they are identical.
+        """Download a file of a version, and return whether it is identical to the one we sent.
 
         If a file differs, another version is created, so the download is repeated a few times
         first. If the size is wrong but Kaggle lists the correct one, this raises `Unreachable`.
@@ -516,7 +516,7 @@ class _Upload:
         return False
 
     def _upload_note(self, path: Path) -> Path:
-        """Return the note for uploading a file, which depends on its content and this account."""
+        """Return the path of an upload's note, which depends on the file content and the account."""
         digest = checksums.sha256(path)
         key = f"{auth.address()} {self.kaggle.username} {path.name} {digest}"
         return self.staging.parent / UPLOADS / hashlib.sha256(key.encode()).hexdigest()

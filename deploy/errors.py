@@ -57,7 +57,7 @@ class Denied(CredentialError):
 
 
 class Unknown(Denied):
-    """Kaggle responded with a 403 about something of ours, so it may or may not exist.
+    """Kaggle responded with a 403 about our own notebook or dataset, which may or may not exist.
 
     Args:
         page: URL of its page on kaggle.com.

@@ -43,7 +43,7 @@ LICENCE = (
     "This account has not accepted the licence of a model used by the notebook. Accept it on the"
     " model's page."
 )
-# Possible reasons for a 403 about something of ours.
+# Possible reasons for a 403 about one of our own notebooks or datasets.
 CAUSES = (
     "Kaggle may reject an account's key once the account has an OAuth token. In that case, remove"
     " kaggle.json, KAGGLE_USERNAME and KAGGLE_KEY. Tokens can be restricted. Create one without"
@@ -176,7 +176,7 @@ def error_for(what: str, error: Exception) -> errors.RelayError | None:
 
 
 def unknown(kind: str, handle: str, denied: errors.Denied, listed: bool | None) -> errors.Unknown:
-    """Return the error for a 403 about something of ours that may exist.
+    """Return the error for a 403 about one of our notebooks or datasets, which may exist.
 
     Args:
         kind: "notebook" or "dataset".
@@ -193,7 +193,7 @@ def unknown(kind: str, handle: str, denied: errors.Denied, listed: bool | None) 
 
 
 def lost_push_advice(lost: Exception, datasets: Sequence[str], first: str) -> str:
-    """Return advice for when Kaggle responds to each push with a 500, or "" for any other error.
+    """Return advice for a push that gets a 500 each time, or "" for any other error.
 
     This happens permanently if a dataset was deleted and recreated with the same name (kaggle-cli
     issue 187). It may also happen if a kernel's first push was refused.

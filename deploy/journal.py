@@ -62,10 +62,10 @@ class Request:
         decoding: see `Project`.
         base, route: version that a training run resumes from, and how it is mounted.
         step, left: progress of a run, once it is known.
-        run_id, weights_sha256: identity of what is published.
+        run_id, weights_sha256: identity of the published artifact or checkpoint.
         kernel_version, sha256: version to score for a submission, and the SHA-256 of its file.
         score, private: public and private score of a submission, or None if unknown.
-        at: when the request was intended, in UTC.
+        at: time at which the request was recorded, in UTC.
         server: Kaggle server of the request.
         why: first line of the error that ended the command.
         before: version before the call, or None if nothing was sent.
@@ -123,7 +123,7 @@ class Request:
 
     @property
     def age(self) -> float:
-        """Seconds since the request was intended."""
+        """Seconds since the request was recorded."""
         return (datetime.now(UTC) - datetime.fromisoformat(self.at)).total_seconds()
 
 

@@ -16,7 +16,7 @@ if sys.platform != "win32":
 
 @contextmanager
 def locked(path: Path, busy: str) -> Iterator[None]:
-    """Hold a lock while the body runs. It is released when the process ends.
+    """Hold a lock while the body runs. If the process is killed, the lock is released, too.
 
     Args:
         path: path of the lock file, which is created if it does not exist. If the file system does

@@ -75,7 +75,7 @@ class Preview:
 
     @property
     def seconds(self) -> int:
-        """Session length to request: `most`, or the rest of the quota if that is less.
+        """Session length to request, which is `most` or the remaining quota if that is less.
 
         Kaggle may refuse sessions that exceed the unreserved quota. If all of it is reserved, the
         whole remaining quota is requested, and Kaggle decides.

@@ -140,7 +140,7 @@ def _run(built: Bundle, handle: str, version: int) -> Run:
 
 
 def _missing(built: Bundle, source: Source) -> dict[str, tuple[str, ...]]:
-    """Return the bundle's sources that are missing from a version, by kind."""
+    """Return the bundle's sources that are missing from a version, grouped by kind."""
     wanted = {kind: set(built.metadata.get(kind, ())) for kind in SOURCES}
     lacking = {kind: wanted[kind].difference(source.asks[kind]) for kind in SOURCES}
     return {kind: tuple(sorted(names)) for kind, names in lacking.items() if names}
@@ -254,7 +254,7 @@ def status_of(kaggle: Kaggle, row: Request) -> str | None:
 
 
 def started(kaggle: Kaggle, row: Request, status: str) -> str:
-    """Return our version's status, with QUEUED instead of a draft if it may still be queued."""
+    """Return our version's status. A draft that may still be queued is reported as QUEUED."""
     return "QUEUED" if status == SAVED and row.age < kaggle.pace.unstarted else status
 
 
@@ -262,7 +262,7 @@ def started(kaggle: Kaggle, row: Request, status: str) -> str:
 
 
 def resolve(kaggle: Kaggle, records: Records, kernels: Iterable[str] = KERNELS) -> Steps[None]:
-    """Find the version that contains the bundle of each unclear push, and record it.
+    """For each push that got no response, find the version that contains its bundle and record it.
 
     Raises:
         Unknown: if Kaggle does not report it.

@@ -43,7 +43,7 @@ _LEFT = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 # Characters between a word and its secret in Python, JSON, YAML, shell scripts or headers.
 _IS = r"""[\\"'`\])]{0,4}\s{0,4}(?:=>|[:=,])\s{0,4}b?[\\"'`]{0,4}"""
 
-# Description and pattern of each kind. `redact` only removes the group `secret`.
+# Description and pattern of each kind of secret. `redact` only removes the group `secret`.
 SHAPES = (
     ("a Kaggle token", r"KGAT_(?P<secret>[A-Za-z0-9_-]{8,})"),
     ("a Kaggle key", rf"(?i:kaggle[ _-]?(?:api[ _-]?)?(?:key|token))\b[\s\S]{{0,20}}?{_HEX32}"),
@@ -86,7 +86,7 @@ _known: set[str] = set()
 
 
 def know(value: object, user: str = "") -> None:
-    """Redact a value from now on in all its forms, including in headers and URLs.
+    """Redact a value from now on, including its forms in headers, URLs and JSON.
 
     Args:
         value: value of a credential. Ignored unless it is text of at least 8 characters.
@@ -193,7 +193,7 @@ def _in_use() -> set[str]:
 
 @lru_cache(maxsize=256)
 def _forms(value: str, user: str) -> frozenset[str]:
-    """Return a value as is, URL-encoded, JSON-encoded, and as a header together with its user."""
+    """Return the forms of a value, including those used in URLs, JSON and Basic authentication."""
     value = value.strip()
     if len(value) < 8:  # redacting short values would garble text
         return frozenset()

@@ -145,7 +145,7 @@ class Transfer(ABC):
                 self.note.write_text(json.dumps(known), encoding="utf-8")
 
     def forget(self) -> None:
-        """Start the next attempt from the beginning."""
+        """Discard the state, so that the next attempt starts from the beginning."""
         self.keep({})
 
     @abstractmethod
@@ -172,7 +172,7 @@ class Download(Transfer):
 
     Attributes:
         ask: function that requests the file.
-        copies: how many copies must fit on the disk; 2 for an archive that will be unpacked.
+        copies: number of copies that must fit on the disk. An archive to be unpacked requires 2.
     """
 
     ask: Ask

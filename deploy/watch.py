@@ -221,7 +221,7 @@ def _failure(kaggle: Kaggle, run: Run, name: str, failure: str) -> RunFailed:
 
 
 def _quota(kaggle: Kaggle, run: Run) -> tuple[float | None, float | None]:
-    """Return the seconds left and allowed this week on a run's accelerator, or None if unknown."""
+    """Return a run's remaining and total accelerator seconds this week, or None if unknown."""
     if run.accelerator == "CPU":
         return None, None
     try:
@@ -234,7 +234,7 @@ def _quota(kaggle: Kaggle, run: Run) -> tuple[float | None, float | None]:
 
 
 def _look(kaggle: Kaggle, run: Run, *, new: bool) -> tuple[str, str]:
-    """Return the status and the failure message. `new` is set if the run was just pushed."""
+    """Return a run's status and failure message. `new` is set if the run was just pushed."""
     try:
         status = kaggle.kernel_status(run.handle, run.version)
     except (NotFound, Denied) as error:
