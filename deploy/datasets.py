@@ -516,7 +516,7 @@ class _Upload:
         return False
 
     def _upload_note(self, path: Path) -> Path:
-        """Return the path of an upload's note, which depends on the file content and the account."""
+        """Return the path of an upload's note, which depends on the content and the account."""
         digest = checksums.sha256(path)
         key = f"{auth.address()} {self.kaggle.username} {path.name} {digest}"
         return self.staging.parent / UPLOADS / hashlib.sha256(key.encode()).hexdigest()
