@@ -293,7 +293,7 @@ class Call(Generic[T]):
             raise Malformed(f"expected an object, got {type(value).__name__}")
         error = value.get("error") or value.get("errorMessage")
         if isinstance(error, dict) or (error and self.answer is not Saved):
-            raise requests.HTTPError("an error in a 200", response=response)
+            raise requests.HTTPError("the response contains an error", response=response)
         return value
 
 

@@ -35,8 +35,8 @@ CRASHES = {
     r"|NameResolutionError": "The notebook has no internet access. It is off in infer-gpu and"
     " prepare-cpu, and in all notebooks of accounts without a verified phone"
     " (kaggle.com/settings). Mount the files as a dataset, or verify the phone, then push again.",
-    r"ModuleNotFoundError|ImportError": "The module is missing from Kaggle's image, or has another"
-    " version there. Use the installed packages (see constraints/), and push again.",
+    r"ModuleNotFoundError|ImportError": "The module is missing from Kaggle's image, or the image has"
+    " a different version. Use the installed packages (see constraints/), and push again.",
     TIME_UP: "The session ran out of time. Lower epochs or raise batch in the config, and push"
     " again.",
     r"this is the artifact of another run": "Kaggle mounted an older version. Publish the artifact"
@@ -134,8 +134,8 @@ def missing(kaggle: Kaggle, run: Run, error: Denied | NotFound) -> RelayError:
     owner, user = run.handle.partition("/")[0], kaggle.username
     if owner.lower() != user.lower():
         return type(error)(
-            f"{user} has no access to a run {run}: you are logged in as {user}, but the run belongs"
-            f" to {owner}.\nLog in as {owner}, or specify one of your own runs with --run"
+            f"{user} has no access to {run}: you are logged in as {user}, but the run belongs to"
+            f" {owner}.\nLog in as {owner}, or specify one of your own runs with --run"
             " owner/slug/version. To see who is logged in:\ninvoke doctor"
         )
     if isinstance(error, Denied):  # the run may exist
