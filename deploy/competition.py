@@ -64,8 +64,8 @@ CAUSES = {
     " smaller batches, and do not write any other files.",
     "csv not found": "The rerun did not write submission.csv. Make sure that the notebook always"
     " writes it.",
-    "scoring error": "The rows, ids or types in the rerun's file differ from the hidden sample. Read"
-    " them from the mounted sample_submission.csv, not from the public one.",
+    "scoring error": "The rows, ids or types in the rerun's file differ from the hidden sample."
+    " Read them from the mounted sample_submission.csv, not from the public one.",
     "kaggle error": "Kaggle had an internal error. The same run may get a score later.",
     "": "Check the submission on kaggle.com.",
 }

@@ -35,8 +35,8 @@ CRASHES = {
     r"|NameResolutionError": "The notebook has no internet access. It is off in infer-gpu and"
     " prepare-cpu, and in all notebooks of accounts without a verified phone"
     " (kaggle.com/settings). Mount the files as a dataset, or verify the phone, then push again.",
-    r"ModuleNotFoundError|ImportError": "The module is missing from Kaggle's image, or the image has"
-    " a different version. Use the installed packages (see constraints/), and push again.",
+    r"ModuleNotFoundError|ImportError": "The module is missing from Kaggle's image, or has"
+    " a different version there. Use the installed packages (see constraints/), and push again.",
     TIME_UP: "The session ran out of time. Lower epochs or raise batch in the config, and push"
     " again.",
     r"this is the artifact of another run": "Kaggle mounted an older version. Publish the artifact"
