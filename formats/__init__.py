@@ -1,4 +1,4 @@
-"""File formats shared by both sides, using only the standard library and numpy.
+"""Read and write the file formats that both sides use, with only the standard library and numpy.
 
-Files are written atomically, and contents are verified when they are read.
+Files are written atomically, and their contents are verified when they are read.
 """

@@ -1,8 +1,8 @@
-"""Unpacks the archives in a competition's files to the expected locations, and packs them again.
+"""Unpack the archives among a competition's files, and pack their contents again.
 
-Kaggle serves a competition's files as a single archive. It may contain further archives, which are
-still packed in a notebook. Their names alone determine where the contents go, so that this machine
-and a session agree:
+Kaggle serves a competition's files as a single archive. It may contain more archives, which stay
+packed in a notebook. Their contents are unpacked to locations that depend only on names, so they
+are the same on this machine and in a session:
 
     archive         contains             which goes to
     train.csv.zip   train.csv            train.csv
@@ -41,11 +41,11 @@ GZIPPED = tuple(f"{ending}.gz" for ending in TABLES)
 NOTE = ".packed.json"  # {archive: its contents} for an unpacked folder, in order of unpacking
 LEVELS = 3  # maximum depth of nested archives, and of folders searched for them
 MOST = 50  # archives in a folder; if there are more, each is a training example
-FIRST = 20  # entries of a folder to check; if none is an archive, the others are not either
+FIRST = 20  # entries to check in a folder, which is skipped if none of them is an archive
 PIECE = 1 << 20
 SHOWN_SECONDS = 10.0
 DAMAGED = zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError
-REFUSED = RuntimeError, ValueError  # for an unsupported method or a password; for a name
+REFUSED = RuntimeError, ValueError  # for a password or an unsupported method; for a path
 Show = Callable[[str], None]
 Packed = Mapping[str, list[str]]
 """{path of an archive: paths of its top-level contents}, relative to the competition's folder."""
@@ -93,7 +93,7 @@ def _opened(archive: Path, *, whole: bool = False) -> Iterator[list[Member]]:
     """Yield the files in an archive.
 
     Args:
-        whole: read to the end afterwards, where a compressed TAR has its checksum.
+        whole: whether to read to the end afterwards, where a compressed TAR has its checksum.
 
     Raises:
         ArchiveError: if it cannot be read, or contains a path outside the folder.
@@ -121,7 +121,7 @@ def _opened(archive: Path, *, whole: bool = False) -> Iterator[list[Member]]:
             yield [Member(path, 0, partial(gzip.GzipFile, archive))]
     except (*DAMAGED, *REFUSED, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # a disk error; errors of gzip and bz2 have no number
+            raise  # a disk error, since errors from gzip and bz2 have no number
         kind = ArchiveError if isinstance(error, REFUSED) else DamagedError
         why = _first_line(error) or "it ends too early"
         raise kind(
@@ -140,7 +140,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _members(found: Iterable[tuple[str, int, Callable[[], Any]]]) -> list[Member]:
-    """Return the files with safe paths, skipping notes and files added by macOS.
+    """Return an archive's files, except notes and files that macOS adds.
 
     Raises:
         ValueError: if a path is outside the folder.
@@ -179,8 +179,8 @@ def unpack(archive: Path, folder: Path, show: Show, prefix: PurePosixPath | None
 
     Args:
         folder: destination.
-        show: prints a line, at most every `SHOWN_SECONDS`.
-        prefix: subfolder. By default, it is determined by the names.
+        show: callback for progress messages, called at most every `SHOWN_SECONDS`.
+        prefix: subfolder to unpack to. By default, it depends on the names in the archive.
 
     Raises:
         ArchiveError: if it is damaged. Some files may have been unpacked already.
@@ -204,7 +204,7 @@ def unpack(archive: Path, folder: Path, show: Show, prefix: PurePosixPath | None
 def unpack_below(folder: Path, show: Show) -> dict[str, list[str]]:
     """Unpack all archives in a folder, including nested ones, and delete them.
 
-    If an archive cannot be unpacked, it is kept, and a line states the reason.
+    Archives that cannot be unpacked are kept, and the reason is printed.
 
     Returns:
         The unpacked archives, as `Packed`.
@@ -225,8 +225,8 @@ def unpack_below(folder: Path, show: Show) -> dict[str, list[str]]:
 
 
 def find(folder: Path, levels: int = LEVELS) -> list[Path]:
-    """Return the archives in a folder and its subfolders, sorted. If a folder has more than `MOST`,
-    they are training examples and are skipped.
+    """Return the archives in a folder and its subfolders, sorted. More than `MOST` archives in a
+    folder are skipped, because they are training examples.
     """
     entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     entries = [each for each in entries if not each.name.startswith((".", "__"))]
@@ -239,7 +239,7 @@ def find(folder: Path, levels: int = LEVELS) -> list[Path]:
 
 
 def holding(folder: Path, names: Collection[str] | None) -> list[Path]:
-    """Return the archives in a folder that contain one of these paths, if it only exists there.
+    """Return the archives in a folder that contain one of these paths, unless it exists unpacked.
 
     Args:
         names: paths in the folder, or patterns. None matches the contents of all archives.
@@ -249,7 +249,7 @@ def holding(folder: Path, names: Collection[str] | None) -> list[Path]:
     found = dict[Path, None]()
     for wanted in map(PurePosixPath, names):
         places = list(wanted.parents)
-        # "." exists, and is not a pattern. A folder may contain a hundred thousand images.
+        # "." is not a valid pattern. A folder may contain a hundred thousand images.
         if not wanted.parts or any(folder.glob(str(wanted))):
             first = islice(os.scandir(folder / wanted), FIRST) if (folder / wanted).is_dir() else ()
             places = [wanted] if any(is_archive(entry.name) for entry in first) else []
@@ -276,14 +276,15 @@ def _holds(folder: Path, archive: Path, wanted: PurePosixPath | None) -> bool:
 
 
 def beside(folder: Path, names: Collection[str] | None, place: Path, show: Show) -> Path:
-    """Return a folder in which these paths are unpacked. If an archive contains one of them, this
-    is a new folder with links to everything in `folder`, otherwise `folder` itself. Archives are
-    linked as well, because a custom reader may open them.
+    """Return a folder in which these paths are unpacked.
+
+    This is `folder` itself, unless an archive contains one of the paths. Then it is a new folder
+    with links to everything in `folder`, including archives, which a custom reader may open.
 
     Args:
         names: see `holding`.
         place: path of the new folder.
-        show: prints a line.
+        show: callback for messages.
 
     Raises:
         DiskError: if the contents do not fit on the disk.
@@ -302,7 +303,7 @@ def beside(folder: Path, names: Collection[str] | None, place: Path, show: Show)
             # An earlier archive may have had the same contents.
             if _holds(place, path, None) and _unpacked(path, show):
                 done.append(path.relative_to(place).as_posix())
-                if not path.is_symlink():  # it was in another archive
+                if not path.is_symlink():  # it was unpacked from another archive
                     path.unlink()
     show(f"Unpacked {', '.join(done) or 'nothing'} to {place}")
     return place
@@ -337,7 +338,7 @@ def _link(folder: Path, place: Path) -> None:
 
 
 def pack(folder: Path, packed: Packed) -> None:
-    """Pack unpacked contents again, as on Kaggle, but always into ZIP files.
+    """Pack contents that were unpacked, as Kaggle does, but always into ZIP files.
 
     Raises:
         DiskError: if they cannot be written.

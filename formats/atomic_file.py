@@ -1,4 +1,4 @@
-"""Atomic writes, which leave either the old or the new file if the process is killed."""
+"""Write files atomically, so that a killed process leaves either the old or the new file."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ def write(path: Path, content: bytes) -> Path:
     Raises:
         DiskError: if it cannot be written. The old file is kept.
     """
-    # Always use the same name, so that repeated kills leave only one file.
+    # Always use the same name, so that killed processes leave only one file.
     temporary = path.with_name(f".{path.name}-writing")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -25,7 +25,7 @@ def write(path: Path, content: bytes) -> Path:
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Write a file in place, and return once its contents are on the disk."""
+    """Write a file in place, and flush its contents to the disk."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()
@@ -33,7 +33,7 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power loss, because fsync of a file does not."""
+    """Flush the names of a folder's files to the disk, which fsync of a file does not do."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,7 @@
-"""Checkpoint folders, named `step-<8 digits>`, with state.npz and a sealed manifest.json.
+"""List and verify checkpoint folders, which are called `step-<8 digits>`.
 
-The manifest contains the step, the SHA-256 of state.npz, and details of the run.
+A checkpoint contains state.npz and a sealed manifest.json with the step, the SHA-256 of state.npz,
+and details of the run.
 """
 
 import re
@@ -10,7 +11,7 @@ from typing import Any
 from formats.checksums import opened, sha256
 
 STATE, MANIFEST = "state.npz", "manifest.json"
-# Anything else is not a checkpoint, such as "step-00000002 (copy)" or a file.
+# Other names, such as "step-00000002 (copy)", are not checkpoints.
 NAME = re.compile(r"step-(\d{8,})")
 
 
@@ -30,7 +31,7 @@ def verified(path: Path) -> dict[str, Any]:
     """Return the manifest of a complete checkpoint.
 
     Raises:
-        Exception: of various types, from JSON and the operating system, if it is incomplete.
+        Exception: of various types, if the checkpoint is incomplete or corrupt.
     """
     manifest = opened((path / MANIFEST).read_bytes())
     found, expected = sha256(path / STATE), manifest["sha256"]

@@ -1,6 +1,6 @@
-"""SHA-256 checksums of files, and sealed manifests.
+"""Compute SHA-256 checksums, and read and write sealed manifests.
 
-A sealed manifest is JSON that contains its own SHA-256 in `manifest_sha256` to detect changes.
+A sealed manifest is a JSON object that contains its own SHA-256, so that changes are detected.
 """
 
 import errno
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 SEAL = "manifest_sha256"
-# Format of artifacts, checkpoints and all other sealed files. Increase it when their contents
-# change, or when a seed produces other batches, augmentation or dropout, since a run must not
-# change midway.
+# Format version of artifacts, checkpoints and all other sealed files. Increase it when their
+# contents change, or when a seed produces different batches, augmentation or dropout, because a
+# run must not change when it is resumed.
 FORMAT = 1
 
 
@@ -22,7 +22,7 @@ def sha256(path: Path) -> str:
     """Return a file's SHA-256 as 64 hex digits.
 
     Raises:
-        OSError: if it cannot be read, or is a pipe or device, which may block forever.
+        OSError: if it cannot be read, or is a pipe or device, because reading those may block.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "It is not a regular file", str(path))

@@ -1,4 +1,4 @@
-"""Errors that users can fix, on both sides.
+"""Errors that users can fix, shared by both sides.
 
 Each message states what went wrong, what was expected, and how to fix it.
 """
@@ -26,7 +26,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # Connection errors are OSErrors, too. Errors of requests have no number.
+        # Connection errors are also OSErrors, and those from requests have no number.
         if error.errno is None or isinstance(error, ConnectionError | TimeoutError):
             raise
         raise DiskError(

@@ -1,4 +1,4 @@
-"""Named arrays in .npz files, without pickle."""
+"""Read and write named arrays as .npz files, without pickle."""
 
 import io
 import zipfile
@@ -13,7 +13,7 @@ def to_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
-            # Use a fixed date, because numpy's savez may write the time.
+            # Use a fixed date, because `np.savez` may write the current time.
             info = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
             with archive.open(info, "w", force_zip64=True) as member:
                 # `ascontiguousarray` would give a scalar the shape (1,).

@@ -1,4 +1,4 @@
-"""Folders with a sealed manifest.json that contains each file's SHA-256.
+"""Write and verify folders whose sealed manifest.json contains each file's SHA-256.
 
 A folder is written to a temporary location, flushed to the disk and renamed. A kill or power loss
 therefore leaves either the old or the new folder, and any change to a file is detected.

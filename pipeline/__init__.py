@@ -1,5 +1,6 @@
-"""The model side: config, data, model, learning rate, training, artifact, inference and
-submission.
+"""Train a model on a competition's data, and predict the test set with it.
+
+This is the model side of the project. It does not communicate with Kaggle.
 """
 
 import sys

@@ -1,6 +1,4 @@
-"""python -m pipeline describe|check|blueprint|explain|preset|train|ensemble|infer: run the steps of
-the notebooks on any machine that has the data.
-"""
+"""Run the steps of the notebooks on any machine that has the data."""
 
 import argparse
 import json
@@ -27,7 +25,7 @@ EXAMPLES = """  python -m localkaggle export digits data/digits
   python -m pipeline infer --config digits --input data/digits --artifact out/artifact --output out
 """
 
-IMAGES = 50_000  # for configs without `data.labelled`; the size of CIFAR-10 and CIFAR-100
+IMAGES = 50_000  # assumed without `data.labelled`; CIFAR-10 and CIFAR-100 have this size
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -50,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     train.add_argument("--max-steps", type=int, help="stop after this step with status partial")
     several = "number of processes that train the model together (docs/hosts.md)"
     train.add_argument("--processes", type=int, help=several)
-    train.add_argument("--process-id", type=int, help="index of this process, from 0")
+    train.add_argument("--process-id", type=int, help="index of this process, starting at 0")
     train.add_argument("--coordinator", default="", help="HOST:PORT of the process with id 0")
     fresh = "set old checkpoints and history aside and start over"
     train.add_argument("--fresh", action="store_true", help=fresh)
@@ -131,7 +129,7 @@ def _check(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _blueprint(options: argparse.Namespace) -> dict[str, Any]:
-    """Write a model's blueprint: index, name and shape of each weight, and reference outputs."""
+    """Write a model's blueprint, which lists its weights and contains reference outputs."""
     backend.choose("jax", "tensorflow")
     config, given = config_module.load(options.config), None
     from pipeline import blueprint
@@ -170,7 +168,7 @@ def _preset(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _train(options: argparse.Namespace) -> dict[str, Any]:
-    """Train or resume training, and write OUT/artifact."""
+    """Train a model or resume its training, and write OUT/artifact."""
     backend.choose("jax")  # custom code in the config file may import Keras
     config = config_module.load(options.config)
     _refuse_below_1("--max-steps", options.max_steps)

@@ -1,9 +1,11 @@
-"""The artifact: trained weights and a manifest, which are all that inference gets from training.
+"""Save trained models as artifacts, and load them for inference.
+
+An artifact consists of weights and a manifest. Inference uses nothing else from training.
 
 Weights are stored as arrays, keyed by their index in the model (`pipeline.models.weight_names`).
-To load them, the same code builds the model again and assigns them. Serialized models are not an
-option: Kaggle's TPU image has Keras 3.15, whose saved models cannot be loaded by 3.13.2 on the GPU
-image. Loading a model can also run code. Pickle is never used.
+To load them, the same code builds the model again and assigns them. Saved Keras models are not
+used, because Keras 3.13.2 on Kaggle's GPU image cannot load models from Keras 3.15 on its TPU
+image, and because loading a model can run code. Pickle is never used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,23 +31,23 @@ MANIFEST, WEIGHTS, GOLDEN = sealed_folder.MANIFEST, "weights.npz", "golden.npz"
 
 @dataclass(frozen=True)
 class Artifact:
-    """A trained model, either to be saved or as loaded and verified.
+    """A trained model that will be saved, or that was loaded and verified.
 
     Attributes:
-        manifest: contents of manifest.json. To be saved, it must have run_id, status, versions,
-            git_commit, bundle_sha256 and metrics, plus anything else to report. `save` adds the
-            rest.
+        manifest: contents of manifest.json. For `save`, which adds the rest, it must contain
+            run_id, status, versions, git_commit, bundle_sha256 and metrics, and can contain other
+            values.
         config: the run's config.
         target: meaning and order of the model's outputs.
         encoding: encoding of a table, or state of a custom reader; None for images.
-        prior: float32 (k,), or the shape of one output with target="custom". The mean prediction
-            over the validation examples, used as the prediction for corrupt inputs.
+        prior: mean prediction over the validation examples, which is used for corrupt inputs. It
+            is float32 (k,), or has the shape of one output if target="custom".
         weights: arrays by key (`weight_names`), in the model's order. With folds, the keys are
             "fold-1/<key>" and so on, one fold after the other, as returned by `joined`.
         golden_inputs: uint8 (g, height, width, channels), or float32 (g, features).
         golden_outputs: float32 (g, k), the training run's float32 predictions, averaged over the
             folds.
-        golden_file: contents of the first golden input's image file; None without image files.
+        golden_file: contents of the first golden input's image file, or None if it has no file.
     """
 
     manifest: Mapping[str, Any]
@@ -60,7 +62,7 @@ class Artifact:
 
     @property
     def folds(self) -> tuple[Mapping[str, np.ndarray], ...]:
-        """The weights of each fold, by model key; a single entry if all folds are identical."""
+        """Weights of each fold, keyed as in the model. Identical folds have a single entry."""
         if self.config.folds is None:
             return (self.weights,)
         parts: dict[str, dict[str, np.ndarray]] = {}

@@ -1,9 +1,9 @@
-"""A blueprint describes a config's model as built by the installed library versions.
+"""Describe a config's model, as built by the installed library versions, in a blueprint.
 
-It lists the index, name, shape and dtype of each weight, and the outputs for synthetic rows and
-weights. The values of a weight depend on its index, which is also how artifacts store weights. So
-if two versions have equal blueprints, they compute the same outputs from the same artifact.
-`python -m workbench images` compares the blueprints of Kaggle's two images.
+A blueprint lists each weight's index, name, shape and dtype, and contains the outputs for synthetic
+rows and weights. A synthetic weight depends only on its index and shape, and artifacts also store
+weights by index. Two versions with identical blueprints therefore compute the same outputs from the
+same artifact. `python -m workbench images` compares the blueprints of Kaggle's two images.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ def draw(config: Config, networks: published.Networks | None = None) -> dict[str
         networks: networks from an artifact; None to use the presets.
 
     Returns:
-        A dict with versions, networks (as an artifact would store them), weights (place, path,
-        shape and dtype of each, in the model's order) and outputs (2, …).
+        A dict with the library versions, the networks as an artifact stores them, each weight's
+        place, path, shape and dtype in the model's order, and outputs of shape (2, …).
 
     Raises:
         ConfigError: if these versions cannot build the model.

@@ -1,4 +1,4 @@
-"""Parsers, messages and exit codes of `python -m pipeline` and `python -m workbench`."""
+"""Parse and run the commands of `python -m pipeline` and `python -m workbench`."""
 
 import argparse
 import json
@@ -17,7 +17,7 @@ Command = Callable[[argparse.Namespace], dict[str, Any]]
 
 
 class Once(argparse.Action):
-    """An option that can only be given once; argparse would silently use the last value."""
+    """An option that can only be passed once. By default, argparse uses the last value."""
 
     def __call__(self, parser: Any, namespace: Any, value: Any, option: Any = None) -> None:
         """Store the value."""
@@ -28,7 +28,7 @@ class Once(argparse.Action):
 
 FOLDER = "competition folder, as mounted by Kaggle"
 CONFIG = "name of a config in pipeline/configs/, or path to a .py file with the same layout"
-# Options that several commands share.
+# Options shared by several commands.
 OPTIONS: dict[str, dict[str, Any]] = {
     "--config": {"required": True, "action": Once, "help": CONFIG},
     "--input": {"required": True, "type": Path, "help": FOLDER},
@@ -43,7 +43,7 @@ class Commands:
     Args:
         program: program name, as typed by the user.
         about: description of the program.
-        examples: one line for each command, which is repeated in the command's help.
+        examples: one example per line, each of which is also shown in its command's help.
     """
 
     def __init__(self, program: str, about: str, examples: str) -> None:
@@ -63,7 +63,7 @@ class Commands:
             name: command name, as typed by the user.
             command: function to call. Its docstring is the help text.
             options: names of `OPTIONS`; --json is always added.
-            resumes: whether running the command again resumes it.
+            resumes: whether the command resumes when it is run again.
         """
         about, example = command.__doc__, f"example:\n{self._examples[name]}"
         added = self._commands.add_parser(
@@ -109,5 +109,5 @@ def refuse_missing_input(folder: Path) -> None:
 
 
 def show(line: str) -> None:
-    """Print a line and flush: progress is shown as text on a terminal and as JSON in a pipe."""
+    """Print a line and flush. Progress is printed as text on a terminal and as JSON in a pipe."""
     print(progress_log.readable(line) if sys.stdout.isatty() else line, flush=True)

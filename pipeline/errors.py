@@ -1,4 +1,4 @@
-"""Errors of the model side, with the exit codes of docs/dev/design.md.
+"""Errors of the model side. docs/dev/design.md lists their exit codes.
 
 Each message states what happened, what was expected, and which edit fixes it.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from formats.errors import KnownError
 
-# A long quoted text, such as a table cell, which messages truncate.
+# Matches a long quoted text, such as a table cell, which is truncated in messages.
 LONG = re.compile(r"""((?<!\w)(['"])(?:(?!\2)[^\n]){60})(?:(?!\2)[^\n]){140,}\2""")
 
 
@@ -52,7 +52,7 @@ class DivergedError(PipelineError):
     """A loss or weight is no longer finite.
 
     Args:
-        what: The values concerned, and the learning rate.
+        what: The values that are not finite, and the learning rate.
     """
 
     def __init__(self, what: str) -> None:

@@ -1,4 +1,4 @@
-"""The files that a config's run uses, in order, with the purpose of each."""
+"""List the files that a run uses, in order, with the purpose of each file."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ def way(config: Config) -> dict[str, str]:
 
 
 def _told(config: Config, does: str, *fields: str) -> str:
-    """Return what a file does, and the custom functions that it calls with their locations."""
+    """Return a file's purpose, and the locations of the custom functions that it calls."""
     called = [field for field in fields if custom_code.function(config, field)]
     told = " and ".join(custom_code.described(config, field) for field in called)
     return f"{does}; calls {told}" if told else does

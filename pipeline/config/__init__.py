@@ -1,4 +1,4 @@
-"""Configuration of a run: a frozen `Config` that contains `Data`, `Optimizer` and `Baseline`.
+"""Load and validate a run's config, a frozen `Config` with `Data`, `Optimizer` and `Baseline`.
 
 A config is loaded from a Python file in `pipeline/configs/` or from JSON. This package only imports
 `pipeline.errors`, so commands can load a config in milliseconds.

@@ -81,7 +81,7 @@ class Optimizer(Checked):
         base_rate: learning rate that was tuned for `base_batch`.
         base_batch: images per step, summed over all replicas, for which `base_rate` was tuned.
         arguments: keyword arguments for any optimizer other than "sgd", "adam" and "adamw".
-        scaling: how to scale the learning rate of such an optimizer from `base_batch` to `batch`:
+        scaling: how to scale these optimizers' learning rate from `base_batch` to `batch`:
             "linear" multiplies it by batch / base_batch, "sqrt" by the square root of that, and
             "none" keeps it. With "", both batch sizes must be the same.
         layer_rates: {layer: factor} to multiply the learning rate of layers with these names and
@@ -100,7 +100,7 @@ class Optimizer(Checked):
         schedule: learning rate schedule after the warm-up. "cosine" follows a half cosine down;
             "one_cycle" also warms up along one; "constant" stays flat and decays at the end
             (`pipeline.train.learning_rate.schedule`). Can also be a custom function.
-        decay_share: fraction of all steps in which a "constant" schedule decays to 0; None: 0.2.
+        decay_share: fraction of steps in which a "constant" schedule decays to 0. None means 0.2.
         ema_momentum: momentum of a moving average of the weights and BatchNorm statistics, which
             evaluation and the artifact then use; None disables it. At step t the momentum is at
             most (1 + t) / (10 + t), so that the random initial weights are soon forgotten.
@@ -238,8 +238,8 @@ class Config(Checked):
         keep: "last" saves the final weights in the artifact. "best" saves the weights of the epoch
             with the best validation score, measured with the competition's metric. Ties are broken
             by the smallest validation loss.
-        patience: number of epochs without improvement, compared as for `keep`, after which training
-            stops. None runs all epochs.
+        patience: number of epochs without improvement after which training stops. Epochs are
+            compared as for `keep`. None runs all epochs.
         folds: number of parts into which the labelled images are split, stratified by label. For
             each part, a model is trained on all the others. None trains a single model and holds
             out `data.validation_fraction`.
@@ -280,7 +280,7 @@ class Config(Checked):
     pretrained: Annotated[str | tuple[str, ...], rules.one_or_more(rules.ANY_TEXT)] = ""
     num_classes: Annotated[int, whole(0, 10**6)] = 0
     target: Annotated[str, choice(*TARGETS)] = "classes"
-    # FREE, because its effect on the labels (their logarithm) is part of the data's fingerprint.
+    # FREE, because if a metric changes the labels, it also changes the data's fingerprint.
     metric: Annotated[str, rules.ANY_TEXT, FREE] = ""
     fit: Annotated[str, choice("", "linear", "boosting")] = ""
     loss: Function = ""
@@ -351,7 +351,7 @@ class Config(Checked):
         yield "views", self.views <= most, expected
 
     def _target_needs(self) -> Iterator[Need]:
-        """Yield the requirements of the target for other fields."""
+        """Yield the target's requirements on other fields."""
         target, columns, free = self.target, len(self.data.labels), self.target == "custom"
         several, data = columns > 1 and not free, self.data
         numbers, single = target in ("regression", "multilabel"), target in ("classes", "ordinal")
@@ -398,7 +398,7 @@ class Config(Checked):
 
     @property
     def exact(self) -> bool:
-        """Whether inputs must not be rounded, because rounding changes a row's path in a tree."""
+        """Whether inputs must not be rounded, which could change a row's path in a tree."""
         return self.data.numbers or self.fit == "boosting"
 
     @property
@@ -463,7 +463,7 @@ DEFAULTS: dict[str, Any] = {
 
 def changes(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
     """Return the differences between two configs that affect training, one string per field. A
-    missing field is assumed to have its default, so that adding a new field does not break runs.
+    missing field has its default value, so runs stay valid when a new field is added.
     >>> changes({"batch": 8, "data": {"flip": True}}, {"batch": 6, "data": {"flip": True}})
     ['batch: 8 then, 6 now']
     >>> changes({"batch": 8}, {"batch": 8, "optimizer": {"momentum": 0.9}, "data": {"mixup": 0.2}})

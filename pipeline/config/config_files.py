@@ -1,4 +1,4 @@
-"""Utilities to load a config from a Python file or from JSON, and to write it as JSON."""
+"""Load configs from Python files or JSON, and write them as JSON."""
 
 import difflib
 import importlib
@@ -24,14 +24,14 @@ PARTS = {"data": Data, "optimizer": Optimizer, "baseline": Baseline}
 
 
 def load(config: str) -> Config:
-    """Load a config by its name in pipeline/configs/, or from the `CONFIG` of a file.
+    """Load the `CONFIG` in a Python file, which is given by name or path.
 
     Args:
         config: name of a config, or a path that ends in .py.
 
     Raises:
-        ConfigError: if the config does not exist, its file fails, or `CONFIG` is missing or has
-            another name.
+        ConfigError: if the config does not exist, its file raises an error, or `CONFIG` is missing
+            or is not called like the file.
 
     >>> load("digits").num_classes
     10
@@ -121,6 +121,6 @@ def _run(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"relay_config_{path.stem}", path)
     assert spec is not None  # noqa: S101 - always true for a .py file
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # for dataclasses
-    # The loader's cache misses an edit within the same second if the file size does not change.
+    # Python's cache misses an edit within the same second if the file size does not change.
     exec(compile(path.read_bytes(), path, "exec"), vars(module))  # noqa: S102 - same as an import
     return module

@@ -1,6 +1,6 @@
-"""Custom code: functions that a config refers to and that are defined in the config's file.
+"""Find a config's custom functions, which are defined in the same file as the config.
 
-`CONFIG` can use the name of a function in its file where it would use a built-in name, for example
+In `CONFIG`, use the name of a function in the file instead of a built-in name, for example
 `model="se_resnet"`, `loss="focal"` or `metric="weighted_dice"`. Your own functions have precedence.
 If a config consists of several files, make it a package: pipeline/configs/<name>/.
 
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from pipeline.config.config import OPTIMIZERS, SCHEDULES, Config
 from pipeline.errors import ConfigError, PipelineError, place
 
-# Fields that can contain the name of a custom function: those that affect weights, and the others.
+# Fields that can contain the name of a custom function. The first ones affect the weights.
 TRAINING = (
     *("model", "loss", "augment", "augment_batch", "sampler", "train_step", "read_training"),
     *("optimizer.name", "optimizer.schedule"),
@@ -40,7 +40,7 @@ OURS = {
 
 
 class CustomFile(NamedTuple):
-    """The file of a loaded config: its path, module and digest."""
+    """The Python file of a loaded config, and the digest of its code."""
 
     path: Path
     module: ModuleType
@@ -71,7 +71,7 @@ def register(config: Config, module: ModuleType, path: Path) -> None:
 
 
 def _is_ours(config: Config, field: str, name: str) -> bool:
-    """Return whether a name can be built-in. Keras' own names are not checked any further."""
+    """Return whether a name can be built in. Names in Keras are only checked when used."""
     return {
         "model": True,
         "metric": config.target != "custom",

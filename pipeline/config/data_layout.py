@@ -1,4 +1,4 @@
-"""Location, format and augmentation of a competition's data."""
+"""The `Data` class, which describes a competition's data and its augmentation."""
 
 import json
 import math
@@ -57,7 +57,7 @@ Columns = Annotated[tuple[str, ...], rules.TEXTS, Only("kind", ("table",))]
 
 @dataclass(frozen=True, kw_only=True)
 class Data(Checked):
-    """Location of a competition's inputs and labels, and their augmentation.
+    """Describes a competition's inputs and labels, and how to augment them.
 
     Attributes:
         kind: "images" (one file per example), "pixels" (images stored as table rows with one column
@@ -66,9 +66,9 @@ class Data(Checked):
             TFRecord files as tf.train.Example) or "custom" (see `Config.read_training`).
         custom_inputs: for kind="custom", the type (uint8, int32 or float32) and shape of an
             example's inputs by name: {"image": ("uint8", 28, 28, 1), "ages": ("float32", 3)}.
-        custom_labels: for target="custom", type and shape of one example's labels: ("uint8", 28).
-        height, width: size in pixels of the model's input images; not for tables.
-        channels: 1 (grey) or 3 (colour); not for tables.
+        custom_labels: for target="custom", type and shape of an example's labels: ("uint8", 28).
+        height, width: size of the model's input images in pixels. Not used for tables.
+        channels: 1 (grey) or 3 (colour). Not used for tables.
         resize: how to resize image files. "exact" raises an error for any other size, "stretch"
             ignores the aspect ratio, "crop" keeps it and crops to the centre, and "pad" keeps it
             and pads with zeros.
@@ -80,8 +80,8 @@ class Data(Checked):
             image on a background of that colour. Some drawings exist only in the alpha channel.
         white: for grey image files with more than 8 bits, the value that is mapped to 255. Larger
             values are clipped to 255, negative values to 0. Use 4095 for 12 bits in 16-bit files
-            (X-rays, microscopy) and 1.0 for floats from 0 to 1. None means 65535, and an error for
-            floats. `invoke inspect` measures this value.
+            (X-rays, microscopy) and 1.0 for floats from 0 to 1. None means 65535 and is an error
+            for floats. `invoke inspect` measures this value.
         train_csv: table (.csv or .parquet) with one row per example. It contains `id_column`, the
             label columns and, for "pixels" and "table", the inputs. For "images", None means that
             there is no table: each subfolder of train_images is a label (train/cats/1.jpg), and ids
@@ -117,7 +117,7 @@ class Data(Checked):
             the whole column. The model's inputs are days since 1970, month, day, weekday and hour
             of each date, and the days between each pair of dates.
         day_first: whether the day comes first in ambiguous dates such as 03/04/2026.
-        most_categories: number of categories per column; rarer ones are treated as unknown.
+        most_categories: maximum number of categories per column. Rarer ones count as unknown.
         suffix: file extension of the images. Use "" if ids are complete file names, and "*" for any
             of .png, .jpg, .jpeg, .jfif, .webp, .bmp, .gif, .tif and .tiff in lower or upper case.
         crop_padding: pixels of zero padding before a random crop to the original size; 0 disables
@@ -137,14 +137,14 @@ class Data(Checked):
             Rare labels may be missing from the held-out set. Not used with `Config.folds`.
         group_column: column of train_csv whose values identify groups (one patient, one scene).
             Examples of a group are never split between training and validation. The held-out
-            fraction is then the nearest 1/n, as far as whole groups allow.
+            fraction is then about the nearest 1/n, because groups stay whole.
         weight_column: column of train_csv with each row's weight in the loss, 0 or more. The loss
             is still divided by the number of rows.
-        group_duplicates: whether to never split near-duplicate images between training and
+        group_duplicates: whether to keep near-duplicate images together, in either training or
             validation. Training detects them by their pixels (`pipeline.data.duplicates`). A label
             whose images all form a single group is missing from the held-out set.
-        labelled: number of labelled examples counted by `invoke inspect`. The plan before a push
-            uses it, because no data is available there. None means unknown.
+        labelled: number of labelled examples, counted by `invoke inspect`. It is used to plan a run
+            before a push, when no data is available. None means unknown.
     """
 
     prefix = "data."
@@ -218,7 +218,7 @@ class Data(Checked):
         yield from self._different_columns()
 
     def _different_columns(self) -> Iterator[Need]:
-        """Yield whether each column has a single use, because labels must not leak into inputs."""
+        """Yield the requirement that each column has one use, so that labels do not leak."""
         names = ["label_column", "numeric_columns", "categorical_columns", "date_columns"]
         names += ["group_column", "weight_column"]
         seen = {self.id_column: "id_column"}
@@ -264,7 +264,7 @@ class Data(Checked):
 
     @property
     def forms(self) -> Mapping[str, Form]:
-        """Type and shape of each input of an example, keyed by name, in packing order."""
+        """Type and shape of each of an example's inputs, keyed by name in packing order."""
         if self.kind == "table":
             features = 2 * len(self.number_names) + len(self.categorical_columns)
             return {"features": ("float32", features)}
@@ -297,13 +297,13 @@ class Data(Checked):
 
     @property
     def noun(self) -> str:
-        """The noun for examples in messages, see `called`."""
+        """Noun for examples in messages (see `called`)."""
         return called(self.kind)
 
     @property
     def decoding(self) -> str:
-        """Key of the decoded pixels, which is the same for the same files and rules. It is "" if
-        pixels are not cached because there are no image files, or only small ones.
+        """Cache key of the decoded pixels, which depends on the files and decoding rules. It is ""
+        if pixels are not cached because images are small or not stored in files.
         """
         kept = self.kind in ("images", "tfrecords") and max(self.height, self.width) > CACHED_ABOVE
         return json.dumps([getattr(self, name) for name in DECODING]) if kept else ""
@@ -313,7 +313,7 @@ AUGMENTATIONS = rules.marked(Data, AUGMENTS)
 
 
 def called(kind: str) -> str:
-    """Return the noun for a kind of examples in messages.
+    """Return the noun that messages use for examples of this kind.
 
     >>> called("table"), called("custom"), called("pixels")
     ('rows', 'examples', 'images')

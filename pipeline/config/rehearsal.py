@@ -1,7 +1,7 @@
-"""Reduced settings, such as fewer epochs, for a rehearsal on the local Kaggle.
+"""Shorten a config for a rehearsal on the local Kaggle, for example to fewer epochs.
 
-The local Kaggle passes the settings in an environment variable that does not exist on kaggle.com.
-This way, a rehearsal runs exactly the notebook that will be pushed.
+The local Kaggle passes the changes in an environment variable that does not exist on kaggle.com.
+A rehearsal therefore runs exactly the notebook that will be pushed.
 """
 
 import dataclasses

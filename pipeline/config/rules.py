@@ -1,4 +1,4 @@
-"""Validation of config fields, using a rule that is declared next to each field's type.
+"""Validate config fields with rules that are declared next to the fields' types.
 
 >>> from typing import Annotated
 >>> @dataclass(frozen=True, kw_only=True)
@@ -22,8 +22,8 @@ from typing import Any, ClassVar, NamedTuple, get_args
 
 from pipeline.errors import ConfigError
 
-# Marks that can follow a rule. FREE: the field does not affect weights, so it can change when a run
-# is resumed. AUGMENTS: the field enables random changes to images.
+# Marks that can follow a rule. FREE fields do not affect the weights, so they can change when a run
+# is resumed. AUGMENTS fields enable random changes to images.
 FREE, AUGMENTS = "free", "augments"
 SHOWN = 150  # maximum length of a value in a message
 IDENTIFIER = r"[^\W\d]\w*"
@@ -44,13 +44,13 @@ class Rule(NamedTuple):
 
 
 class Only(NamedTuple):
-    """A mark for a field that only has an effect if another field has one of some values.
-    Otherwise, it must be None, 0 or empty.
+    """Marks a field that only has an effect for some values of another field. For other values, it
+    must be None, 0 or empty.
 
     Attributes:
         field: name of the other field, which must be declared before this one. Use "part.field" for
             a field of a part.
-        values: values of the other field for which this field has an effect.
+        values: values of the other field for which the marked field has an effect.
         needed: whether this field is required for these values.
     """
 

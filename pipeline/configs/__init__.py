@@ -1,1 +1,1 @@
-"""Configs, one short file per competition, with expected results and changes to the defaults."""
+"""One config file per competition, with its expected results and changes to the defaults."""

@@ -1,4 +1,4 @@
-"""Classifies tumours as malignant or benign from thirty measurements of their cells; uses AUC.
+"""Classify tumours as malignant or benign from thirty cell measurements, scored with AUC.
 
 The 369 labelled rows are included.
 

@@ -1,4 +1,4 @@
-"""Segmentation of 32x32 grey cell images with one mask each. Explained in docs/segmentation.md.
+"""Segment cells in 32x32 grey images. docs/segmentation.md explains this config.
 
 Command   invoke dry-run --config cells
 Expect    Dice of about 0.9 on 250 held-out images; training takes about a minute on 2 CPU cores
@@ -29,12 +29,12 @@ def read_test_cells(folder, config, ids, state):
 
 
 def pictures(folder, ids):
-    """Load images, uint8 (n, 32, 32, 1)."""
+    """Load images as uint8 (n, 32, 32, 1)."""
     return np.stack([np.asarray(Image.open(folder / f"{name}.png")) for name in ids])[..., None]
 
 
 def decoded(rle):
-    """Decode runs of (first pixel, length), counted from 1 down the columns: uint8 (32, 32)."""
+    """Decode run lengths to uint8 (32, 32). Pixels are counted from 1 down the columns."""
     flat, words = np.zeros(SIDE * SIDE, np.uint8), [int(word) for word in rle.split()]
     for start, length in zip(words[::2], words[1::2], strict=True):
         flat[start - 1 : start - 1 + length] = 1
@@ -67,7 +67,7 @@ def unet(images, num_classes, batchnorm_momentum, *, width: int = 16):
 
 
 def entropy_and_dice(masks, logits):
-    """Return each image's mean pixelwise cross-entropy plus 1 - soft Dice: (n,)."""
+    """Return the mean pixelwise cross-entropy plus 1 - soft Dice of each image, (n,)."""
     masks = keras.ops.cast(masks, "float32")
     entropy = keras.ops.mean(keras.ops.softplus(logits) - logits * masks, axis=(1, 2))
     chance = keras.ops.sigmoid(logits)
@@ -77,7 +77,7 @@ def entropy_and_dice(masks, logits):
 
 
 def dice(truth, numbers, greater_is_better=True):
-    """Return the mean over images of twice the common pixels over the pixels of both masks."""
+    """Return the mean Dice score: twice the shared pixels, divided by both masks' pixels."""
     ours, theirs = numbers > 0, truth > 0
     both = (ours & theirs).sum(axis=(1, 2))
     return float((2 * both / np.maximum(ours.sum(axis=(1, 2)) + theirs.sum(axis=(1, 2)), 1)).mean())
@@ -94,7 +94,7 @@ def turned(image, mask, key):
 
 
 def write_masks(ids, numbers):
-    """Return a column of run-length encodings, replacing empty masks by the most probable pixel."""
+    """Return run-length encodings. Empty masks are replaced with the most probable pixel."""
     masks = numbers >= np.minimum(numbers.max(axis=(1, 2), keepdims=True), 1e-6)
     return {"rle": [encoded(mask) for mask in masks]}
 

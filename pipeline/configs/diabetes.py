@@ -1,4 +1,4 @@
-"""Predicts the progression of diabetes over a year from ten numbers per patient; uses RMSE.
+"""Predict the progression of diabetes over a year from ten numbers, scored with RMSE.
 
 The 292 labelled rows, some with missing values, are included.
 

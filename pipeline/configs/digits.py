@@ -1,4 +1,4 @@
-"""Handwritten digits: 8x8 grey images, 10 classes, about 1,200 labelled images.
+"""Classify handwritten digits in 8x8 grey images, about 1,200 of which are labelled.
 
 The images are included, so your first run does not require a download.
 
@@ -16,7 +16,7 @@ CONFIG = Config(
     data=Data(height=8, width=8, channels=1, crop_padding=1, labelled=1197),
     model="small_cnn",
     model_options={"width": 32, "dropout": 0.3},
-    # Not scaled, because no check confirmed a scaling rule for Adam with so few rows.
+    # Nothing is scaled, because no check confirmed a scaling rule for Adam with so few rows.
     optimizer=Optimizer(name="adam", base_rate=4e-3, base_batch=128),
     batchnorm_momentum=0.9,
     batchnorm_batch=32,

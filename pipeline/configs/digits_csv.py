@@ -1,4 +1,4 @@
-"""Handwritten digits as columns of a CSV file, as in Kaggle's Digit Recognizer competition.
+"""Classify handwritten digits in a CSV file, as in Kaggle's Digit Recognizer competition.
 
 The 1,197 labelled rows (8x8 grey images, 10 classes) are included.
 
@@ -12,7 +12,8 @@ CONFIG = Config(
     name="digits_csv",
     competition="digits-csv",
     num_classes=10,
-    # test.csv has no ids. Its rows are in sample_submission.csv's order, where the id is ImageId.
+    # test.csv has no ids. Its rows are in the order of sample_submission.csv, whose ids are in
+    # ImageId.
     data=Data(
         kind="pixels",
         height=8,

@@ -1,4 +1,4 @@
-"""Handwritten digits resized to 32x32, using a network from keras.applications.
+"""Classify handwritten digits, resized to 32x32, with a network from keras.applications.
 
 This shows how to use a pretrained model, but it starts from random weights.
 

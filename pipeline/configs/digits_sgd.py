@@ -1,14 +1,14 @@
-"""Handwritten digits with SGD, which shows that linear scaling holds for an eightfold batch size.
+"""Show that linear scaling of SGD's learning rate holds for an eightfold batch size.
 
-It also shows that the check fails without this rule.
+Without this rule, the check fails.
 
 Command   invoke scale-check --config digits_sgd
 Expect    scaled: gap of 1 to 2 s.d., 1.0x the epochs; unscaled: target is never reached; takes
           about a minute on 2 CPU cores
 
 With a small learning rate, both batch sizes follow the gradient flow. Momentum lags behind it by
-ten steps, which are more images for a large batch. After the long warm-up, the loss has passed its
-steepest descent. docs/dev/findings.md describes what did not work.
+ten steps, which contain more images if the batch is larger. During the long warm-up, the loss
+passes its steepest descent. docs/dev/findings.md describes what did not work.
 """
 
 from pipeline.config import Config, Data, Optimizer

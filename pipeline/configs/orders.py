@@ -1,4 +1,4 @@
-"""Several inputs: an image and table columns. See docs/several-inputs.md for an explanation.
+"""Use an image and table columns as inputs. docs/several-inputs.md explains this config.
 
 Command   invoke dry-run --config orders
 Expect    accuracy of about 0.95 on 500 held-out orders; training takes about 20 seconds on 2 CPU
@@ -17,7 +17,7 @@ COLUMNS = ["price", "discount"]
 
 
 def read_orders(folder, config):
-    """Load images, numbers and sizes, and the means and standard deviations of the numbers."""
+    """Load images, numbers and sizes, and compute the numbers' means and standard deviations."""
     table = pd.read_csv(folder / "train.csv", dtype={"id": str}).set_index("id")
     state = {"mean": table[COLUMNS].mean().to_dict(), "spread": table[COLUMNS].std().to_dict()}
     found = inputs(folder / "train", table, state)
@@ -31,7 +31,7 @@ def read_test_orders(folder, config, ids, state):
 
 
 def inputs(folder, table, state):
-    """Load each row's image, uint8 (n, 8, 8, 1), and standardized numbers, float32 (n, 2)."""
+    """Load images as uint8 (n, 8, 8, 1), and standardized numbers as float32 (n, 2)."""
     numbers = (table[COLUMNS] - pd.Series(state["mean"])) / pd.Series(state["spread"])
     pictures = [np.asarray(Image.open(folder / f"{name}.png")) for name in table.index]
     return {"image": np.stack(pictures)[..., None], "numbers": numbers.to_numpy(np.float32)}

@@ -33,12 +33,12 @@ SIDE = 256  # larger images are downscaled to this size in pixels, because they 
 
 @dataclass(frozen=True)
 class EpochScore:
-    """Scores a model after each epoch with the competition's metric, which is used by
-    `Config.keep="best"` and `Config.patience`.
+    """Scores a model with the competition's metric after each epoch, for `Config.keep="best"` and
+    `Config.patience`.
 
     Attributes:
         metric: the competition's metric.
-        target: describes the meaning of the labels.
+        target: meaning of the labels.
         labels: labels of the held-out rows, from `pipeline.data.labels.read`.
         show: callback for a warning if the metric has no value.
     """
@@ -94,8 +94,8 @@ class HeldOutRows:
         config: config of the run.
         examples: all labelled examples.
         pairs: (training rows, held-out rows) for each fold, or a single pair without folds.
-        predictions: float32 (n, …), predictions for each example by a model that was not trained on
-            it, and 0 for examples that are not held out.
+        predictions: float32 (n, …), each example's prediction by a model that was not trained on
+            it, or 0 if the example is not held out.
     """
 
     config: Config
@@ -282,8 +282,8 @@ def compare(
 
     Returns:
         The baseline's fields, the run's score (`network`) and its standard error (`network_error`)
-        in the same metric, and whether the run is worse (`below`). None if there is no baseline, it
-        uses another metric, or the metric has no value.
+        in the same metric, and whether the run is worse (`below`). None if the config has no
+        baseline, the baseline uses another metric, or the metric has no value.
     """
     config, rows, metric = held_out.config, held_out.rows, held_out.metric
     baseline, other = config.baseline, differing(config)

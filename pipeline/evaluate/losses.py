@@ -1,4 +1,4 @@
-"""The loss of each row, and row weights in training.
+"""Compute the loss and the weight of each row.
 
 `Config.loss` is a custom function or "focal"; otherwise, the default loss for the target is used
 (`pipeline.data.labels`). The validation loss uses neither `label_smoothing` nor weights, so that
@@ -32,8 +32,8 @@ def asked(config: Config) -> set[str]:
 
 def of(config: Config, *, training: bool = False) -> Callable[..., dict[str, Any]]:
     """Return the loss function. Its arguments are labels, outputs, extra outputs by name, and a JAX
-    random key (None in validation). It returns {name: values per row, (n,)}, whose sum is
-    minimized.
+    random key (None in validation). It returns {name: a value per row, (n,)}, and training
+    minimizes their sum.
 
     Args:
         config: config of the run.

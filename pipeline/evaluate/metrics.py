@@ -1,4 +1,4 @@
-"""Competition metrics, by their names in a config.
+"""Competition metrics, which a config selects by name.
 
 Every metric is called as `metric(truth, predicted)`, and applies argmax, thresholds, ranking and
 clipping itself:
@@ -9,9 +9,9 @@ clipping itself:
     multilabel    0 or 1, (n, k)                               probabilities, float (n, k)
     regression    numbers, float (n, k)                        numbers, float (n, k)
 
-If a metric has no value, an error is raised instead of returning NaN: auc and qwk require two
-classes in the truth, and r2 a column that varies. Several columns (labels, or one-vs-rest classes)
-are averaged over those that have a value.
+If a metric has no value, an error is raised. For example, auc and qwk require two classes in the
+truth, and r2 requires a column that varies. With several columns (labels, or one-vs-rest classes),
+the metric is averaged over those that have a value.
 
 To add a metric, write a function of (truth, predicted) that returns a float, or NaN if there is no
 value, and add it to `METRICS`.
@@ -63,11 +63,11 @@ class Metric:
             number that is passed to `score` as k or beta.
         score: function of truth, as above, and of predictions, as described in `takes`.
         greater_is_better: False if lower values are better.
-        takes: form of the predictions in `score` and in a submission. "classes": labels, int (n,),
-            the first of the most probable classes, or int (n, k) for several labels, 1 above 0.5.
-            "ranking": int (n, k), classes by decreasing probability, where the first of several
-            equal ones comes first; a submission contains the first k. "scores": float64 (n, k),
-            probabilities or numbers.
+        takes: form of the predictions in `score` and in a submission. "classes" means the most
+            probable class (the first if tied), int (n,), or for several labels 1 above 0.5, int
+            (n, k). "ranking" means classes by decreasing probability (in order if tied), int
+            (n, k), of which a submission contains the first k. "scores" means probabilities or
+            numbers, float64 (n, k).
         targets: kinds of target that the metric supports.
     """
 
@@ -282,7 +282,7 @@ def auc(truth: np.ndarray, predicted: np.ndarray) -> float:
     """Return the area under the ROC curve.
 
     For two classes, it is computed for the second class. For more classes, or for labels, it is the
-    mean over columns, without those whose truth is all 0 or all 1. NaN if there are no others.
+    mean over all columns whose truth contains both 0 and 1, or NaN if there are none.
     """
     from scipy.stats import rankdata  # type: ignore[import-untyped]
 
@@ -332,7 +332,7 @@ METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         # Arguments: name, function, greater is better, form of predictions, targets. For several
-        # labels, accuracy requires all columns of a row to be right. Errors average over columns.
+        # labels, accuracy requires a row's columns to all be right. Errors are column means.
         Metric("accuracy", partial(sklearn, "accuracy_score"), True, "classes", LABELS),
         Metric("balanced_accuracy", balanced_accuracy, True, "classes", CLASSES),
         Metric("f1", f_beta, True, "classes", LABELS),

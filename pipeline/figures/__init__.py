@@ -1,4 +1,4 @@
-"""Plots of a run, drawn from its output files and saved as PNG.
+"""Plot a run from its output files, and save the plots as PNG.
 
 This package does not import the training loop.
 """

@@ -1,4 +1,4 @@
-"""Utilities for all plots. If a plot fails, this is reported, and the run continues."""
+"""Utilities for all plots. A plot that fails is reported, and the run continues."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ BLUE, ORANGE, GREY = "#1f5fa8", "#d9741a", "#8a8a8a"
 def draw_each(
     pictures: Mapping[Path, Callable[[Path], None]], show: Callable[[str], None]
 ) -> list[Path]:
-    """Draw each plot and save it at its path. Return the paths of all that succeeded."""
+    """Draw each plot and save it at its path. Return the paths of the plots that succeeded."""
     paths = []
     for path, draw in pictures.items():
         try:

@@ -1,4 +1,4 @@
-"""Plot of an inference run: the test images with the least confident predictions."""
+"""Plot the test images with the least confident predictions of an inference run."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +26,7 @@ def least_sure(
         confidence = values.max(axis=1)
         chosen = np.argsort(confidence, kind="stable")[: drawing.IMAGES]
         captions = [f"{predictions.labels[index]}  {confidence[index]:.0%}" for index in chosen]
-        title = f"The {len(chosen)} of {len(values)} test images with the least confidence"
+        title = f"The {len(chosen)} of {len(values)} test images with the lowest confidence"
         drawing.grid(predictions.test.inputs(chosen), captions, path, title)
 
     return drawing.draw_each({output / "predictions.png": draw}, show)

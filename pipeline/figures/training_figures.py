@@ -1,4 +1,4 @@
-"""Plots of a training run, drawn from its output files and saved as PNG."""
+"""Plot a training run from its output files, and save the plots as PNG."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ def of_training(
         show: callback for a warning for each plot that fails.
 
     Returns:
-        The paths of all other plots.
+        The paths of all plots that succeeded.
     """
     kind = "classes"
     with suppress(Exception):  # plots that require the manifest report what is wrong with it
@@ -56,7 +56,7 @@ def training_sample(
     examples: dataset.Examples, config: Config, output: Path, *, show: Callable[[str], None] = print
 ) -> list[Path]:
     """Plot the first images of the first training batch, with their labels, to images.png. They are
-    augmented unless `config.fit` is set. Plot nothing without images or with custom labels.
+    augmented unless `config.fit` is set. Data without images or with custom labels is not plotted.
     """
     if not config.data.images or config.target == "custom":
         return []
@@ -81,7 +81,7 @@ def training_sample(
 
 
 def _histories(output: Path) -> list[Path]:
-    """Return the history.csv of each fold that has one, or of a single run."""
+    """Return the history.csv of each fold that has one, or of a run without folds."""
     return sorted(output.glob("fold-*/history.csv")) or [output / "history.csv"]
 
 
@@ -134,7 +134,7 @@ def _confusion(output: Path, path: Path) -> None:
         for text in shown.text_[counts == 0]:
             text.remove()
     right, what = int(np.trace(counts)), "Out of fold" if "fold" in validation else "Validation"
-    title = f"{what}: {right} of {len(validation)} right"
+    title = f"{what}: {right} of {len(validation)} correct"
     axis.set(xlabel="predicted", ylabel="true", title=title)
     drawing.save(figure, path)
 
@@ -146,7 +146,7 @@ def _time(output: Path, path: Path) -> None:
     axis.bar_label(bars, fmt="%.1f s", padding=3)
     axis.invert_yaxis()
     axis.margins(x=0.15)
-    axis.set(title=f"Time spent in {sum(each.values()):.1f} seconds of training", xlabel="seconds")
+    axis.set(title=f"Training time of {sum(each.values()):.1f} seconds by phase", xlabel="seconds")
     drawing.save(figure, path)
 
 

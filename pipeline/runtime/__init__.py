@@ -1,4 +1,4 @@
-"""The environment of a run: accelerator, mounted inputs, provenance and compiled programs.
+"""Inspect a run's environment, such as its accelerator, mounted inputs and library versions.
 
-Inspects the machine and returns plain values. Must not import data, models, training or inference.
+Functions return plain values. This package must not import data, models, training or inference.
 """

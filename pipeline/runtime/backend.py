@@ -1,6 +1,6 @@
-"""Selection of the Keras backend before its import, CPU devices, and XLA's compilation cache.
+"""Select the Keras backend and the number of CPU devices, and set up JAX's compilation cache.
 
-Compiled programs are code. So a session only loads them from its own output folder, whose files
+Compiled programs are code, so a session only loads them from its own output folder, whose files
 `invoke pull` compares with the run's list.
 """
 
@@ -21,8 +21,8 @@ CACHE = "JAX_COMPILATION_CACHE_DIR"  # lets the user choose a different folder
 
 
 def choose(*allowed: str) -> None:
-    """Set the Keras backend before Keras is imported: the user's choice or the first
-    allowed one.
+    """Set the Keras backend to the user's choice, or else to the first one that is allowed. Must be
+    called before Keras is imported.
     """
     chosen = os.environ.get("KERAS_BACKEND") or allowed[0]
     if chosen not in allowed:
@@ -40,7 +40,7 @@ def choose(*allowed: str) -> None:
 
 
 def use_every_core(batch: int) -> bool:
-    """Select JAX and split this CPU into devices: one per core, or the most that divide the batch.
+    """Select JAX, and split this CPU into one device per core, or fewer that divide the batch.
 
     By default, a CPU is a single device, and many operations of a small model only use one core.
     Replicas only change the order of additions (`pipeline.train.step`). A device count set by the

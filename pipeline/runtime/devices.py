@@ -1,4 +1,4 @@
-"""The accelerator of this machine, and checks that it is the requested one.
+"""Detect this machine's accelerator, and check that it is the requested one.
 
 Kaggle silently provides a CPU if a TPU push includes a docker pin, if the account is not verified,
 or if a machine shape is retired (Kaggle/kaggle-cli issue 1197, read 2026-11-21).

@@ -1,6 +1,6 @@
-"""Locations of a notebook's inputs on Kaggle, which are found by their marker files.
+"""Find a notebook's inputs on Kaggle by their marker files.
 
-In 2026, Kaggle moved them to `/kaggle/input/competitions/<slug>`,
+In 2026, Kaggle moved inputs to `/kaggle/input/competitions/<slug>`,
 `/kaggle/input/datasets/<owner>/<slug>`, `/kaggle/input/notebooks/<owner>/<slug>` and
 `/kaggle/input/models/<owner>/<model>/<framework>/<variation>/<version>`. The flat
 `/kaggle/input/<slug>` is still in use (public notebooks, read 2026-11-21). If both exist, the first
@@ -47,9 +47,10 @@ def listing(folder: Path, most: int = 30) -> str:
 def competition(
     inputs: Path, slug: str, marker: str | None, needs: tuple[str, ...] | None = ()
 ) -> Path:
-    """Return the competition folder in `inputs`, which is called `slug` and contains `marker`
-    unless that is None. Kaggle does not unpack archives. Files that only exist in an archive are
-    unpacked into a scratch folder with links to all other files, and that folder is returned.
+    """Return the folder in `inputs` that is called `slug` and contains `marker`, if that is given.
+
+    Kaggle does not unpack archives. If files only exist in an archive, they are unpacked into a
+    temporary folder with links to all other files, and that folder is returned.
 
     Args:
         needs: paths or patterns of the files to unpack; None for all files.
@@ -75,8 +76,8 @@ def competition(
 
 
 def file(inputs: Path, name: str) -> Path | None:
-    """Return the path of a mounted dataset file, in either layout; None if it is missing or this is
-    not a Kaggle session.
+    """Return the path of a file in a mounted dataset, or None if it is missing or this is not a
+    Kaggle session.
 
     Args:
         inputs: /kaggle/input.
@@ -154,8 +155,8 @@ def previous(inputs: Path, expect: Mapping[str, Any]) -> dict[str, Path]:
 
 
 def _runs(inputs: Path, *folders: str) -> dict[Path, str]:
-    """Return the run of each manifest in these subfolders of outputs; "unknown" if it
-    is not ours.
+    """Return the run id in each manifest in these subfolders of outputs, or "unknown" if a manifest
+    has none.
     """
     runs = {}
     for pattern in (f"{place}/{folder}{MANIFEST}" for place in OUTPUTS for folder in folders):

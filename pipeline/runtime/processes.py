@@ -1,9 +1,9 @@
-"""Multi-process training of one model, where each process has its own devices (`jax.distributed`).
+"""Train one model with several processes, each with its own devices (`jax.distributed`).
 
 All processes run the same program, and each computes its part of every batch. The first process
-writes to the output folder, the others to temporary folders. They jointly decide whatever depends
-on a clock or a signal, since the others would wait forever for a process that stopped alone. Their
-config, data and output folder must be identical at the start.
+writes to the output folder, the others to temporary folders. Decisions that depend on a clock or a
+signal are made together, because if one process stopped alone, the others would wait for it
+forever. All processes must start with the same config, data and output folder.
 """
 
 import ctypes
@@ -28,9 +28,9 @@ from pipeline.errors import ConfigError, PipelineError, reading
 
 SILENCE = 20  # seconds without a heartbeat before JAX terminates the other processes
 PATIENCE = 180  # seconds to wait for the other processes at the start
-AGREED_EVERY = 2.0  # approximate number of seconds
+AGREED_EVERY = 2.0  # approximate seconds between agreements
 MOST_CALLS = 10_000
-DIRECT = "no_grpc_proxy"  # hosts that gRPC, which JAX uses between processes, reaches directly
+DIRECT = "no_grpc_proxy"  # hosts to which gRPC, which JAX uses, connects without a proxy
 ENDED = (
     "Another process of this training run has stopped, so this one stops as well.\n"
     "Check that process's output. To resume from the last checkpoint, run the same commands again."
@@ -56,8 +56,8 @@ def join(count: int | None, place: int | None, coordinator: str) -> None:
     """Connect to the other processes, if any. Must be called before JAX runs any computation.
 
     Args:
-        count: number of processes; None for one, or for those of a cluster that JAX detects.
-        place: index of this process, from 0.
+        count: number of processes. None means one, or all processes of a cluster that JAX detects.
+        place: index of this process, starting at 0.
         coordinator: host and port on which the first process listens.
 
     Raises:
@@ -185,7 +185,7 @@ def refuse_differences(what: str, values: Mapping[str, Any], edit: str) -> None:
 
 
 def part() -> None:
-    """Wait until all processes have finished; after that, none depends on another."""
+    """Wait until all processes have finished and no longer depend on each other."""
     if count() > 1 and not _parted:
         shared("the end")
         _parted.append(True)
@@ -193,8 +193,8 @@ def part() -> None:
 
 @contextmanager
 def folder(output: Path) -> Iterator[Path]:
-    """Yield this process's output folder: `output` for the first process, and a temporary copy for
-    the others, from which they resume.
+    """Yield this process's output folder. The first process uses `output`, and the others resume
+    from a temporary copy of it.
 
     Raises:
         ConfigError: if a process uses a different folder or sees different checkpoints in it.

@@ -1,4 +1,4 @@
-"""The provenance of a run (commit, bundle and versions), and the list of its output files."""
+"""Record a run's provenance (commit, bundle and versions), and list its output files."""
 
 import hashlib
 import json
@@ -117,7 +117,7 @@ def versions_line() -> str:
 def versions() -> dict[str, str]:
     """Return the installed versions of Python and all libraries involved in the computations."""
     versions = {"python": platform.python_version()}
-    for package in LIBRARIES:  # some exclude each other
+    for package in LIBRARIES:  # some cannot be installed together
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     return versions

@@ -1,5 +1,4 @@
-"""Replicas are the accelerator cores that split a batch; this module moves arrays to and between
-them.
+"""Move arrays to replicas, which are the accelerator cores that share a batch, and between them.
 
 Each replica has an equal, contiguous part of the batch. The JAX mesh is None for a single device.
 """
@@ -13,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 AXIS = "batch"  # mesh axis, as named by keras.distribution.DataParallel
-# Maximum size of arrays that are copied together to avoid a rendezvous: a quarter of a megabyte.
+# Arrays up to this size, a quarter of a megabyte, are concatenated to synchronize less often.
 SMALL = 2**16
 
 
@@ -38,8 +37,8 @@ def _split(mesh: Any, axis: int | None) -> NamedSharding:
 
 
 def put(mesh: Any, *arrays: np.ndarray, axis: int | None = 0) -> tuple[Any, ...]:
-    """Move arrays to the devices, split along `axis` over the replicas; None copies them to each
-    replica. A single CPU reads them in place.
+    """Move arrays to the devices, split along `axis` over the replicas. If it is None, each replica
+    gets a copy. A single CPU reads them in place.
     """
     if mesh is None:
         return arrays if platform(mesh) == "cpu" else tuple(map(jax.device_put, arrays))
@@ -47,7 +46,7 @@ def put(mesh: Any, *arrays: np.ndarray, axis: int | None = 0) -> tuple[Any, ...]
 
 
 def put_part(mesh: Any, array: np.ndarray, batch: int, *, axis: int) -> tuple[Any, ...]:
-    """Return the same as `put` for the whole array, given this process's `part` of it."""
+    """Like `put`, but for a whole array of which each process passes only its `part`."""
     if jax.process_count() == 1:
         return put(mesh, array, axis=axis)
     shape = (*array.shape[:axis], batch, *array.shape[axis + 1 :])
@@ -56,7 +55,7 @@ def put_part(mesh: Any, array: np.ndarray, batch: int, *, axis: int) -> tuple[An
 
 
 def part(mesh: Any, batch: int) -> slice:
-    """Return the batch indices that this process's devices compute."""
+    """Return the batch indices that this process's devices process."""
     if mesh is None or jax.process_count() == 1:
         return slice(0, batch)
     mine = [n for n, device in enumerate(mesh.devices.flat) if device in jax.local_devices()]
@@ -98,11 +97,10 @@ def hold(mesh: Any, images: Any, rows: np.ndarray | None) -> Any:
 
 
 def gathered(held: Any, rows: Any) -> Any:
-    """Return this replica's part of the rows, regardless of which replicas hold them: (batch /
-    replicas, …).
+    """Return this replica's part of the rows, (batch / replicas, …), from all replicas.
 
-    Each replica sends every other replica the rows it holds of the other's part, with zeros for the
-    rest.
+    Each replica sends the rows that it holds to the replicas that use them, with zeros for all
+    other rows.
     """
     mine = rows - jax.lax.axis_index(AXIS) * len(held)
     here = jnp.expand_dims((mine >= 0) & (mine < len(held)), tuple(range(1, held.ndim)))
