@@ -1,6 +1,5 @@
-"""Data loading: from a competition's folder to arrays, and from arrays to batches.
+"""Load a competition's data as arrays, and split them into folds and batches.
 
-This package reads CSVs, images, TFRecords and a config. It returns examples, labels, folds and
-batches that depend only on the seed and the step, and caches decoded images. It imports neither
-models nor inference.
+This package reads CSV files, images and TFRecords, and caches decoded images. For given data, folds
+and batches depend only on the seed and the step. It imports neither models nor inference.
 """

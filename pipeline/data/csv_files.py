@@ -1,8 +1,8 @@
-"""Reading tables from CSV and, with pyarrow, parquet files.
+"""Read tables from CSV files, and from parquet files if pyarrow is installed.
 
-Text is not changed: "001" stays "001" and "NA" stays "NA". Fields can be separated by commas,
-semicolons, tabs or bars, as determined from the header. Numbers use a decimal point, because "3,5"
-could be two labels. Python's csv module checks every row before pandas reads the table, because
+Text is not changed, so "001" stays "001" and "NA" stays "NA". Fields can be separated by commas,
+semicolons, tabs or bars, which are detected in the header. Numbers use a decimal point, because
+"3,5" could be two labels. Python's csv module checks every row before pandas reads it, because
 pandas would pad short rows and truncate long ones. Parquet tables are first converted to CSV.
 """
 
@@ -24,7 +24,7 @@ from pipeline.runtime import mounts
 # Texts that represent a missing number, after stripping spaces.
 MISSING = {"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "?", "-"}
 PARQUET = ".parquet"
-SEPARATORS = ",;\t|"  # the most frequent one in the header is used, or the first of several
+SEPARATORS = ",;\t|"  # the most frequent one in the header is used, or the first one if tied
 
 
 def as_numbers(column: pd.Series) -> pd.Series:
@@ -200,7 +200,7 @@ def _rows(file: TextIO) -> Iterator[list[str]]:
     names = next(filter(None, reader), None)
     if not names:
         raise ValueError("it is empty")
-    yield names  # before the check, because an error message can show any first row
+    yield names  # before the check, so that error messages can show any header
     if len(set(names)) < len(names):
         raise ValueError(f"its header contains a column twice: {', '.join(names)}")
     for row in filter(None, reader):

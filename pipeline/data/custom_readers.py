@@ -1,4 +1,4 @@
-"""Custom readers, whose return values are checked and packed into arrays.
+"""Call custom readers, check their return values, and pack these into arrays.
 
 `read_training(folder, config)` returns `Rows`. `read_test(folder, config, ids, state)` returns the
 inputs of the given ids in order. It is called for one block of the sample submission at a time.
@@ -57,10 +57,10 @@ class Rows:
 
 
 class Checked(NamedTuple):
-    """Rows of a custom reader after checking.
+    """Rows that a custom reader returned, after they were checked.
 
     Attributes:
-        table: strings with ids, groups, weights and, unless target="custom", labels.
+        table: ids, groups, weights and, unless target="custom", labels, as strings.
         inputs: packed inputs.
         labels: array for target="custom", otherwise None.
         state: the reader's state as a JSON string, because manifests sort the keys of dicts.
@@ -136,7 +136,7 @@ def _table(rows: Rows, config: Config, reader: str) -> pd.DataFrame:
 
 
 class TestInputs:
-    """Inputs of a test set, which are read when indexed.
+    """A test set's inputs, which are read when indexed.
 
     Args:
         ids: n strings.
@@ -219,7 +219,7 @@ def _packed(inputs: Any, config: Config, rows: int, reader: str) -> np.ndarray:
 
 
 def _checked_array(array: Any, form: Form, rows: int, what: str) -> np.ndarray:
-    """Return an array after checking its type and shape, and that it is finite."""
+    """Return an array after checking that its type and shape are right and it is finite."""
     wanted = (rows, *sizes(form))
     found = f"{getattr(array, 'dtype', type(array).__name__)} {getattr(array, 'shape', '')}"
     problem: type[DataError] = DataError

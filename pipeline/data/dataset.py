@@ -1,4 +1,4 @@
-"""Labelled examples and test set of a competition folder, and training batches.
+"""Read a competition's labelled examples and test set, and create training batches.
 
 A batch depends only on (seed, step), so a run can stop at any step and resume on any machine. All
 batches have the same shape.
@@ -51,8 +51,8 @@ class Examples:
             table as float32 (n, features); or custom inputs from `custom_readers.pack`.
         labels: labels from `pipeline.data.labels.read`.
         target: describes the meaning of the labels.
-        groups: int32 (n,), the group number of each example. None without `data.group_column` and
-            `data.group_duplicates`.
+        groups: int32 (n,), the group number of each example. None if neither `data.group_column`
+            nor `data.group_duplicates` is set.
         encoding: encoding of a table, or the state of a custom reader as JSON; None for images.
         broken: {id: reason} for each skipped image that could not be decoded.
         weights: float64 (n,), values of `data.weight_column`, or None if it is not set.
@@ -156,7 +156,7 @@ def read_training(
 
 
 def training_images(folder: Path, config: Config) -> image_arrays.Paths:
-    """Return the source of each training image. Order and errors are as for `read_training`."""
+    """Return each training image's source, with the order and errors of `read_training`."""
     return _rows(folder, config).sources
 
 
@@ -228,8 +228,8 @@ class TestSet:
         ids: n strings.
         source: inputs of shape (n, …): an array, or `image_arrays.FileImages` or
             `custom_readers.TestInputs`, which read rows on every access.
-        broken: {row: reason} for each unusable row. The latter two sources add to it when they
-            read.
+        broken: {row: reason} for each unusable row. `FileImages` and `TestInputs` add to it when
+            they read.
         images: whether the inputs are images.
     """
 

@@ -1,4 +1,4 @@
-"""Conversion of dates to days since 1970, month, day, weekday, hour, and days between two columns.
+"""Convert dates to numbers, such as days since 1970, weekdays, and days between two columns.
 
 A column's format, such as %d/%m/%Y, is detected in the training table and stored in the artifact.
 The test table is then parsed with the same format, because 03/04 on its own is ambiguous.

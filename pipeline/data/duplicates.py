@@ -1,7 +1,7 @@
-"""Detection of near-duplicates: images that look the same because they were saved again, resized,
-or slightly brightened.
+"""Find near-duplicate images, which look the same because they were saved again, resized or
+slightly brightened.
 
-They are detected in the model's input pixels, so the result is the same on every machine. A k-d
+The model's input pixels are compared, so the result is the same on every machine. A k-d
 tree over a few coordinates of the thumbnails finds candidates. This way, the time scales almost
 linearly with the number of images and near-duplicate pairs: 100,000 images of 28x28 take 3 s.
 """
@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 # Two images are near-duplicates if their thumbnails differ by at most ALIKE (root mean square on a
-# 0-255 scale) and the images by less than CLOSE (mean). FLAT images all have similar thumbnails.
+# 0-255 scale) and the images by less than CLOSE (mean). Images whose thumbnails vary by at most
+# FLAT are skipped, because they all look similar.
 ALIKE, CLOSE, FLAT, SIDE = 3.0, 6.0, 6.0, 8
 SHARE = 0.1  # near-duplicate thumbnails differ by less than this fraction of an image's contrast
 CHUNK = 1024  # images per block when computing thumbnails in float32
@@ -50,7 +51,7 @@ def groups(pixels: Any, known: np.ndarray | None = None) -> np.ndarray:
 
 
 def row_digests(inputs: Any) -> list[bytes]:
-    """Return the SHA-256 of each row of an array (n, …). `FileImages` has stored them."""
+    """Return the SHA-256 of each row of an array (n, …), or those that `FileImages` stores."""
     known: list[bytes] | None = getattr(inputs, "row_digests", None)
     if known is not None:
         return known
@@ -58,7 +59,7 @@ def row_digests(inputs: Any) -> list[bytes]:
 
 
 def equal(keys: Sequence[Hashable]) -> list[list[int]]:
-    """Return lists of two or more indices with equal keys, in order. None is not equal to anything.
+    """Return the indices of each key that occurs more than once, in order. None is ignored.
 
     >>> equal(["a", "b", None, "a", None])
     [[0, 3]]
@@ -86,8 +87,8 @@ def near(pixels: Any, among: np.ndarray | None = None) -> list[tuple[int, int]]:
 
 
 def comparable(pixels: Any, most: int) -> np.ndarray:
-    """Return increasing rows for which `near` compares at most about `most` pairs. These are all
-    rows, or a random sample if many images are similar.
+    """Return rows, in increasing order, for which `near` compares about `most` pairs or fewer.
+    These are all rows, or a random sample if many images are similar.
 
     Args:
         pixels: uint8 (n, height, width, channels).
@@ -138,7 +139,7 @@ def _candidates(thumbs: np.ndarray) -> np.ndarray:
 
 
 def thumbnails(pixels: Any) -> np.ndarray:
-    """Return grey thumbnails, at most SIDE x SIDE: float32 (n, pixels), means of equal regions."""
+    """Return grey thumbnails of at most SIDE x SIDE pixels as float32 (n, pixels)."""
     return np.concatenate(
         [_shrunk(pixels[at : at + CHUNK]) for at in range(0, max(len(pixels), 1), CHUNK)]
     )

@@ -1,10 +1,10 @@
-"""Split of the examples into training and held-out rows, determined by the seed.
+"""Split the examples into training and held-out rows, using the config's seed.
 
 Each fold contains the same fraction of each label, to within one row, and groups are never divided
-between folds. Without folds, there is a single pair whose size is `data.validation_fraction`.
+between folds. Without folds, `data.validation_fraction` determines the size of a single split.
 
-Duplicates (`data.group_duplicates`) stay together: one row of each group is assigned to a fold, and
-the others follow. Groups of a column (`data.group_column`) can be large, so all their rows count.
+To keep duplicates together (`data.group_duplicates`), one row of each group is assigned to a fold,
+and the others follow. Groups of a column (`data.group_column`) can be large, so all rows count.
 """
 
 import hashlib
@@ -84,7 +84,7 @@ def _by_rows(examples: Examples, config: Config, show: Callable[[str], None]) ->
     groups = np.arange(len(examples)) if examples.groups is None else examples.groups
     strata = examples.target.strata(examples.labels)
     _, codes, counts = np.unique(strata, return_inverse=True, return_counts=True)
-    # For each group, use the row with the rarest label, so that duplicates do not obscure a label.
+    # For each group, use the row with the rarest label, so that every label is represented.
     rare_first = np.argsort(counts[codes], kind="stable")
     names, first, sizes = np.unique(groups[rare_first], return_index=True, return_counts=True)
     chosen = rare_first[first]
@@ -109,9 +109,8 @@ def _stratified(
 ) -> np.ndarray:
     """Return the held-out rows, stratified by class.
 
-    A fraction `share` of all rows and of each class is held out, to within one row each, so none of
-    a class with few rows. At least one row of each class is kept for training, and rows of other
-    classes replace it.
+    A fraction `share` of all rows and of each class is held out, to within one row each. This may
+    be no row of a small class. At least one row of each class is kept for training.
 
     scikit-learn's StratifiedShuffleSplit cannot hold out fewer rows than there are classes.
 
@@ -144,7 +143,7 @@ def _by_group_column(examples: Examples, config: Config) -> list[np.ndarray]:
     if number < count:
         return []
     splitter = StratifiedGroupKFold(count, shuffle=True, random_state=config.seed)
-    # With groups, a label can have fewer examples than there are folds.
+    # Ignore the warning that a label has fewer examples than folds, which is fine with groups.
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         pairs = splitter.split(np.zeros(len(examples)), strata, groups)
         return [held for _, held in islice(pairs, config.folds or 1)]

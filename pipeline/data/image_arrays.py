@@ -1,5 +1,4 @@
-"""Arrays of images that are decoded on all CPU cores, and kept in memory, in shards on disk, or
-decoded on access.
+"""Decode images on all CPU cores, and keep them in memory or on disk, or decode them on access.
 
 An image is stored in a file, or in a `Part` of one. Broken images become zeros and are reported.
 
@@ -10,8 +9,8 @@ Forking is not safe after TensorFlow and JAX have started.
 A shard consists of `<name>.npy` with pixels and `<name>.json` with the reasons for broken images.
 Its name is a digest of the decoding rules and of the files' paths and sizes. The .json file is
 written last, and includes the SHA-256 of the pixels and its own, so an interrupted run leaves only
-complete shards for the next one. A run writes shards to its cache, and `pipeline.data.preparation`
-to its output.
+complete shards for the next one. Training runs write shards to their cache, and
+`pipeline.data.preparation` writes them to its output.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""Decoding of image files to uint8 pixels, with the same rules in training and inference.
+"""Decode image files to uint8 pixels, with the same rules in training and inference.
 
 PNG, JPEG, WebP, BMP, GIF and TIFF are recognized by their first bytes. The rules are:
 
@@ -55,7 +55,7 @@ ORIENTATION = 0x0112
 Size = tuple[int, int]  # width, height
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
-# Corrupt EXIF and large images are handled here, and the warnings do not contain the file name.
+# Corrupt EXIF and large images are handled below, and Pillow's warnings lack the file name.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
@@ -64,7 +64,7 @@ class BrokenImage(ValueError):
 
 
 def rules(data: Data) -> dict[str, Any]:
-    """Return everything except the file that affects pixels, as JSON-serializable values.
+    """Return the settings and versions that affect pixels, as JSON-serializable values.
 
     Raises:
         ConfigError: if OpenCV is required but not installed.

@@ -1,4 +1,4 @@
-"""Lookup of image files, or parts of TFRecord files, by id or label; missing or broken images."""
+"""Find image files, or images in TFRecord files, by id or label, and report missing images."""
 
 import os
 from collections import Counter
@@ -15,9 +15,9 @@ from pipeline.errors import DataError, reading
 
 RERUN = "KAGGLE_IS_COMPETITION_RERUN"  # set by Kaggle in the scored rerun
 DEPTH = 6  # maximum depth of the folder search, because links can be cyclic
-MOST_SKIPPED = 0.01  # fraction of training images; small sets allow FEW, up to MOST_BROKEN of them
-FEW = 3
-MOST_BROKEN = 0.1  # fraction of test images
+MOST_SKIPPED = 0.01  # maximum fraction of training images to skip
+FEW = 3  # training images that can be skipped, if they are at most MOST_BROKEN of all
+MOST_BROKEN = 0.1  # maximum fraction of test images to skip
 Places = str | tuple[str, ...]
 
 

@@ -1,4 +1,4 @@
-"""The target: labels as arrays, the default losses, and the meaning of a model's outputs.
+"""Read labels as arrays, and define the default losses and the meaning of a model's outputs.
 
 `Config.target` has one of five values:
 
@@ -30,7 +30,7 @@ from pipeline.errors import DataError
 # The metric shown next to the loss for every epoch. The error is in standard deviations.
 FIGURE = dict.fromkeys(("classes", "ordinal", "multilabel"), "accuracy")
 FIGURE |= {"regression": "absolute_error", "custom": "mean_output"}
-MOST = 1e30  # maximum of a number to predict, so that its square is finite
+MOST = 1e30  # largest number to predict, so that its square is finite
 FIX = "Correct the table, or label_column in the config."
 
 
@@ -143,8 +143,9 @@ class Target:
         return np.asarray(self._without_log(total / sum(weights)), np.float32)
 
     def truth(self, labels: np.ndarray) -> np.ndarray:
-        """Convert labels for use in a metric: int32 (n,), 0 and 1 as float32 (n, k), or numbers in
-        their units as float64 (n, k). For "custom", labels are returned unchanged.
+        """Convert labels for use in a metric. Classes are int32 (n,), several labels are 0 and 1 as
+        float32 (n, k), and numbers are float64 (n, k) in their units. For "custom", labels are
+        returned unchanged.
         """
         if self.kind != "regression":
             return labels
@@ -159,8 +160,8 @@ class Target:
         return np.maximum(np.expm1(numbers), 0) if self.log else numbers
 
     def strata(self, labels: np.ndarray) -> np.ndarray:
-        """Return the strata for a split, int (n,): the label, the rarest of several labels, the
-        decile of a number, or a single stratum for "custom".
+        """Return each row's stratum for a split, int (n,). It is the label, the rarest of several
+        labels, the decile of a number, or always 0 for "custom".
         """
         if self.kind == "custom":
             return np.zeros(len(labels), int)

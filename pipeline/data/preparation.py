@@ -1,4 +1,4 @@
-"""Preparation: decoding the training images in a session without an accelerator.
+"""Decode the training images in a session without an accelerator.
 
 Decoded images are saved in shards. If a session stops early, complete shards are kept, and the next
 session continues. Training runs that mount the output use them (`pipeline.data.image_arrays.read`).

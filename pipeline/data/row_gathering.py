@@ -1,4 +1,4 @@
-"""Gathering rows from large arrays into batches and reused buffers, using all CPU cores.
+"""Gather rows from large arrays into batches and reused buffers, using all CPU cores.
 
 Each thread copies as fast as `numpy.copyto` and releases the GIL. Buffers are reused, because
 allocating a new array takes longer than filling it (docs/dev/findings.md).
@@ -36,7 +36,7 @@ def take(inputs: np.ndarray, rows: np.ndarray, into: np.ndarray) -> None:
 
 
 def padded(inputs: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield (`batch` rows of the inputs, number of real ones). The last batch is zero-padded."""
+    """Yield each batch with its number of real rows. The last batch is zero-padded."""
     for start in range(0, len(inputs), batch):
         part = inputs[start : start + batch]
         missing = np.zeros((batch - len(part), *inputs.shape[1:]), inputs.dtype)
@@ -84,8 +84,8 @@ def ahead(
 
 
 def blocks(inputs: Any, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield (`batch` rows of the inputs, number of real ones) in order. Blocks are read ahead in
-    the background. The last block is padded with copies of its last row.
+    """Yield blocks of `batch` rows in order, each with its number of real rows. Blocks are read
+    ahead in the background. The last block is padded with copies of its last row.
 
     Args:
         inputs: see `Gatherer`.

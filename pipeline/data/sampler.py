@@ -1,7 +1,7 @@
-"""Samplers, which select the rows of each epoch if rows are not used exactly once.
+"""Select each epoch's rows for configs that do not use every row once (`Config.sampler`).
 
-The rows only depend on (seed, epoch), so a resumed run uses the same ones. Their number is always
-the same: some rows are repeated and others omitted (`Config.sampler`).
+The rows depend only on (seed, epoch), so a resumed run uses the same ones. All epochs have the same
+number of rows, so some rows are repeated and others omitted.
 """
 
 from collections.abc import Callable
@@ -37,8 +37,8 @@ def of(config: Config, labels: np.ndarray) -> Sampler | None:
 
 
 def balanced(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return as many rows as there are labels, so that all labels are equally frequent to within
-    one row. The same holds for the rows of each label.
+    """Return rows for an epoch in which each label occurs equally often, to within one row, and so
+    does each of the label's rows.
     >>> rows = balanced(np.array([0, 0, 0, 0, 0, 1]), np.random.default_rng(0))
     >>> sorted(rows.tolist())[-3:], len(set(rows.tolist()))
     ([5, 5, 5], 4)

@@ -1,6 +1,6 @@
-"""The sample submission, which contains the ids to predict in order, and the columns to write.
+"""Read the sample submission, which lists the ids to predict and the columns to write.
 
-It is usually a file of the competition. Otherwise (`data.sample_submission=None`), it is generated
+Most competitions provide it as a file. Otherwise (`data.sample_submission=None`), it is generated
 from the ids in the test table, or from the file names of the test images.
 """
 
@@ -28,7 +28,7 @@ class Sample:
         path: path of the sample submission, or of the test set if it was generated.
         table: strings (object), with ids in the first column.
         separator: field separator.
-        made: description of how it was generated; "" for a file of the competition.
+        made: how it was generated, or "" if the competition provides it.
     """
 
     path: Path
@@ -55,7 +55,7 @@ def read(path: Path, kind: type[PipelineError] = DataError, advice: str = ADVICE
 
 
 def ids(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Sample:
-    """Return a competition's sample submission, but with only its id column.
+    """Return a competition's sample submission with only its id column.
 
     Raises:
         kind: if the file cannot be read.

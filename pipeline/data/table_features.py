@@ -1,15 +1,15 @@
-"""Conversion of a table's numbers and categories to model inputs, and of arrays to images.
+"""Convert a table's numbers and categories to model inputs, and arrays to images.
 
 A row becomes float32 (features,). Each number, including those derived from dates
-(`pipeline.data.dates`), is standardized by mean and standard deviation, and 0 if missing; another
-feature is 1 if it is missing. Each category becomes its index among those in the training table, or
-0 if it is unknown. This encoding is stored in the artifact, so inference uses the same one.
+(`pipeline.data.dates`), is standardized by mean and standard deviation. A missing number becomes 0,
+and another feature marks it with 1. Each category becomes its index in the training table, or 0 if
+it is unknown. This encoding is stored in the artifact, so inference uses the same one.
 
 Numbers are first clipped to a range that a few incorrect rows cannot change. It extends to the
 smallest and largest value whose distance from the 1st or 99th percentile does not exceed the
-distance between these percentiles. A typo is thus clipped to a value that the model has seen, and
-does not affect mean and deviation. If most rows have the same value, percentiles ignore it, so that
-a column of mostly zeros keeps its range.
+distance between these percentiles. A typo is therefore clipped to a value that the model has seen,
+and barely affects mean and deviation. A value that most rows have does not affect the percentiles,
+so a column of mostly zeros keeps its range.
 """
 
 import math
@@ -136,7 +136,7 @@ def scale_of(values: np.ndarray) -> Scale:
     others, ends = values[values != median], [median]
     if 2 * len(others) >= len(values):
         others, ends = values, []
-    # Rounded towards the middle. With fewer than 100 rows, this ignores the outermost row per side.
+    # Rounded inwards. With fewer than 100 rows, this ignores the outermost row on each side.
     ends += [
         np.quantile(others, TAIL, method="higher"),
         np.quantile(others, 1 - TAIL, method="lower"),

@@ -1,7 +1,7 @@
-"""TFRecord files, as used in Kaggle's TPU competitions: positions of images, and their labels.
+"""Find images and labels in TFRecord files, as used in Kaggle's TPU competitions.
 
-Each file is read once to verify all checksums, and only the small features are kept. An image is
-then a `pipeline.data.image_arrays.Part` of its file.
+Each file is read once to verify all checksums, and only the small features are kept. Each image is
+then stored as a `pipeline.data.image_arrays.Part` of its file.
 
 TensorFlow is only imported for this kind of data. Its record reader and `Example` do not start its
 runtime, so the accelerator remains available to JAX.

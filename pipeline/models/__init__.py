@@ -1,5 +1,5 @@
-"""Keras models built from a config.
+"""Build Keras models from a config.
 
-The input is a config. The output is an uncompiled functional model with named layers and weights.
-This package must not import training or inference.
+Models are functional and uncompiled, with named layers and weights. This package must not import
+training or inference.
 """

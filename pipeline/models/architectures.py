@@ -5,7 +5,7 @@ features)`, from `pipeline.data.table_features`. Outputs are float32 `(batch, Co
 are interpreted by `pipeline.data.labels`. Pixel scaling and category embeddings are part of the
 model, so training and inference cannot differ. Weights are stored by their position in the model
 (`pipeline.models.weight_names`), so custom models can leave their layers unnamed. The models below
-name theirs for summaries and warm start messages.
+name their layers for readable summaries and warm start messages.
 
 Each function below accepts images, float (batch, height, width, channels) from 0 to 1, or numeric
 features and embedded categories, float (batch, features), followed by the length of the logits, the
@@ -135,7 +135,7 @@ def strided_resnet(
 
 
 def _squares_to_channels(x: Any, side: int, name: str) -> Any:
-    """Return x as (batch, height / side, width / side, channels x side x side), zero-padded."""
+    """Pad x, and reshape it to (batch, height / side, width / side, channels x side x side)."""
     height, width = (-(-size // side) for size in x.shape[1:3])
     below, right, channels = height * side - x.shape[1], width * side - x.shape[2], x.shape[3]
     x = layers.ZeroPadding2D(((0, below), (0, right)), name=f"{name}_pad")(x)
@@ -217,12 +217,12 @@ def tabular(
 def columns(
     features: Any, num_classes: int, batchnorm_momentum: float, *, differences: int = 0
 ) -> Any:
-    """Return logits of one layer on a table's columns, for `Config.fit`: numbers, marks of missing
-    ones, and the place of each category among the most frequent ones.
+    """Return the logits of a single layer on a table's columns, for `Config.fit`. The columns are
+    numbers, whether each number is missing, and each category's index by frequency.
 
     Args:
-        differences: add the differences between each two of this many first columns. A tree splits
-            on one column at a time, so one split on a difference compares two of them.
+        differences: number of leading columns whose pairwise differences are added. A tree splits
+            on one column at a time, so a split on a difference compares two columns.
     """
     del batchnorm_momentum
     if not 0 <= differences <= features.shape[1]:
@@ -355,7 +355,7 @@ def build(
         if custom:
             file = custom_code.file(config)
             raise ConfigError(
-                f"{custom_code.described(config, 'model')}{place(error, file)} ended with {why}.\n"
+                f"{custom_code.described(config, 'model')}{place(error, file)} raised {why}.\n"
                 f"{edit}, data.height and data.width, or the function in {file.name}, which is"
                 " called with (images, num_classes, batchnorm_momentum, options).\nIf the outputs"
                 " should have a different shape, set target='custom' (docs/custom-code.md)."
@@ -368,7 +368,7 @@ def build(
 
 @contextmanager
 def without_numbers() -> Iterator[None]:
-    """Build models without initializing their weights, neither in this context nor later."""
+    """Build models in this context whose weights are never initialized."""
     waiting = [*(global_state.get_global_attribute(UNFILLED) or ())]
     try:
         with keras.StatelessScope(initialize_variables=False):
@@ -403,8 +403,8 @@ def _inputs(config: Config, *, scaled: bool) -> tuple[Any, Any]:
     """Return the model's input, and the tensors to pass to its function.
 
     These are images from 0 to 1, or table features (numbers, the effects of missing ones, embedded
-    categories), or one or several named custom inputs. Layers without weights have names starting
-    with relay_, because Keras does not allow a custom function to reuse a layer name.
+    categories), or one or several named custom inputs. Layers without weights have names that start
+    with relay_, so that custom functions can use all other names.
 
     Args:
         scaled: whether to scale uint8 inputs to the range from 0 to 1.

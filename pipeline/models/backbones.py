@@ -1,4 +1,4 @@
-"""keras.applications networks with a new head, and their published weights.
+"""Build keras.applications networks with a new head, and load their published weights.
 
 Pixels are preprocessed inside the model, in float32, so training and inference cannot differ.
 Building a backbone does not require internet access. Only training reads the published weights
@@ -141,8 +141,8 @@ def logits(
         batchnorm: "frozen" keeps the published BatchNormalization statistics and scales, "groups"
             trains them (docs/decisions/0010), "auto" freezes them unless the weights are random.
         dropout: dropout rate before the logits.
-        backbone_rate: learning rate factor for the backbone, 0 to 1. 0 only trains the head, for
-            about a third of the compute.
+        backbone_rate: learning rate factor for the backbone, 0 to 1. 0 only trains the head, which
+            takes about a third of the compute.
         pool: pooling of the feature map (see `heads.logits`).
 
     Raises:

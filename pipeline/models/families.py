@@ -73,7 +73,7 @@ FAMILIES = {
 }
 
 
-# KerasHub classes that exist in only one of Kaggle's images, and the image. Classes in FAMILIES
+# Maps KerasHub classes that exist in only one of Kaggle's images to that image. Classes in FAMILIES
 # exist in both and produce the same outputs. Measured 2026-11-28 by importing both versions. To
 # measure again, run .ci/weekly or `pytest -m slow -n 0 tests/e2e/test_both_images.py -k table`.
 MEASURED = {"tpu": "0.29.1", "gpu": "0.26.0"}

@@ -59,7 +59,7 @@ class MicroBatch:
         return count
 
     def sum_over_groups(self, values: Any) -> Any:
-        """Return the sum over each image's group, (n, channels) like the values."""
+        """Return the sum of the values, (n, channels), over each image's group."""
         if self.axis is None:
             sums = values.reshape(-1, self.group, values.shape[1]).sum(1)
             return jnp.repeat(sums, self.group, axis=0)

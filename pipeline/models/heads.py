@@ -1,4 +1,4 @@
-"""Classification heads for published networks: pooling, dropout and a dense layer.
+"""Add a new head with pooling, dropout and a dense layer to published networks.
 
 The head is randomly initialized, so it is trained with the full learning rate (`is_new`).
 """

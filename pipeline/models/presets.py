@@ -1,4 +1,4 @@
-"""KerasHub presets: folders that contain a published network's config.json and weights.
+"""Read and write KerasHub presets, which contain a published network's config.json and weights.
 
 A *source* is one of the strings in `Config.pretrained`. `place` locates its files, `find` returns
 the network's arguments, and `arrays` returns its weights. Only KerasHub classes are built, by name
@@ -213,7 +213,6 @@ def find(source: str) -> Preset:
 
 def kind(source: str) -> str:
     """Return a network's class without KerasHub, or "" if KerasHub must convert the preset.
-
 
     Raises:
         ConfigError: if the source is not found.

@@ -1,4 +1,4 @@
-"""Published networks: `Config.pretrained`, the "published" model, and `backbone` in custom models.
+"""Use the networks in `Config.pretrained`, either with the "published" model or in custom models.
 
 Training and inference build networks from plain arguments. Only training then loads the published
 weights, without any changes. The artifact contains the arguments and the weights, so inference does
@@ -39,9 +39,7 @@ Networks = Mapping[str, Preset]
 
 
 class _Build(NamedTuple):
-    """State for `backbone` and `begin` while a model is being built: networks by source, layer
-    names, and weight files.
-    """
+    """State that `backbone` and `begin` use while a model is being built."""
 
     networks: Networks
     names: Iterator[str]
@@ -147,12 +145,12 @@ def backbone(
 
     Args:
         inputs: images passed to the model's function, (batch, height, width, 1 or 3), from 0 to 1.
-            They are preprocessed like the preset's training images. Or the inputs of other
-            networks, such as {"token_ids": …, "padding_mask": …}.
+            They are preprocessed like the preset's training images. Other networks accept other
+            inputs, such as {"token_ids": …, "padding_mask": …}.
         source: which network to use, if `pretrained` has several.
         trainable: whether the network is trained.
-        batchnorm_momentum: momentum to train BatchNormalization layers, over groups of images. None
-            keeps the published statistics.
+        batchnorm_momentum: momentum with which BatchNormalization layers are trained over groups of
+            images. None keeps the published statistics.
         prepared: whether the images are already preprocessed.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Gradient boosting as a Keras layer: a sum of decision trees, stored as ordinary weights.
+"""A Keras layer for gradient boosting, which stores decision trees as ordinary weights.
 
-Artifacts, folds and inference therefore work like for any other model. With `Config.fit`
-"boosting", this layer replaces a model's last dense layer. `pipeline.train.boosting` grows trees.
+Artifacts, folds and inference therefore work as for any other model. With `Config.fit` "boosting",
+this layer replaces a model's last dense layer. `pipeline.train.boosting` grows the trees.
 """
 
 from collections.abc import Sequence
@@ -32,8 +32,8 @@ class Numbers(NamedTuple):
     second. A leaf is its own child.
 
     Attributes:
-        features, thresholds: of each node, float32 (outputs, trees, nodes).
-        children: float32 (outputs, trees, nodes, 2).
+        features, thresholds: feature and threshold of each node, float32 (outputs, trees, nodes).
+        children: children of each node, float32 (outputs, trees, nodes, 2).
         values: value of each leaf, float32 (outputs, trees, nodes).
         first: initial value of each output, float32 (outputs,).
     """
@@ -91,7 +91,7 @@ def _sums(rows: Any, numbers: Any) -> Any:
 
 
 class Trees(layers.Layer):  # type: ignore[misc]
-    """A layer of decision trees, which are summed per output. It has no gradient."""
+    """A layer that sums decision trees for each output. It has no gradient."""
 
     def __init__(self, outputs: int, **options: Any) -> None:
         # A lower precision would round the thresholds.
