@@ -60,7 +60,7 @@ class DamagedError(ArchiveError):
 
 
 class Member(NamedTuple):
-    """A file in an archive, with its path, unpacked size in bytes (0 if unknown) and opener."""
+    """A file in an archive. `size` is its unpacked size in bytes, or 0 if that is unknown."""
 
     path: PurePosixPath
     size: int
@@ -96,7 +96,7 @@ def _opened(archive: Path, *, whole: bool = False) -> Iterator[list[Member]]:
         whole: whether to read to the end afterwards, where a compressed TAR has its checksum.
 
     Raises:
-        ArchiveError: if it cannot be read, or contains a path outside the folder.
+        ArchiveError: if the archive cannot be read, or contains a path outside the folder.
     """
     name = archive.name.lower()
     try:
@@ -167,7 +167,7 @@ def roots(archive: Path) -> list[str]:
     """Return the names that unpacking an archive creates in its folder.
 
     Raises:
-        ArchiveError: if it cannot be read.
+        ArchiveError: if the archive cannot be read.
     """
     with _opened(archive) as members:
         prefix = _prefix(archive, members)
@@ -183,7 +183,7 @@ def unpack(archive: Path, folder: Path, show: Show, prefix: PurePosixPath | None
         prefix: subfolder to unpack to. By default, it depends on the names in the archive.
 
     Raises:
-        ArchiveError: if it is damaged. Some files may have been unpacked already.
+        ArchiveError: if the archive is damaged. Some files may have been unpacked already.
         DiskError: if its files do not fit on the disk or cannot be written.
     """
     with _opened(archive, whole=True) as members:
@@ -341,7 +341,7 @@ def pack(folder: Path, packed: Packed) -> None:
     """Pack contents that were unpacked, as Kaggle does, but always into ZIP files.
 
     Raises:
-        DiskError: if they cannot be written.
+        DiskError: if an archive cannot be written.
     """
     for name, held in reversed([*packed.items()]):
         path = folder / name
@@ -350,7 +350,7 @@ def pack(folder: Path, packed: Packed) -> None:
         if not files or path in files:  # such as x.tar that contained x.zip
             continue
         with writing(path):
-            path.unlink(missing_ok=True)  # it may link to the user's file
+            path.unlink(missing_ok=True)  # may be a link to the user's file
             with zipfile.ZipFile(path, "w", strict_timestamps=False) as archive:
                 for file in files:
                     archive.write(file, file.relative_to(path.parent))
@@ -359,7 +359,7 @@ def pack(folder: Path, packed: Packed) -> None:
 
 
 def packed_in(folder: Path) -> Packed:
-    """Return what `unpack_below` unpacked in a folder, according to its note, or {}.
+    """Return the archives that were unpacked in a folder according to its note, or {}.
 
     Raises:
         ArchiveError: if the note is invalid, or lists a path outside the folder.

@@ -10,7 +10,7 @@ def write(path: Path, content: bytes) -> Path:
     """Write a file atomically by renaming it, and return its path. Missing folders are created.
 
     Raises:
-        DiskError: if it cannot be written. The old file is kept.
+        DiskError: if the file cannot be written. The old file is kept.
     """
     # Always use the same name, so that killed processes leave only one file.
     temporary = path.with_name(f".{path.name}-writing")

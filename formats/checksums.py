@@ -22,7 +22,7 @@ def sha256(path: Path) -> str:
     """Return a file's SHA-256 as 64 hex digits.
 
     Raises:
-        OSError: if it cannot be read, or is a pipe or device, because reading those may block.
+        OSError: if the file cannot be read, or is a pipe or device, which may block when read.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "It is not a regular file", str(path))
@@ -52,7 +52,7 @@ def opened(content: bytes) -> dict[str, Any]:
     """Parse a manifest that was written by `sealed`.
 
     Raises:
-        ValueError: if any byte differs.
+        ValueError: if the manifest was changed.
     """
     manifest = json.loads(content)
     if not isinstance(manifest, dict) or SEAL not in manifest:

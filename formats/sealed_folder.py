@@ -29,7 +29,7 @@ def write(folder: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any])
         manifest: JSON values, to which "files": {name: {"sha256", "size"}} is added.
 
     Raises:
-        DiskError: if it cannot be written. An existing folder is kept.
+        DiskError: if the folder cannot be written. An existing one is kept.
     """
     entries = {
         name: {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}

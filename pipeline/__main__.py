@@ -25,7 +25,7 @@ EXAMPLES = """  python -m localkaggle export digits data/digits
   python -m pipeline infer --config digits --input data/digits --artifact out/artifact --output out
 """
 
-IMAGES = 50_000  # assumed without `data.labelled`; CIFAR-10 and CIFAR-100 have this size
+IMAGES = 50_000  # assumed if `data.labelled` is not set, as in CIFAR-10 and CIFAR-100
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -144,7 +144,7 @@ def _blueprint(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _explain(options: argparse.Namespace) -> dict[str, Any]:
-    """Print the files that process a row of data under this config, one per line."""
+    """Print the files that process a row of data with this config, one per line."""
     backend.choose("jax")
     from pipeline import explain
 

@@ -86,7 +86,7 @@ def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
         weights: arrays by key, as returned by `weights_of`.
 
     Raises:
-        ArtifactError: if an index or a shape differs.
+        ArtifactError: if the index or shape of a weight differs.
     """
     keys = weight_names.keys(model)
     weights = weight_names.matched(keys.values(), weights)
@@ -136,7 +136,7 @@ def save(folder: Path, artifact: Artifact) -> dict[str, Any]:
         folder: path to the artifact folder, whose parent must exist.
 
     Raises:
-        DiskError: if it cannot be written. The existing artifact is kept.
+        DiskError: if the artifact cannot be written. An existing one is kept.
     """
     config, target, encoding = artifact.config, artifact.target, artifact.encoding
     golden = {"inputs": artifact.golden_inputs, "outputs": artifact.golden_outputs}
@@ -194,7 +194,7 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
 
 
 def _parsed(folder: Path, manifest: Mapping[str, Any]) -> Artifact:
-    """Return the artifact in a verified folder; raise an exception if its parts do not match."""
+    """Return the artifact in a verified folder. Raise an exception if its parts do not match."""
     config = config_module.from_json(manifest["config"])
     target, prior = Target.from_json(manifest["target"]), np.array(manifest["prior"], np.float32)
     golden = npz.read(folder / GOLDEN)

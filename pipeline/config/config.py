@@ -215,8 +215,8 @@ class Config(Checked):
             the branch of the last block. It increases linearly from 0 over the blocks. Typical
             values are 0.1, or 0.2 and more for deep networks. The model's function receives it as
             an argument of this name.
-        batch: images per optimizer step, summed over all replicas. Optimization depends on this
-            size alone.
+        batch: images per optimizer step, summed over all replicas. Only this size affects
+            optimization.
         epochs: number of passes over the training images.
         frozen_epochs: number of initial epochs in which only new layers, such as the head, are
             trained. Then the pretrained network is trained as well. If the model has no pretrained
@@ -231,8 +231,7 @@ class Config(Checked):
         batchnorm_momentum: momentum at the optimizer's `base_batch`; scaled like a moving average.
         batchnorm_batch: number of images that BatchNorm normalizes together, and that a custom loss
             can compare. None selects the optimizer's `base_batch`, or the next smaller divisor of
-            `batch`. It affects the result, whereas the number of replicas and the memory size do
-            not.
+            `batch`. It affects the result, unlike the number of replicas and the memory size.
         micro_batch: images per forward and backward pass on one replica. None tries all of a
             replica's images at first, then as many as fit in memory.
         keep: "last" saves the final weights in the artifact. "best" saves the weights of the epoch
@@ -247,8 +246,7 @@ class Config(Checked):
             labels. Set it to False if labels can lie outside this range, for example in a trend.
         views: number of test-time augmentations whose predictions are averaged: the original image,
             mirrored if data.flip is set, upside down if data.flip_vertical is set, and shifted by a
-            pixel if data.crop_padding is set. Views are the first thing to be dropped when time
-            runs short.
+            pixel if data.crop_padding is set. Views are dropped first when time runs short.
         precision: precision for training. "auto" uses bfloat16 on hardware that supports it,
             float16 on older GPUs such as the T4 if its outputs agree at the start, and float32 for
             tables and other float32 inputs. "float32" uses full precision on every device.
@@ -264,8 +262,8 @@ class Config(Checked):
             its state before the limit and finishes as "partial". None disables the limit. Kaggle
             stops a TPU session after 9 hours.
         infer_hours: the competition's time limit for inference; None uses session_hours.
-        progress_seconds: minimum time between two progress lines.
-        checkpoint_seconds: minimum time between two checkpoints; None derives it from their cost.
+        progress_seconds: minimum time between progress lines.
+        checkpoint_seconds: minimum time between checkpoints. None derives it from their cost.
         baseline: score of a simple model, measured by `invoke inspect`. The run is compared with it
             at the end.
     """

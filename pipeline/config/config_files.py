@@ -31,7 +31,7 @@ def load(config: str) -> Config:
 
     Raises:
         ConfigError: if the config does not exist, its file raises an error, or `CONFIG` is missing
-            or is not called like the file.
+            or has a different name.
 
     >>> load("digits").num_classes
     10

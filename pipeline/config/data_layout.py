@@ -251,7 +251,7 @@ class Data(Checked):
 
     @property
     def number_names(self) -> tuple[str, ...]:
-        """Names of a row's numbers: its numeric columns and the numbers derived from dates."""
+        """Names of the numeric columns and of the numbers derived from dates."""
         dates = self.date_columns
         parts = [f"{name}: {part}" for name in dates for part in DATE_PARTS]
         between = [f"days from {one} to {other}" for one, other in combinations(dates, 2)]
@@ -273,7 +273,7 @@ class Data(Checked):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of an example's input: (height, width, channels), or (features,) for a table.
+        """Shape of an example's input, (height, width, channels), or (features,) for a table.
         Several custom inputs are packed as bytes.
         """
         forms = [*self.forms.values()]
@@ -281,7 +281,7 @@ class Data(Checked):
 
     @property
     def dtype(self) -> str:
-        """Data type of the input: "uint8", "int32" or "float32"."""
+        """Data type of the input ("uint8", "int32" or "float32")."""
         forms = [*self.forms.values()]
         return str(forms[0][0]) if len(forms) == 1 else "uint8"
 

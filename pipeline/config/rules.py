@@ -27,7 +27,7 @@ from pipeline.errors import ConfigError
 FREE, AUGMENTS = "free", "augments"
 SHOWN = 150  # maximum length of a value in a message
 IDENTIFIER = r"[^\W\d]\w*"
-# A requirement of a field: the field's name, whether it is met, and a description for the message.
+# The name of a field, whether its requirement is met, and a description of the requirement.
 Need = tuple[str, object, str]
 
 

@@ -77,7 +77,7 @@ def entropy_and_dice(masks, logits):
 
 
 def dice(truth, numbers, greater_is_better=True):
-    """Return the mean Dice score: twice the shared pixels, divided by both masks' pixels."""
+    """Return the mean Dice score, twice the shared pixels divided by both masks' pixels."""
     ours, theirs = numbers > 0, truth > 0
     both = (ours & theirs).sum(axis=(1, 2))
     return float((2 * both / np.maximum(ours.sum(axis=(1, 2)) + theirs.sum(axis=(1, 2)), 1)).mean())

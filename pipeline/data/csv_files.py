@@ -53,7 +53,7 @@ def read(
     required: Collection[str] = (),
     numbers: Collection[str] = (),
 ) -> pd.DataFrame:
-    """Read a table, with a column of strings (object) for each name in the header.
+    """Read a table, whose columns contain strings (object) unless listed in `numbers`.
 
     Missing values of a parquet table become "", and its integers have no decimal point.
 
@@ -132,7 +132,7 @@ def check_column(path: Path, column: pd.Series, wrong: Any, expected: str, edit:
     Args:
         path: where the column comes from.
         column: column whose index contains row numbers of the table, starting at 0.
-        wrong: bool (n,), which rows are invalid.
+        wrong: bool (n,), True for invalid rows.
         expected: description of the expected values.
         edit: instructions to fix the problem, appended to the message.
     """
@@ -168,7 +168,7 @@ def _reading(path: Path, kind: type[PipelineError], advice: str) -> Iterator[Non
         raise kind(
             f"{path} is missing; {mounts.listing(path.parent)}.\nExpected a table. {advice}"
         ) from error
-    except (OSError, ImportError, ValueError, csv.Error) as error:  # includes pandas and pyarrow
+    except (OSError, ImportError, ValueError, csv.Error) as error:  # also from pandas and pyarrow
         raise kind(
             f"{path} could not be read as a table: {str(error)[:300]}.\nExpected a CSV in UTF-8 "
             f"(from Latin-1: iconv -f latin1 -t utf8 {shlex.quote(str(path))} > utf8.csv)"

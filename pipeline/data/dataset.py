@@ -81,7 +81,7 @@ class Examples:
     def fingerprint(self) -> str:
         """SHA-256 of ids, inputs, labels, groups and weights, which identifies the data."""
         digest = hashlib.sha256("\n".join(self.ids).encode())
-        # Hashed per row, because `FileImages` stores these digests.
+        # Rows are hashed separately, because `FileImages` stores their digests.
         digest.update(b"".join(duplicates.row_digests(self.inputs)))
         for array in (self.labels, self.groups, self.weights):
             if array is not None:
@@ -151,7 +151,7 @@ def read_training(
     if data.group_duplicates:
         groups = duplicates.groups(inputs, groups)
         number = f"{len(ids):,} images in {len(np.unique(groups)):,} groups of duplicates"
-        show(f"{number}, which are not divided by any split")
+        show(f"{number}, which are kept together")
     return Examples(ids, inputs, values, target, groups, encoding, broken, weights, first)
 
 
@@ -205,7 +205,7 @@ def _rows(folder: Path, config: Config, show: Show | None = None) -> _Rows:
 
 
 def group_codes(column: pd.Series, path: Path) -> np.ndarray:
-    """Convert a column of group names to group numbers: int32 (n,), sorted by name."""
+    """Convert a column of group names to group numbers, sorted by name, as int32 (n,)."""
     edit = "Fill in a group, which can be unique to a row, or omit group_column."
     check_column(path, column, column == "", "the group of each row", edit)
     return pd.factorize(column, sort=True)[0].astype(np.int32)
@@ -248,7 +248,7 @@ class TestSet:
         return np.asarray(self.source[np.asarray(rows)])
 
     def blocks(self, size: int) -> Iterator[tuple[int, np.ndarray, dict[int, str]]]:
-        """Yield (first row, inputs of `size` rows, {broken row: reason}) in order.
+        """Yield the first row, the inputs, and {broken row: reason} of each block of `size` rows.
 
         The last block may be shorter. Blocks are decoded ahead in the background.
 
@@ -269,7 +269,7 @@ def read_test(folder: Path, config: Config, encoding: Encoding | str | None = No
         encoding: encoding of a table, or the state of a custom reader, from training.
 
     Raises:
-        DataError: if ids and examples differ, or a table or array does not match the config.
+        DataError: if ids do not match the examples, or a table or array does not match the config.
     """
     data = config.data
     sample = samples.ids(folder, data)
@@ -294,7 +294,7 @@ def read_test(folder: Path, config: Config, encoding: Encoding | str | None = No
         inputs = table_features.array(folder / data.test_array, data, len(ids))
     else:
         assert encoding is not None  # noqa: S101 - always set after training on a table
-        rerun = bool(os.environ.get(image_files.RERUN))  # the table cannot be corrected there
+        rerun = bool(os.environ.get(image_files.RERUN))  # users cannot correct the table there
         inputs = table_features.encode(table, encoding, path, lenient=rerun)
     key = next((name for name in keys if name in table.columns), None)
     if key is not None:
@@ -362,7 +362,7 @@ class Batches:
         return len(self._rows)
 
     def order(self, epoch: int) -> np.ndarray:
-        """Return the permutation or sample of all images for an epoch: int64 (n,)."""
+        """Return the permutation or sample of all images for an epoch, int64 (n,)."""
         if self._order[0] != epoch:
             random = np.random.default_rng((self.seed, Stream.ORDER, epoch))
             sampled = self.sampler(epoch) if self.sampler else random.permutation(len(self))
@@ -370,14 +370,14 @@ class Batches:
         return self._order[1]
 
     def indices(self, step: int) -> np.ndarray:
-        """Return the step's indices into the n images: int64 (batch,)."""
+        """Return the step's indices into the n images, int64 (batch,)."""
         positions = np.arange(step * self.batch, (step + 1) * self.batch)
         epochs, places = np.divmod(positions, len(self))
         every = np.unique(epochs).tolist()
         return np.concatenate([self.order(epoch)[places[epochs == epoch]] for epoch in every])
 
     def rows_of(self, step: int) -> np.ndarray:
-        """Return the step's rows of `inputs`: int64 (batch,)."""
+        """Return the step's rows of `inputs`, int64 (batch,)."""
         return np.asarray(self._rows[self.indices(step)])
 
     def labels_of(self, step: int) -> Any:

@@ -34,7 +34,7 @@ def form(column: pd.Series, *, day_first: bool = False) -> str:
     ('%d/%m/%Y', 'ISO8601')
     """
     texts = pd.Series(_clean(column).dropna().unique(), dtype=object)
-    with warnings.catch_warnings(action="ignore"):  # about the other order of day and month
+    with warnings.catch_warnings(action="ignore"):  # about a different order of day and month
         guesses = [
             guess_datetime_format(text, dayfirst=first)
             for first in (day_first, not day_first)
@@ -69,8 +69,8 @@ def fits(texts: pd.Series, expected: str) -> bool:
 def numbers(
     table: pd.DataFrame, forms: Mapping[str, str], path: Path, *, lenient: bool = False
 ) -> list[np.ndarray]:
-    """Convert date columns to numbers, in the order of `Data.number_names`: float64 (n,) each, with
-    NaN for missing dates. Days are counted from 1970.
+    """Convert date columns to float64 arrays (n,), in the order of `Data.number_names`. Missing
+    dates become NaN. Days are counted from 1970.
 
     Args:
         forms: format of each date column, from `form`.

@@ -25,7 +25,7 @@ SAMPLE = 500  # sample size to estimate the number of pairs
 
 
 def groups(pixels: Any, known: np.ndarray | None = None) -> np.ndarray:
-    """Return each image's group of near-duplicates as a number: int32 (n,).
+    """Return the number of each image's group of near-duplicates, int32 (n,).
 
     Groups are transitive, so a copy of a copy belongs to the same group.
 
@@ -103,7 +103,7 @@ def comparable(pixels: Any, most: int) -> np.ndarray:
 
 
 def alike(pixels: Any, thumbs: np.ndarray, pairs: np.ndarray) -> list[tuple[int, int]]:
-    """Return those of the given pairs that are near-duplicates, sorted.
+    """Return the pairs that are near-duplicates, in sorted order.
 
     Args:
         pixels: uint8 (n, height, width, channels).
@@ -125,9 +125,9 @@ def alike(pixels: Any, thumbs: np.ndarray, pairs: np.ndarray) -> list[tuple[int,
 
 
 def _candidates(thumbs: np.ndarray) -> np.ndarray:
-    """Return all pairs of thumbnails that differ by at most ALIKE, and a few others: int64 (k, 2).
+    """Return all pairs of thumbnails that differ by at most ALIKE, and a few others, int64 (k, 2).
 
-    No pair is missed, because projecting on orthogonal axes can only decrease distances.
+    No pair is missed, because projecting onto orthogonal axes can only decrease distances.
     """
     from scipy.spatial import cKDTree  # type: ignore[import-untyped]
 

@@ -28,7 +28,7 @@ LOOSEN = "or change data.group_column, or set data.group_duplicates=False"
 def splits(
     examples: Examples, config: Config, show: Callable[[str], None] = lambda line: None
 ) -> list[Pair]:
-    """Return (training rows, held-out rows) for each fold, as sorted int64 arrays.
+    """Return each fold's training rows and held-out rows, as sorted int64 arrays.
 
     Every row is held out in one fold. Without `config.folds`, there is a single pair.
 
@@ -109,10 +109,10 @@ def _stratified(
 ) -> np.ndarray:
     """Return the held-out rows, stratified by class.
 
-    A fraction `share` of all rows and of each class is held out, to within one row each. This may
-    be no row of a small class. At least one row of each class is kept for training.
+    A fraction `share` of all rows and of each class is held out, to within one row each. Small
+    classes may have no held-out row. At least one row of each class is kept for training.
 
-    scikit-learn's StratifiedShuffleSplit cannot hold out fewer rows than there are classes.
+    StratifiedShuffleSplit is not used, because it cannot hold out fewer rows than classes.
 
     Args:
         codes: int (n,), class of each row.

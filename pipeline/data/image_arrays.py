@@ -37,7 +37,7 @@ from pipeline.runtime import devices
 
 
 class Part(NamedTuple):
-    """An image stored in a file: `size` bytes from `start`, or -1 for the rest of the file."""
+    """The bytes of an image in a file. A `size` of -1 means the rest of the file."""
 
     path: str
     start: int = 0
@@ -125,7 +125,7 @@ class FileImages:
 
 
 def some(images: Any, rows: np.ndarray) -> Any:
-    """Return some rows, copied from an array, or as `FileImages` that are not decoded yet."""
+    """Return some rows, either copied from an array or as `FileImages` that are not decoded."""
     return images.subset(rows) if isinstance(images, FileImages) else images[rows]
 
 
@@ -164,8 +164,8 @@ def read(
         in_files: whether to decode images on access. This is also done if memory is insufficient.
 
     Returns:
-        uint8 (n, height, width, channels) with zeros for broken images, or `FileImages`; and
-        {row: reason}.
+        The images as uint8 (n, height, width, channels), with zeros for broken ones, or as
+        `FileImages`. Also {row: reason} for the broken ones.
     """
     show, images = show or (lambda line: None), FileImages(sources, data)
     in_memory = not in_files and images.nbytes <= devices.memory_left() * SHARE
@@ -197,8 +197,8 @@ def read(
             show(f"Read {part.stop:,} of {len(sources):,} images")
     if found or prepared:
         show(
-            f"Found {found:,} of {len(sources):,} images decoded in {', '.join(map(str, folders))} "
-            "(excluding other files, decoding rules and Pillow versions)"
+            f"Found {found:,} of {len(sources):,} decoded images in {', '.join(map(str, folders))} "
+            "(ignoring other files, decoding rules and Pillow versions)"
         )
     if pixels is not None:
         return pixels, broken

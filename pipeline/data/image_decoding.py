@@ -99,11 +99,11 @@ def differing(known: Mapping[str, Any], here: Mapping[str, Any], where: str) -> 
 
 
 def decode(content: bytes, data: Data) -> np.ndarray:
-    """Decode an image file: uint8 (height, width, channels).
+    """Decode an image file to uint8 (height, width, channels).
 
     Args:
         content: file content.
-        data: uses the fields `PIXELS`: height, width, channels, resize, decode, alpha, white.
+        data: uses the fields in `PIXELS` (height, width, channels, resize, decode, alpha, white).
 
     Raises:
         BrokenImage: if the file is empty, truncated or in an unsupported format, contains several
@@ -135,7 +135,7 @@ def decode(content: bytes, data: Data) -> np.ndarray:
 
 
 def _upright(content: bytes, data: Data) -> np.ndarray:
-    """Return the resized image after applying its orientation: grey (h, w) or (h, w, 3)."""
+    """Return the resized, upright image, as (h, w) if it is grey and (h, w, 3) otherwise."""
     image = _opened(content)
     try:
         orientation = image.getexif().get(ORIENTATION)
@@ -158,7 +158,7 @@ def _upright(content: bytes, data: Data) -> np.ndarray:
 
 
 def _opened(content: bytes) -> Image.Image:
-    """Open an image. JPEGs are not decoded yet, because that can be done at a smaller size."""
+    """Open an image. JPEGs are not decoded yet, because they may be decoded at a smaller size."""
     if not content:
         raise BrokenImage("it is empty")
     head = content[:60].strip()
@@ -200,8 +200,8 @@ def _by_opencv(content: bytes, part: int, box: Box, size: Size) -> np.ndarray | 
     whole = cv2.imdecode(np.frombuffer(content, np.uint8), flags)
     if whole is None:
         return None
-    # The last row or column may be incomplete. With a scale instead of a size, OpenCV does not
-    # shift the others because of it.
+    # The last row or column may be incomplete. OpenCV shifts all others if it is given a size
+    # instead of a scale.
     boxed = whole[round(top) :, round(left) :][: math.ceil(height), : math.ceil(width)]
     resized = cv2.resize(boxed, None, fx=across, fy=down)[: size[1], : size[0]]
     return np.asarray(cv2.cvtColor(resized, cv2.COLOR_BGR2RGB))

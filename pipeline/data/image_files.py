@@ -119,12 +119,10 @@ def class_folders(
     inside `folder`. Images outside the label folders and all other files are ignored.
 
     Args:
-        folder: competition folder.
-        data: uses `train_images`, `id_column` and `label_column`.
         show: callback for the number of ignored files, if any.
 
     Returns:
-        n paths, and a table of strings in the same order with the columns `id_column` and
+        The n paths, and a table of strings in the same order with the columns `id_column` and
         `label_column`.
 
     Raises:

@@ -174,8 +174,8 @@ class Target:
         return np.searchsorted(edges, labels[:, 0])
 
     def losses(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-        """Return each row's error, float64 (n,): the negative log of the true label's probability,
-        or the absolute error in standard deviations.
+        """Return each row's error, float64 (n,), which is the negative log of the true label's
+        probability, or the absolute error in standard deviations.
         """
         likely = predictions.astype(np.float64).clip(1e-12, 1 - 1e-12)
         if self.single:
@@ -190,8 +190,8 @@ class Target:
         return np.asarray((numbers - np.array(self.center)) / np.array(self.spread))
 
     def best(self, predictions: np.ndarray) -> list[str]:
-        """Return a string per row: the most probable class, all labels with a probability above
-        1/2, or the numbers. For "custom", return their mean.
+        """Return each row's prediction as a string, which contains the most probable class, all
+        labels with a probability above 1/2, the numbers, or for "custom" the mean output.
         """
         if self.kind == "custom":
             return [f"{row.mean():.7g}" for row in predictions]
@@ -275,8 +275,8 @@ def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.nd
         path: path of the table, for messages.
 
     Returns:
-        The target, and labels: int32 (n,) for classes and ordinal, otherwise float32 (n, k), which
-        is standardized for a regression.
+        The target and the labels. Labels are int32 (n,) for classes and ordinal, and otherwise
+        float32 (n, k). The labels of a regression are standardized.
 
     Raises:
         DataError: if the labels do not match the config.

@@ -33,8 +33,6 @@ def prepare(
     """Decode the training images into `output`. Return "complete", or "partial" if time ran out.
 
     Args:
-        config: config of the training run.
-        folder: competition folder, as mounted by Kaggle.
         output: folder for the marker `mounts.PREPARED` and the shards. Existing shards are kept.
         earlier: folders with shards from earlier sessions, which are copied.
         show: callback for lines of text, and a line of JSON for each shard.

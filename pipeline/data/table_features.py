@@ -179,8 +179,8 @@ def encode(
 
 
 def pixels(path: Path, data: Data, others: Collection[str]) -> tuple[np.ndarray, dict[int, str]]:
-    """Return the images stored in a table's columns as uint8 (n, height, width, channels), and
-    {row: reason} for rows with values other than integers from 0 to 255, which become zeros.
+    """Return the images in a table's columns as uint8 (n, height, width, channels), and {row:
+    reason} for broken rows. Rows with other values than integers from 0 to 255 become zeros.
 
     Args:
         others: names of columns that do not contain pixels, if they exist.
@@ -214,7 +214,7 @@ def array(path: Path, data: Data, rows: int | None) -> np.ndarray:
         rows: expected number of images, or None if it does not matter.
 
     Returns:
-        uint8 (n, height, width, channels), memory-mapped if it is a .npy file.
+        The images as uint8 (n, height, width, channels), which are memory-mapped for a .npy file.
 
     Raises:
         DataError: if the file is not an array, or its shape or type is wrong.
@@ -247,7 +247,7 @@ def _texts(column: pd.Series) -> pd.Series:
 
 
 def _numbers(column: pd.Series, path: Path, *, lenient: bool = False) -> np.ndarray:
-    """Return float64 (n,), with NaN for missing numbers.
+    """Convert a column to float64 (n,), with NaN for missing numbers.
 
     Args:
         column: column of numbers or strings.

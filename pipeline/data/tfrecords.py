@@ -103,7 +103,7 @@ def records(path: Path) -> Iterator[tuple[int, int, bytes]]:
 
 
 def feature_values(record: bytes, where: str) -> dict[str, list[Any]]:
-    """Return the values of all features that are not empty: bytes, integers or floats.
+    """Return the values of all features that are not empty, as bytes, integers or floats.
 
     Args:
         where: name of the record, for messages.

@@ -58,11 +58,11 @@ class EpochScore:
         return scored(self.metric, truth, predictions, self.show)
 
     def order(self, metrics: Mapping[str, float]) -> tuple[bool, float, float]:
-        """Return a sort key that increases with the quality of an epoch: by the metric, then by
-        validation loss. Epochs without a value come last.
+        """Return a sort key that increases with an epoch's metric, and then with decreasing
+        validation loss. Epochs without a metric value have the lowest keys.
 
         Args:
-            metrics: metrics of an epoch: validation_loss, and the return value of `of`.
+            metrics: an epoch's validation_loss, and the return value of `of`.
         """
         value, loss = metrics.get(self.name), -metrics["validation_loss"]
         return (False, 0.0, loss) if value is None else (True, self.metric.sign * value, loss)
@@ -76,8 +76,8 @@ class EpochScore:
 def scored(
     metric: Metric, truth: np.ndarray, predictions: np.ndarray, show: Callable[[str], None]
 ) -> dict[str, float]:
-    """Return {"validation_<metric>": value}. If there is no value (AUC of a single class), show a
-    warning and return {}, so that the training run is not lost.
+    """Return {"validation_<metric>": value}. If there is no value, as for the AUC of a single
+    class, show a warning and return {}, so that the training run is not lost.
     """
     try:
         return {f"validation_{metric.name}": metric(truth, predictions)}
@@ -119,7 +119,7 @@ class HeldOutRows:
 
 
 def write(held_out: HeldOutRows, output: Path) -> None:
-    """Write validation.csv, validation.npz in the same order, and examples.npz to a run's folder.
+    """Write validation.csv, validation.npz (in the same order) and examples.npz to a run's folder.
 
     Raises:
         DiskError: if a file cannot be written.
@@ -161,7 +161,7 @@ def metrics_of(
 
     Args:
         trained: number of steps for each fold, and the metrics measured in training.
-        show: callback for a warning for each metric without a value.
+        show: callback for a warning about each metric without a value.
     """
     examples = held_out.examples
 

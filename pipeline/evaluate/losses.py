@@ -36,7 +36,6 @@ def of(config: Config, *, training: bool = False) -> Callable[..., dict[str, Any
     minimizes their sum.
 
     Args:
-        config: config of the run.
         training: whether to smooth the labels.
     """
     custom: Any = custom_code.function(config, "loss")
@@ -57,7 +56,7 @@ def of(config: Config, *, training: bool = False) -> Callable[..., dict[str, Any
 
 def focal(kind: str, labels: Any, logits: Any) -> Any:
     """Return each row's cross-entropy times (1 - p) ** 2, where p is the probability of the true
-    label. For several labels, return the mean. The paper found 2 to be the best exponent (section
+    label. For several labels, return the mean. An exponent of 2 was best in the paper (section
     4.1).
 
     Args:
@@ -87,14 +86,12 @@ def smoothed(kind: str, share: float, labels: Any, logits: Any) -> Any:
 
 
 def row_weights(examples: Examples, config: Config, rows: np.ndarray) -> np.ndarray | None:
-    """Return each example's weight in the loss: float32 (n,), or None if all weights are equal.
+    """Return each example's weight in the loss, float32 (n,), or None if all are the same.
 
     Class weights are scaled to a mean of 1 over the training rows, which preserves the scale of the
     loss and the learning rate. Weights from a column are not scaled.
 
     Args:
-        examples: all examples.
-        config: config of the run.
         rows: int64 (m,), training rows.
 
     Raises:

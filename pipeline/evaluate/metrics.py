@@ -41,7 +41,7 @@ CLASSES = frozenset({"classes", "ordinal"})
 LABELS = CLASSES | {"multilabel"}
 NUMBERS = frozenset({"regression"})
 OWN = frozenset({"custom"})  # labels and outputs of any shape, which the metric receives unchanged
-# Metrics whose name contains a number: the pattern, and the parameter of `score` for the number.
+# Metrics whose names contain a number, with a pattern and the parameter of `score` for it.
 PARAMETERS: dict[str, tuple[str, str, Callable[[str], float]]] = {
     "f_beta:<beta>": (r"f_beta:([0-9]{1,3}(?:\.[0-9]{1,6})?)", "beta", float),
     "map@<k>": (r"map@([1-9][0-9]{0,5})", "k", int),
@@ -171,8 +171,8 @@ def _custom(score: Callable[..., float], config: Config) -> Metric:
         gets = "labels" if config.target in CLASSES else "numbers"
         raise ConfigError(
             f"{described} has parameters ({', '.join(parameters)}); expected (truth, labels),"
-            " (truth, probabilities) or (truth, numbers); or with target='custom', (truth,"
-            f" numbers, greater_is_better=True) or False. The name must differ from"
+            " (truth, probabilities) or (truth, numbers), or with target='custom', (truth, numbers,"
+            f" greater_is_better=True or False). The name must differ from"
             f" {', '.join(sorted(MEASURES))}.\n"
             "Name the second parameter after what it receives. To use a function of a package, wrap"
             f" it as def my_{config.metric}(truth, {gets}): return {config.metric}(truth, {gets}),"
@@ -268,8 +268,8 @@ def f_beta(truth: np.ndarray, predicted: np.ndarray, beta: float = 1.0) -> float
 
 
 def qwk(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the quadratic weighted kappa (Cohen, 1968), where 1 is agreement and 0 is chance. It
-    is NaN for a single class.
+    """Return the quadratic weighted kappa (Cohen, 1968), which is 1 for perfect agreement, 0 for
+    chance, and NaN for a single class.
     """
     if truth.min() == truth.max():
         return math.nan

@@ -32,7 +32,7 @@ def of_training(
         output: output folder of a training run, which also receives the plots.
         config: config of the run. Its custom `log` function receives {"status", "pictures"}.
         status: for a "partial" run, only curves are plotted, once an epoch has finished.
-        show: callback for a warning for each plot that fails.
+        show: callback for a warning about each plot that fails.
 
     Returns:
         The paths of all plots that succeeded.

@@ -378,14 +378,14 @@ def without_numbers() -> Iterator[None]:
 
 
 def count(model: Any) -> dict[str, int]:
-    """Return the number of parameters: total, trainable and non_trainable."""
+    """Return the total number of parameters, and how many are trainable and non_trainable."""
     trainable = sum(math.prod(v.shape) for v in model.trainable_weights)
     total = sum(math.prod(v.shape) for v in model.weights)
     return {"total": total, "trainable": trainable, "non_trainable": total - trainable}
 
 
 def parted(outputs: Any) -> tuple[Any, dict[str, Any]]:
-    """Split a model's outputs into predictions and extra loss inputs: (outputs, {name: extra})."""
+    """Split a model's outputs into its predictions and a dict of extra inputs for the loss."""
     if not isinstance(outputs, tuple | list):
         return outputs, {}
     first, extra = outputs

@@ -67,7 +67,7 @@ class Preset:
 
     @property
     def family(self) -> Family:
-        """The class's family."""
+        """Family of this class."""
         return FAMILIES.get(self.kind, UNKNOWN)
 
     @property
@@ -108,8 +108,8 @@ def _known(source: str) -> Known | None:
 def place(source: str, *, weights: bool = True) -> Path | None:
     """Return the path of a source's folder or file, or None if it does not exist.
 
-    Kaggle models are searched in the notebook's mounted inputs and in kagglehub's cache, datasets
-    only in the mounted inputs.
+    Kaggle models can be in the notebook's mounted inputs or in kagglehub's cache, datasets only in
+    the mounted inputs.
 
     Args:
         source: see `Config.pretrained`.
@@ -189,7 +189,7 @@ def missing(source: str) -> ConfigError:
 
 
 def _alike(source: str) -> str:
-    """Return the well-known model with a similar name (or last part of it), or ""."""
+    """Return the well-known model with a similar name or last part of the name, or ""."""
     names = {name.rpartition("/")[2]: name for name in KNOWN} | {name: name for name in KNOWN}
     text = source.rpartition("/")[0] if KAGGLE_MODEL.fullmatch(source) else source
     return next((names[one] for one in difflib.get_close_matches(text.lower(), names, 1, 0.9)), "")
@@ -471,7 +471,7 @@ def write(source: str, output: Path, blocks: int | None = None) -> dict[str, Any
         blocks: maximum number of transformer blocks. None keeps all.
 
     Returns:
-        The source, kind, parameters and output folder.
+        A dict with the source, kind, number of parameters and output folder.
 
     Raises:
         ConfigError: if the source is not found, or the folder contains a downloaded preset.

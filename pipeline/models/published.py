@@ -316,10 +316,10 @@ def load(model: Any, config: Config, given: Networks, show: Show) -> list[dict[s
     """Load the published weights into a model that was built with these networks.
 
     Args:
-        show: called with a line for each source.
+        show: callback for a message about each source.
 
     Returns:
-        For the manifest: each source's name, its weights' SHA-256, and whether they are random.
+        Each source's name, its weights' SHA-256, and whether they are random, for the manifest.
         Empty for a run that starts from another run's artifact.
 
     Raises:

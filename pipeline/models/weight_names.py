@@ -37,8 +37,7 @@ def _add_keys(keys: dict[int, str], layer: Any, place: str, path: str) -> None:
         place: position of the layer, ending with a dot. "" for the model.
         path: names of its parent layers and the layer, each followed by a slash. "" for the model.
     """
-    # If a model has a layer under two names, some Keras versions list it twice. Here it has a
-    # single position.
+    # If a model has a layer under two names, some Keras versions list it twice. We count it once.
     inner, theirs = [], set[int]()
     for child in children(layer):
         held = {id(weight) for weight in child.weights}

@@ -123,11 +123,11 @@ def prove(shape: str | None, *, least: int | None = None) -> Devices:
 def precision(wanted: str, here: Devices, *, exact: bool = False) -> str:
     """Return the Keras dtype policy for training.
 
-    "auto" selects bfloat16 if the hardware supports it: a TPU, or an NVIDIA GPU with compute
-    capability 8.0 (Ampere) or higher. A T4 has 7.5 and computes float16 eight times as fast as
-    float32. Weights and weight updates are always float32. bfloat16 has the same exponent range as
-    float32, so gradients do not underflow; with float16, the loss is scaled. Their precision of 8
-    and 11 bits is sufficient for pixels, but not for table columns.
+    "auto" selects bfloat16 on a TPU, and on an NVIDIA GPU with compute capability 8.0 (Ampere) or
+    higher. A T4 has 7.5 and computes float16 eight times as fast as float32. Weights and weight
+    updates are always float32. bfloat16 has the same exponent range as float32, so gradients do not
+    underflow. With float16, the loss is scaled. The precision of both, 8 and 11 bits, is sufficient
+    for pixels, but not for table columns.
 
     Args:
         exact: see `Config.exact`.
@@ -160,7 +160,7 @@ def refusing_float16() -> Iterator[None]:
 
 
 def matmul_precision(policy: str) -> str | None:
-    """Return JAX's matmul precision for a Keras dtype policy; None for the default.
+    """Return JAX's matmul precision for a Keras dtype policy, or None for the default.
 
     By default, TPUs round float32 to bfloat16, and NVIDIA GPUs since Ampere round it to TF32.
     "highest" computes products and convolutions in float32 on both, with six bfloat16 passes on a

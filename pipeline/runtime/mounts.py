@@ -57,7 +57,7 @@ def competition(
 
     Raises:
         DataError: if there is no such folder.
-        DiskError: if there is not enough disk space for the unpacked files.
+        DiskError: if the disk does not have enough space for the unpacked files.
     """
     folders = [path for path in (inputs / "competitions" / slug, inputs / slug) if path.is_dir()]
     if not folders:
@@ -138,7 +138,7 @@ def previous(inputs: Path, expect: Mapping[str, Any]) -> dict[str, Path]:
             is identified by the sha256 of the checkpoint's manifest.
 
     Raises:
-        CheckpointError: if they are not mounted. The message lists the mounted runs.
+        CheckpointError: if the files are not mounted. The message lists the mounted runs.
     """
     marker = f"{expect['checkpoint']}/{MANIFEST}"
     for folder in sorted(path for place in OUTPUTS for path in inputs.glob(place)):

@@ -146,7 +146,7 @@ def first() -> bool:
 
 
 def _gather(values: np.ndarray) -> np.ndarray:
-    """Wait for all processes and return their values: (processes, len(values))."""
+    """Wait for all processes and return their values, (processes, len(values))."""
     from jax.experimental import multihost_utils
 
     return np.asarray(multihost_utils.process_allgather(values)).reshape(-1, len(values))

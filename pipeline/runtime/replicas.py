@@ -25,13 +25,13 @@ def mesh() -> Any:
 
 
 def platform(mesh: Any) -> str:
-    """Return the device platform: "tpu", "gpu" or "cpu"."""
+    """Return the device platform ("tpu", "gpu" or "cpu")."""
     device = mesh.devices.flat[0] if mesh else jax.devices()[0]
     return str(device.platform)
 
 
 def _split(mesh: Any, axis: int | None) -> NamedSharding:
-    """Return a sharding that splits `axis` over the replicas; None replicates the array."""
+    """Return a sharding that splits `axis` over the replicas, or replicates the array if None."""
     axes = [] if axis is None else [*[None] * axis, AXIS]
     return NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]
 
@@ -63,7 +63,7 @@ def part(mesh: Any, batch: int) -> slice:
 
 
 def everywhere(mesh: Any) -> Any:
-    """Return the sharding of an array that each process reads in full; None lets XLA choose."""
+    """Return the sharding of an array that each process reads in full. None lets XLA choose."""
     return None if jax.process_count() == 1 else _split(mesh, None)
 
 
@@ -115,8 +115,7 @@ def added_up(sums: Any, platform: str) -> Any:
     """Return the sums over all replicas, which are the same on each.
 
     On a CPU, the replicas synchronize once per array, which takes a third of a millisecond on 2
-    cores. So small arrays of the same dtype are concatenated there, which does not change the
-    additions.
+    cores. Small arrays of the same dtype are therefore concatenated, without changing the result.
     """
     if platform != "cpu":
         return jax.lax.psum(sums, AXIS)  # type: ignore[no-untyped-call]

@@ -321,7 +321,7 @@ def test_training_finds_the_groups_in_the_pixels(competition, tiny):
     found = dataset.read_training(competition, grouped, show=shown.append)
 
     assert found.groups[0] == found.groups[4] and len(np.unique(found.groups)) == 95
-    assert shown == ["96 images in 95 groups of duplicates, which are not divided by any split"]
+    assert shown == ["96 images in 95 groups of duplicates, which are kept together"]
     plain = dataset.read_training(competition, tiny)
     assert plain.groups is None and plain.fingerprint != found.fingerprint
 

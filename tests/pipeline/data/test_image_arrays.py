@@ -132,7 +132,7 @@ def test_a_cache_hit_gives_the_same_as_a_miss(folder, tmp_path, shards_of_twenty
         assert np.array_equal(images[:], wanted()) and sorted(broken) == [7, 40, 82]
 
     (line,) = [line for line in said if "Found" in line]
-    assert line.startswith("Found 83 of 83 images decoded in")
+    assert line.startswith("Found 83 of 83 decoded images in")
     assert {path.suffix for path in cache.glob("*/*")} == {".json", ".npy"}
 
 

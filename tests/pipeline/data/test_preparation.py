@@ -108,7 +108,7 @@ def test_a_changed_file_is_decoded_again(config, competition, prepared, output, 
     found, said = read(config, competition, tmp_path)
 
     assert found.inputs[found.ids.index("r003")].min() == 255
-    assert said[0].startswith("Found 66 of 96 images decoded in")
+    assert said[0].startswith("Found 66 of 96 decoded images in")
     again = tmp_path / "again"
     assert prepared(again, earlier=[output]).startswith("Prepared 96 images, 30 of")
     shutil.rmtree(output)
