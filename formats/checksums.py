@@ -56,14 +56,14 @@ def opened(content: bytes) -> dict[str, Any]:
     """
     manifest = json.loads(content)
     if not isinstance(manifest, dict) or SEAL not in manifest:
-        raise ValueError(f"{SEAL} is missing: it was changed, or written by something else")
+        raise ValueError(f"{SEAL} is missing, so it was changed or not written by this project")
     if (found := manifest.get("format")) != FORMAT:
         raise ValueError(
             f"its format is {found}, but this version of the project reads {FORMAT}: use the commit"
             " that wrote it (git_commit, in an artifact's manifest)"
         )
     if sealed(manifest) != content:
-        raise ValueError(f"{SEAL} does not match: it was changed after it was written")
+        raise ValueError(f"{SEAL} does not match, so it was changed after it was written")
     return manifest
 
 

@@ -7,8 +7,8 @@ from pipeline.config import Config, custom_code
 from pipeline.models import published
 from pipeline.models.backbones import BACKBONES
 
-# A file in `pipeline/`, what it does (empty if the run does not use it), and the config fields
-# whose custom functions it calls.
+# A file in `pipeline/`, its purpose (empty if the run does not use it), and the config fields whose
+# custom functions it calls.
 Row = tuple[Any, ...]
 
 
@@ -27,35 +27,35 @@ def way(config: Config) -> dict[str, str]:
         form = f"with the ids and columns of {data.sample_submission}"
     rows: list[Row] = [
         ("train/training.py", "reads and checks all inputs of the run, then trains each fold"),
-        ("data/dataset.py", f"the {data.kind} in the folder, and the rows of each step"),
+        ("data/dataset.py", f"reads the {data.kind}, and selects the rows of each step"),
         *_readers(config),
-        ("data/labels.py", f"the labels ({target}) as numbers"),
-        ("data/folds.py", f"the held-out set: {held_out}"),
-        ("data/sampler.py", config.sampler and f"rows per epoch: {config.sampler}", "sampler"),
-        ("train/loop.py", f"{config.epochs} epochs with batch size {config.batch}, each validated"),
+        ("data/labels.py", f"converts the labels ({target}) to numbers"),
+        ("data/folds.py", f"holds out {held_out}"),
+        ("data/sampler.py", config.sampler and f"draws rows with {config.sampler!r}", "sampler"),
+        ("train/loop.py", f"runs and validates {config.epochs} epochs (batch size {config.batch})"),
         ("train/feed.py", f"moves the batches of a call to the devices (feed={config.feed})"),
         ("data/row_gathering.py", "copies the rows of a batch on all cores"),
-        ("augment/augmentation.py", f"random changes: {changes}", "augment", "augment_batch"),
-        ("train/phases.py", growing and f"the image size, starting at {growing} of each side"),
-        ("models/backbones.py", f"the network {config.model}" * (config.model in BACKBONES)),
+        ("augment/augmentation.py", f"augments images ({changes})", "augment", "augment_batch"),
+        ("train/phases.py", growing and f"increases image sides from {growing} of their size"),
+        ("models/backbones.py", f"builds {config.model}" * (config.model in BACKBONES)),
         (
             "models/published.py",
-            published.sources(config) and f"the networks of {config.pretrained!r}",
+            published.sources(config) and f"builds the networks in {config.pretrained!r}",
         ),
-        ("models/architectures.py", f"the model {config.model}, from inputs to outputs", "model"),
-        ("models/group_layers.py", "BatchNorm in groups; random numbers by index in the batch"),
-        ("evaluate/losses.py", f"the loss: {config.loss or 'default for the target'}", "loss"),
+        ("models/architectures.py", f"builds the model {config.model}", "model"),
+        ("models/group_layers.py", "makes BatchNorm and dropout independent of micro-batches"),
+        ("evaluate/losses.py", f"computes the loss ({config.loss or 'default'})", "loss"),
         ("train/step.py", "sums the gradients and updates the weights", "train_step"),
-        ("train/optimizer.py", f"{given.name}, with each weight's learning rate", "optimizer.name"),
+        ("train/optimizer.py", f"gives {given.name} each weight's learning rate", "optimizer.name"),
         (
             "train/learning_rate.py",
-            f"{given.base_rate:g} at {given.base_batch} images, scaled to {config.batch};"
-            f" {given.schedule}",
+            f"scales the learning rate {given.base_rate:g} from {given.base_batch} to"
+            f" {config.batch} images, with the schedule {given.schedule}",
             "optimizer.schedule",
         ),
         ("train/checkpoint.py", "saves the run's state to disk"),
         ("train/progress_log.py", "writes progress lines and a row per epoch", "log"),
-        ("evaluate/metrics.py", f"the score: {config.metric or 'default'}", "metric"),
+        ("evaluate/metrics.py", f"computes the score ({config.metric or 'default'})", "metric"),
         ("artifact.py", "stores the weights and a manifest for inference"),
         ("infer/inference.py", f"predicts the test set from {config.views} view(s) of each input"),
         ("infer/submission.py", f"writes submission.csv {form}", "write_submission"),
@@ -76,9 +76,9 @@ def _readers(config: Config) -> list[Row]:
     if data.kind == "custom":
         checked = "checks your readers' return values"
         return [("data/custom_readers.py", checked, "read_training", "read_test")]
-    rows = [("data/csv_files.py", data.train_csv and f"the table {data.train_csv}")]
+    rows = [("data/csv_files.py", data.train_csv and f"reads the table {data.train_csv}")]
     if data.kind == "tfrecords":
-        rows = [("data/tfrecords.py", f"the records {data.train_records}")]
+        rows = [("data/tfrecords.py", f"reads the records {data.train_records}")]
     if data.kind in ("table", "pixels", "arrays"):
         return [*rows, ("data/table_features.py", "converts its columns to numbers or images")]
     if data.kind == "images":

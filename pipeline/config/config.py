@@ -321,7 +321,7 @@ class Config(Checked):
         yield from self._target_needs()
         data, epochs, given = self.data, self.epochs, self.optimizer
         rises = self.warmup_epochs > 0 or given.schedule != "one_cycle"
-        expected = f"at most epochs={epochs}, and above 0 with schedule='one_cycle' (0.3 of them)"
+        expected = f"at most epochs={epochs}, and above 0 with 'one_cycle' (such as 0.3 x epochs)"
         yield "warmup_epochs", rises and self.warmup_epochs <= epochs, expected
         steps = ("loss", "train_step", "sampler", "init_from", "label_smoothing", "progressive")
         too = [name for name in steps if getattr(self, name)]
@@ -329,7 +329,7 @@ class Config(Checked):
         fitted = self.model != "columns" or (self.fit and data.kind == "table")
         expected = "another model, or a table with fit='boosting' or fit='linear'"
         yield "model", fitted, expected
-        yield "fit", not (self.fit and too), f"'' with {', '.join(too)}, because it runs no steps"
+        yield "fit", not (self.fit and too), f"'' with {', '.join(too)}, because fit runs no steps"
         yield "frozen_epochs", self.frozen_epochs < epochs, f"fewer than epochs={epochs}"
         of_images = not self.progressive or data.images
         yield "progressive", of_images, f"() because kind={data.kind!r} has no images"
@@ -370,7 +370,7 @@ class Config(Checked):
             custom = getattr(self, name).isidentifier() or not free
             yield name, custom, f"{FUNCTION.expected}, because target='custom'"
         together = bool(data.custom_labels) == free and (data.kind == "custom") >= free
-        expected = 'a type and shape with data.kind="custom" and target="custom", else no value'
+        expected = 'a type and shape for data.kind="custom" and target="custom", or else no value'
         yield "data.custom_labels", together, expected
 
     @property

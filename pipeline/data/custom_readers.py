@@ -43,9 +43,8 @@ class Rows:
         groups: n strings if `data.group_column` is set. Rows of a group are never split between
             training and validation.
         weights: n numbers if `data.weight_column` is set, each row's weight in the loss.
-        state: anything from the training set that `read_test` requires, such as a vocabulary or
-            means. Must consist of numbers, strings, lists and dicts; stored in the artifact as
-            JSON.
+        state: anything from the training set that `read_test` requires, such as a vocabulary. It
+            must consist of numbers, strings, lists and dicts, and is stored in the artifact.
     """
 
     ids: Sequence[str]

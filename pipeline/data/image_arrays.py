@@ -250,7 +250,6 @@ def shard(sources: Paths, data: Data, name: str, folders: Sequence[Path], show: 
     """Load a shard from the first folder that contains it, or decode its images.
 
     Args:
-        sources: files, or parts of files.
         name: name from `shards`.
         show: callback for a message about every corrupt shard, which is then ignored.
 

@@ -229,7 +229,6 @@ def eight_bits(image: Image.Image, white: float | None = None) -> Image.Image:
     """Convert an image to 8 bits per channel, mode L or RGB.
 
     Args:
-        image: image in any mode.
         white: see `Data`.
 
     Raises:

@@ -44,7 +44,7 @@ class Target:
             for "custom".
         center: mean of each regression column, after `log`.
         spread: standard deviation of each regression column, after `log`.
-        log: whether log1p is used.
+        log: whether numbers are converted with log1p.
         separator: separator between several labels in one text.
         lowest, highest: range to which regression predictions are clipped, per column and in the
             labels' units; () disables clipping.

@@ -25,7 +25,7 @@ class Sample:
     """The format of a submission.
 
     Attributes:
-        path: path of the sample submission, or of the test set if it was generated.
+        path: path of the sample submission, or of the test set if the sample was generated.
         table: strings (object), with ids in the first column.
         separator: field separator.
         made: how it was generated, or "" if the competition provides it.

@@ -43,10 +43,10 @@ def unique_ids(column: pd.Series, path: Path) -> tuple[str, ...]:
 
 
 class Scale(NamedTuple):
-    """Scaling of a numeric column, in the column's units.
+    """The scaling of a numeric column. All values are in the column's units.
 
     Attributes:
-        mean: mean of the known values, clipped to the range.
+        mean: mean of the known values after clipping.
         unit: their standard deviation, or a larger value so that no input exceeds `FARTHEST`.
         low, high: range to which values are clipped.
     """

@@ -110,7 +110,6 @@ def prepared(images: Any, pixels: Pixels, name: str = "prepared") -> Any:
 
     Args:
         images: tensor (batch, height, width, 1 or 3).
-        name: name of the layer.
     """
     if images.shape[-1] == 1:
         images = layers.Concatenate()([images] * 3)

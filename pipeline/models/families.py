@@ -1,7 +1,7 @@
-"""KerasHub model families, and the hyperparameters of well-known presets.
+"""Details about KerasHub's model families and well-known presets.
 
-A preset consists of a class name and its arguments. `FAMILIES` adds details that a preset may not
-include: how to preprocess pixels, and which output represents an image. `KNOWN` contains the
+A preset consists of a class name and its arguments. `FAMILIES` adds details that a preset may lack,
+such as how to preprocess pixels and which output represents an image. `KNOWN` contains the
 arguments of presets, so `plan` and `python -m pipeline preset` can use them without a download.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class Pixels(NamedTuple):
-    """A network's image preprocessing: pixels x scale + offset, for pixels from 0 to 255.
+    """A network's image preprocessing, pixels x scale + offset for pixels from 0 to 255.
 
     Attributes:
         scale: one factor, or one per channel (red, green, blue).

@@ -30,7 +30,7 @@ class MicroBatch:
     """The images of a batch that are processed together.
 
     Attributes:
-        places: int32 (n,), consecutive indices in the batch.
+        places: int32 (n,), consecutive indices of the images in the batch.
         group: number of images per BatchNormalization group. Group g starts at index g * group.
         groups: number of groups in the batch.
         axis: mesh axis over which groups are distributed. None if no group is split.

@@ -362,7 +362,6 @@ def network(preset: Preset, shape: tuple[int, ...] | None, name: str) -> Any:
 
     Args:
         shape: image shape. None uses the preset's.
-        name: name of the model.
 
     Raises:
         ConfigError: if the network does not support this image size.

@@ -239,11 +239,8 @@ class Agreement:
     """Lets all processes agree to stop after the same call."""
 
     def __init__(self) -> None:
-        self._reason, self._calls, self._next = (
-            "",
-            0,
-            1,
-        )  # calls since the last agreement and until the next
+        # Calls since the last agreement, and until the next one.
+        self._reason, self._calls, self._next = "", 0, 1
         self._since = time.monotonic()
 
     def on(self, reason: str | None) -> str | None:

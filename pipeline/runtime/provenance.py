@@ -36,7 +36,7 @@ class Provenance:
         git_commit: 40 hex digits, or None outside of a git checkout.
         git_dirty: whether there were uncommitted changes.
         bundle_sha256: hash of the bundle with the code; None for a checkout.
-        expect: what the bundle pins: an artifact for inference (run_id, weights_sha256), a
+        expect: what the bundle pins, which is an artifact for inference (run_id, weights_sha256), a
             checkpoint to resume training from (run_id, step, checkpoint, checkpoint_sha256, files),
             or nothing.
         options: command-line options of a benchmark.

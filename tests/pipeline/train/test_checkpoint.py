@@ -72,7 +72,7 @@ def piped(path: Path) -> None:
         (lambda folder: piped(folder / "state.npz"), "state.npz"),
         (lambda folder: (folder / "manifest.json").write_bytes(b""), "JSONDecodeError"),
         (edit("\n", " "), "changed after it was written"),
-        (edit("manifest_sha256", "manifest_shb256"), "manifest_sha256 is missing: it was changed"),
+        (edit("manifest_sha256", "manifest_shb256"), "manifest_sha256 is missing, so it was"),
         (edit('"format": 1', '"format": 2'), "its format is 2, but this version of the project"),
         (lambda folder: folder.rename(folder.with_name("step-00000007")), "contains step 2"),
     ],
