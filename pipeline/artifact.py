@@ -39,7 +39,7 @@ class Artifact:
             values.
         config: the run's config.
         target: meaning and order of the model's outputs.
-        encoding: encoding of a table, or state of a custom reader; None for images.
+        encoding: encoding of a table, state of a custom reader, or None for images.
         prior: mean prediction over the validation examples, which is used for corrupt inputs. It
             is float32 (k,), or has the shape of one output if target="custom".
         weights: arrays by key (`weight_names`), in the model's order. With folds, the keys are

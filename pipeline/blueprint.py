@@ -26,7 +26,7 @@ def draw(config: Config, networks: published.Networks | None = None) -> dict[str
     """Return the blueprint of a config's model with the current backend, ready for `json.dumps`.
 
     Args:
-        networks: networks from an artifact; None to use the presets.
+        networks: networks from an artifact. None uses the presets.
 
     Returns:
         A dict with the library versions, the networks as an artifact stores them, each weight's

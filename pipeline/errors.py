@@ -31,7 +31,7 @@ class PipelineError(KnownError):
 
 
 class ConfigError(PipelineError):
-    """A config or an argument is invalid; nothing has run yet."""
+    """A config or an argument is invalid, and nothing has run yet."""
 
     exit_code = 2
 

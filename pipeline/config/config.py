@@ -102,7 +102,7 @@ class Optimizer(Checked):
             (`pipeline.train.learning_rate.schedule`). Can also be a custom function.
         decay_share: fraction of steps in which a "constant" schedule decays to 0. None means 0.2.
         ema_momentum: momentum of a moving average of the weights and BatchNorm statistics, which
-            evaluation and the artifact then use; None disables it. At step t the momentum is at
+            evaluation and the artifact then use. None disables it. At step t the momentum is at
             most (1 + t) / (10 + t), so that the random initial weights are soon forgotten.
     """
 
@@ -148,8 +148,8 @@ class Baseline(Checked):
         metric: name of a metric in pipeline.evaluate.metrics.
         score: value of that metric.
         error: standard error of the score, estimated for other rows of the same kind.
-        rows: number of labelled rows that were predicted: all of them, or a large sample. Each row
-            was predicted by a model that was not trained on it.
+        rows: number of predicted rows, which are all labelled rows or a large sample. Each row was
+            predicted by a model that was not trained on it.
     """
 
     prefix = "baseline."
@@ -228,7 +228,7 @@ class Config(Checked):
             images. Sides are rounded (`pipeline.train.phases.sizes`). Validation and inference
             always use full-size images.
         warmup_epochs: number of epochs in which the learning rate increases from 0 to its peak.
-        batchnorm_momentum: momentum at the optimizer's `base_batch`; scaled like a moving average.
+        batchnorm_momentum: momentum at the optimizer's `base_batch`, scaled like a moving average.
         batchnorm_batch: number of images that BatchNorm normalizes together, and that a custom loss
             can compare. None selects the optimizer's `base_batch`, or the next smaller divisor of
             `batch`. It affects the result, unlike the number of replicas and the memory size.
@@ -261,7 +261,7 @@ class Config(Checked):
         session_hours: time limit in hours, measured from the start of the process. The run saves
             its state before the limit and finishes as "partial". None disables the limit. Kaggle
             stops a TPU session after 9 hours.
-        infer_hours: the competition's time limit for inference; None uses session_hours.
+        infer_hours: the competition's time limit for inference. None uses session_hours.
         progress_seconds: minimum time between progress lines.
         checkpoint_seconds: minimum time between checkpoints. None derives it from their cost.
         baseline: score of a simple model, measured by `invoke inspect`. The run is compared with it

@@ -120,7 +120,7 @@ def _did_you_mean(name: str, names: Iterable[str]) -> str:
 def _run(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"relay_config_{path.stem}", path)
     assert spec is not None  # noqa: S101 - always true for a .py file
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # for dataclasses
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses need it
     # Python's cache misses an edit within the same second if the file size does not change.
     exec(compile(path.read_bytes(), path, "exec"), vars(module))  # noqa: S102 - same as an import
     return module

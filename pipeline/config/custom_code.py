@@ -119,7 +119,7 @@ def require(config: Config, trained: str) -> None:
     """Load the custom functions for a config that was stored in an artifact or a checkpoint.
 
     Args:
-        trained: digest of the functions used in training; "" if there were none.
+        trained: digest of the functions used in training, or "" if there were none.
 
     Raises:
         ConfigError: if functions are missing, or differ from those used in training.

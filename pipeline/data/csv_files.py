@@ -62,7 +62,7 @@ def read(
             `SEPARATORS`. Blank lines are skipped.
         kind: class of the exception to raise.
         advice: instructions to fix the problem, appended to the message.
-        keep: columns to return if they exist; None returns all.
+        keep: columns to return if they exist. None returns all.
         required: columns that must exist, in a table with rows. They are also returned.
         numbers: columns that pandas parses as float or int, with NaN for texts in `MISSING`. If any
             other text is not a number, the column contains strings.

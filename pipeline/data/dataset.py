@@ -47,8 +47,8 @@ class Examples:
 
     Attributes:
         ids: n strings in table order.
-        inputs: images as uint8 (n, height, width, channels) or `image_arrays.FileImages`; rows of a
-            table as float32 (n, features); or custom inputs from `custom_readers.pack`.
+        inputs: images as uint8 (n, height, width, channels) or `image_arrays.FileImages`, rows of a
+            table as float32 (n, features), or custom inputs from `custom_readers.pack`.
         labels: labels from `pipeline.data.labels.read`.
         target: describes the meaning of the labels.
         groups: int32 (n,), the group number of each example. None if neither `data.group_column`
@@ -338,8 +338,8 @@ class Batches:
         labels: (m,) or (m, k).
         batch: number of images per step.
         seed: seed for the order.
-        rows: int64 (n,), rows to train on; None uses all.
-        weights: float32 (m,), each row's weight in the loss; None weights all rows equally.
+        rows: int64 (n,), rows to train on. None uses all.
+        weights: float32 (m,), each row's weight in the loss. None weights all rows equally.
         sampler: function that returns an epoch's images (`pipeline.data.sampler.of`). None uses
             each image once.
     """

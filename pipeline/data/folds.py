@@ -4,7 +4,7 @@ Each fold contains the same fraction of each label, to within one row, and group
 between folds. Without folds, `data.validation_fraction` determines the size of a single split.
 
 To keep duplicates together (`data.group_duplicates`), one row of each group is assigned to a fold,
-and the others follow. Groups of a column (`data.group_column`) can be large, so all rows count.
+and the others follow. Groups of a column (`data.group_column`) can be large, so all rows are used.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from pipeline.data.dataset import Examples
 from pipeline.errors import DataError
 
 Pair = tuple[np.ndarray, np.ndarray]
-# How to make groups smaller.
+# Advice for smaller groups.
 LOOSEN = "or change data.group_column, or set data.group_duplicates=False"
 
 

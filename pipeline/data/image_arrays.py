@@ -2,8 +2,8 @@
 
 An image is stored in a file, or in a `Part` of one. Broken images become zeros and are reported.
 
-Threads are sufficient, because Pillow releases the GIL while it decodes and resizes: on 2 cores,
-resizing photographs from 500x375 to 224x224 runs at 511/s with one thread and 912/s with two.
+Threads are sufficient, because Pillow releases the GIL while it decodes and resizes. On 2 cores,
+one thread resizes 511 photographs per second from 500x375 to 224x224, and two threads resize 912.
 Forking is not safe after TensorFlow and JAX have started.
 
 A shard consists of `<name>.npy` with pixels and `<name>.json` with the reasons for broken images.
@@ -48,7 +48,7 @@ Source = str | os.PathLike[str] | Part
 Paths = Sequence[Source]
 Show = Callable[[str], None]
 MISSING = os.devnull  # source of a missing file
-RUN = 16  # images per thread task; small, so that all threads finish at the same time
+RUN = 16  # images per thread task, few enough that all threads finish at the same time
 SHARE = 0.5  # fraction of memory available to decoded images
 SHARD = 1 << 28  # size of a shard's pixels in bytes
 SHOW_SECONDS = 10.0
@@ -67,7 +67,7 @@ class FileImages:
     Attributes:
         broken: {row: reason} for images that could not be decoded. Their pixels are zeros.
         shape, dtype, nbytes: properties of the full array, uint8 (n, height, width, channels).
-        row_digests: digests for `pipeline.data.duplicates`; None computes them from the pixels.
+        row_digests: digests for `pipeline.data.duplicates`. None computes them from the pixels.
         decodable: whether all images could be decoded at the start of the run. In this case,
             `DataError` is raised if one of them breaks later.
     """
@@ -156,7 +156,6 @@ def read(
     """Decode images, and return them with the reason for each row that could not be decoded.
 
     Args:
-        sources: n files or parts of files.
         cache: folder in which large images (`Data.decoding`) are stored for the next run, if it is
             writable and has space.
         base: competition folder.

@@ -2,19 +2,20 @@
 
 PNG, JPEG, WebP, BMP, GIF and TIFF are recognized by their first bytes. The rules are:
 
-grey         modes 1 (0 and 255), L, LA; also I;16, I;16B, I and F with 16 or 32 bits, where `white`
+grey         modes 1 (0 and 255), L, LA, and I;16, I;16B, I and F with 16 or 32 bits, where `white`
              (65535 by default) is mapped to 255 and values are rounded
 colour       RGB, RGBA, RGBX, P and PA (with the palette's colours), CMYK (with Pillow's formula,
              after Adobe's inverted inks are inverted back), YCbCr
-16 bits      per colour, or with alpha: Pillow keeps the high byte, which differs from the rounded
-             value by at most one level
-errors       LAB; also F, and I beyond 16 bits, unless `white` is set, because the white level is
+16 bits      in colour, or with alpha, lose the low byte in Pillow, so the result differs from the
+             rounded value by at most one level
+errors       LAB, and also F and I beyond 16 bits unless `white` is set, because the white level is
              unknown
 alpha        "drop" ignores it and keeps the stored colours, like Keras (`load_img`), TensorFlow,
              torchvision and fastai. A palette's transparent colour is treated like any other.
              "white" and "black" put the image on a background of that colour
-to grey      ITU-R 601 luma, (299 R + 587 G + 114 B) / 1000. To colour: three equal channels
-orientation  all eight values of the EXIF tag are applied; if it is unreadable, it is ignored
+to grey      ITU-R 601 luma, (299 R + 587 G + 114 B) / 1000
+to colour    the grey channel is repeated
+orientation  all eight values of the EXIF tag are applied, and an unreadable tag is ignored
 pages        multiple pages or frames are an error, but only the first image is used if a phone
              stored several in a JPEG
 profiles     ICC profiles and gamma are ignored, as in the loaders above

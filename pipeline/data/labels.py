@@ -2,14 +2,14 @@
 
 `Config.target` has one of five values:
 
-    classes     one of several labels; uses softmax and cross-entropy
+    classes     one of several labels, with softmax and cross-entropy
     ordinal     one of several labels in increasing order (numbers). Each output predicts "more than
                 this label", so an error of two costs more than an error of one (cumulative logits;
                 Cheng et al. 2008, arXiv:0704.1028)
     multilabel  any number of labels, as one column of 0 and 1 per label, or as one column of labels
-                separated by `data.label_separator`; uses a sigmoid for each
-    regression  one or more numbers, which are standardized for training; uses their log1p for the
-                metric rmsle
+                separated by `data.label_separator`, with a sigmoid for each
+    regression  one or more numbers, which are standardized for training (after log1p for the
+                metric rmsle)
     custom      labels of any shape (`data.custom_labels`), with a custom loss, metric and
                 submission
 """
@@ -122,7 +122,7 @@ class Target:
 
         Args:
             predictions: float arrays from `predictions` with the same shape (n, …).
-            weights: weight of each array, divided by their sum; None weights all equally.
+            weights: weight of each array, divided by their sum. None weights all equally.
 
         Returns:
             float32 (n, …).

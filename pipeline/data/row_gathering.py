@@ -48,7 +48,7 @@ class Gatherer(ThreadPoolExecutor):
 
     Args:
         inputs: array (n, …), or an object with its own `begin` (`image_arrays.FileImages`).
-        threads: number of threads; None uses one per CPU.
+        threads: number of threads. None uses one per CPU.
     """
 
     def __init__(self, inputs: Any, threads: int | None = None) -> None:

@@ -209,7 +209,6 @@ def keep_examples(output: Path, rows: np.ndarray, pictures: np.ndarray | None) -
     """Write examples.npz.
 
     Args:
-        output: folder of the run.
         rows: int (m,), rows of validation.csv counted from 0, starting with the largest loss.
         pictures: images of these rows, uint8 (m, height, width, 1 or 3), or None for tables.
     """

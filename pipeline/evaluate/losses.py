@@ -1,6 +1,6 @@
 """Compute the loss and the weight of each row.
 
-`Config.loss` is a custom function or "focal"; otherwise, the default loss for the target is used
+`Config.loss` is a custom function or "focal". Otherwise, the target's default loss is used
 (`pipeline.data.labels`). The validation loss uses neither `label_smoothing` nor weights, so that
 runs with different settings can be compared.
 

@@ -18,8 +18,8 @@ value, and add it to `METRICS`.
 
 A custom metric in the config's file is called as `score(truth, …)`. The name of its second
 parameter selects what it receives: labels, probabilities or numbers. Whether greater is better is
-determined by scoring the truth itself. With target="custom", it receives labels and model outputs,
-and must declare this: `def dice(truth, numbers, greater_is_better=True)`.
+determined by scoring the truth itself. With target="custom", the metric receives labels and model
+outputs, and must declare this, as in `def dice(truth, numbers, greater_is_better=True)`.
 """
 
 import inspect

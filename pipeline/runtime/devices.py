@@ -30,7 +30,7 @@ class Devices:
         platform: "tpu", "gpu" or "cpu".
         kind: device name, for example "TPU v5 lite".
         count: number of devices.
-        simulated: shape simulated by the local Kaggle; None on real hardware.
+        simulated: shape simulated by the local Kaggle, or None on real hardware.
     """
 
     platform: str
@@ -95,8 +95,8 @@ def prove(shape: str | None, *, least: int | None = None) -> Devices:
     The first cell of each notebook calls this, so a wrong machine costs at most a minute of quota.
 
     Args:
-        shape: Kaggle's machine name, as in kernel-metadata.json; a key of `SHAPES`.
-        least: minimum number of devices; None to require all devices of the machine.
+        shape: Kaggle's machine name (a key of `SHAPES`), as in kernel-metadata.json.
+        least: minimum number of devices. None requires all devices of the machine.
 
     Raises:
         DeviceError: if the devices do not match or the shape is unknown.

@@ -24,7 +24,7 @@ from pipeline.errors import ArtifactError, CheckpointError, DataError
 OUTPUTS = ("notebooks/*/*", "datasets/*/*", "*")
 MANIFEST = "manifest.json"  # of an artifact or a checkpoint
 PREPARED = "prepared.json"  # next to decoded images
-# Occurs in the first run after a source was attached; deploy/errors.py detects this text.
+# Can occur in the first run after a source was attached. deploy/errors.py detects this text.
 NOT_MOUNTED = "Kaggle has not mounted"
 # Datasets have no subfolders, so "--" replaces "/" in their paths.
 FLAT = "--"
@@ -53,7 +53,7 @@ def competition(
     temporary folder with links to all other files, and that folder is returned.
 
     Args:
-        needs: paths or patterns of the files to unpack; None for all files.
+        needs: paths or patterns of the files to unpack, or None for all files.
 
     Raises:
         DataError: if there is no such folder.

@@ -30,7 +30,7 @@ SILENCE = 20  # seconds without a heartbeat before JAX terminates the other proc
 PATIENCE = 180  # seconds to wait for the other processes at the start
 AGREED_EVERY = 2.0  # approximate seconds between agreements
 MOST_CALLS = 10_000
-DIRECT = "no_grpc_proxy"  # hosts to which gRPC, which JAX uses, connects without a proxy
+DIRECT = "no_grpc_proxy"  # hosts to which JAX's gRPC connects without a proxy
 ENDED = (
     "Another process of this training run has stopped, so this one stops as well.\n"
     "Check that process's output. To resume from the last checkpoint, run the same commands again."

@@ -31,11 +31,11 @@ class Provenance:
 
     Attributes:
         config: config name.
-        machine_shape: Kaggle's name for the requested machine; "" for a CPU, None for a checkout.
-        session_seconds: duration of a shortened session; None for the usual one.
+        machine_shape: Kaggle's name for the requested machine, "" for a CPU, None for a checkout.
+        session_seconds: duration of a shortened session, or None for the usual one.
         git_commit: 40 hex digits, or None outside of a git checkout.
         git_dirty: whether there were uncommitted changes.
-        bundle_sha256: hash of the bundle with the code; None for a checkout.
+        bundle_sha256: hash of the bundle with the code, or None for a checkout.
         expect: what the bundle pins, which is an artifact for inference (run_id, weights_sha256), a
             checkpoint to resume training from (run_id, step, checkpoint, checkpoint_sha256, files),
             or nothing.

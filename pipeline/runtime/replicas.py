@@ -79,7 +79,7 @@ def hold(mesh: Any, images: Any, rows: np.ndarray | None) -> Any:
 
     Args:
         images: (n, …).
-        rows: indices of the images to use, in this order; None for all.
+        rows: indices of the images to use, in this order, or None for all.
     """
     number, count = len(images) if rows is None else len(rows), mesh.size if mesh else 1
     share = -(-number // count)
