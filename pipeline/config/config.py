@@ -370,7 +370,7 @@ class Config(Checked):
             custom = getattr(self, name).isidentifier() or not free
             yield name, custom, f"{FUNCTION.expected}, because target='custom'"
         together = bool(data.custom_labels) == free and (data.kind == "custom") >= free
-        expected = 'a type and shape for data.kind="custom" and target="custom", or else no value'
+        expected = 'a type and shape with data.kind="custom" and target="custom", otherwise none'
         yield "data.custom_labels", together, expected
 
     @property

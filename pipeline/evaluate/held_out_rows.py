@@ -58,8 +58,8 @@ class EpochScore:
         return scored(self.metric, truth, predictions, self.show)
 
     def order(self, metrics: Mapping[str, float]) -> tuple[bool, float, float]:
-        """Return a sort key that increases with an epoch's metric, and then with decreasing
-        validation loss. Epochs without a metric value have the lowest keys.
+        """Return a sort key that is larger for better epochs, by metric and then by validation
+        loss. Epochs without a metric value have the lowest keys.
 
         Args:
             metrics: an epoch's validation_loss, and the return value of `of`.

@@ -86,7 +86,7 @@ def _of_safetensors(
 
 
 def _safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays in a .safetensors file, which follow the header's length and JSON."""
+    """Return the arrays in a .safetensors file, which has a length, a JSON header and data."""
     import jax.numpy as jnp  # may not be installed for inference
 
     content = np.memmap(path, np.uint8, "r")
