@@ -45,7 +45,7 @@ FIRST = 20  # entries to check in a folder, which is skipped if none of them is 
 PIECE = 1 << 20
 SHOWN_SECONDS = 10.0
 DAMAGED = zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError
-REFUSED = RuntimeError, ValueError  # for a password or an unsupported method; for a path
+REFUSED = RuntimeError, ValueError  # raised for passwords, unsupported methods and paths
 Show = Callable[[str], None]
 Packed = Mapping[str, list[str]]
 """{path of an archive: paths of its top-level contents}, relative to the competition's folder."""

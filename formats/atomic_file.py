@@ -33,7 +33,7 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the names of a folder's files to the disk, which fsync of a file does not do."""
+    """Flush a folder's file names to the disk, which fsync of a file does not include."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

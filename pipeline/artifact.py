@@ -62,7 +62,7 @@ class Artifact:
 
     @property
     def folds(self) -> tuple[Mapping[str, np.ndarray], ...]:
-        """Weights of each fold, keyed as in the model. Identical folds have a single entry."""
+        """Weights of each fold, keyed as in the model, or a single entry for identical folds."""
         if self.config.folds is None:
             return (self.weights,)
         parts: dict[str, dict[str, np.ndarray]] = {}

@@ -85,7 +85,7 @@ class Optimizer(Checked):
             "linear" multiplies it by batch / base_batch, "sqrt" by the square root of that, and
             "none" keeps it. With "", both batch sizes must be the same.
         layer_rates: {layer: factor} to multiply the learning rate of layers with these names and
-            of their sublayers; * and ? are wildcards. The first matching name applies.
+            of their sublayers. * and ? are wildcards. The first matching name applies.
         momentum: momentum of "sgd".
         beta_1, beta_2, epsilon: hyperparameters of "adam" and "adamw".
         weight_decay: decoupled weight decay for "sgd" and "adamw". As in Keras, each step subtracts

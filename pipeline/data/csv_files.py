@@ -104,7 +104,7 @@ def read(
 
 
 def header(path: Path, kind: type[PipelineError], advice: str) -> list[str]:
-    """Return the names of a table's columns. Arguments and errors are as for `read`."""
+    """Return the names of a table's columns. Arguments and errors are those of `read`."""
     with _reading(path, kind, advice):
         if is_parquet(path):
             from pyarrow import parquet
@@ -130,7 +130,7 @@ def check_column(path: Path, column: pd.Series, wrong: Any, expected: str, edit:
     """Raise `DataError` with examples if a column has invalid rows.
 
     Args:
-        path: where the column comes from.
+        path: path of the table.
         column: column whose index contains row numbers of the table, starting at 0.
         wrong: bool (n,), True for invalid rows.
         expected: description of the expected values.

@@ -53,7 +53,7 @@ class Examples:
         target: describes the meaning of the labels.
         groups: int32 (n,), the group number of each example. None if neither `data.group_column`
             nor `data.group_duplicates` is set.
-        encoding: encoding of a table, or the state of a custom reader as JSON; None for images.
+        encoding: encoding of a table, state of a custom reader as JSON, or None for images.
         broken: {id: reason} for each skipped image that could not be decoded.
         weights: float64 (n,), values of `data.weight_column`, or None if it is not set.
         first_file: file content of the first image, or None if there are no image files.

@@ -1,6 +1,6 @@
 """Decode images on all CPU cores, and keep them in memory or on disk, or decode them on access.
 
-An image is stored in a file, or in a `Part` of one. Broken images become zeros and are reported.
+An image is stored in a file or in a `Part` of a file. Broken images become zeros and are reported.
 
 Threads are sufficient, because Pillow releases the GIL while it decodes and resizes. On 2 cores,
 one thread resizes 511 photographs per second from 500x375 to 224x224, and two threads resize 912.
@@ -62,7 +62,7 @@ class FileImages:
 
     Args:
         sources: n files or parts of files to decode, or arrays, such as rows of a memory map.
-        data: determines how to decode images.
+        data: describes how to decode images.
 
     Attributes:
         broken: {row: reason} for images that could not be decoded. Their pixels are zeros.
@@ -164,7 +164,7 @@ def read(
 
     Returns:
         The images as uint8 (n, height, width, channels), with zeros for broken ones, or as
-        `FileImages`. Also {row: reason} for the broken ones.
+        `FileImages`, and a reason for each broken row.
     """
     show, images = show or (lambda line: None), FileImages(sources, data)
     in_memory = not in_files and images.nbytes <= devices.memory_left() * SHARE
@@ -225,7 +225,7 @@ def shards(sources: Paths, data: Data, base: Path | None = None) -> dict[str, sl
     """Return the slice of images in each shard, keyed by the shard's name.
 
     Args:
-        base: competition folder. Names do not depend on where it is mounted.
+        base: competition folder. The names do not depend on its path.
 
     Raises:
         DataError: if a file is missing.

@@ -170,7 +170,7 @@ def _opened(content: bytes) -> Image.Image:
         return image
     if (frames := getattr(image, "n_frames", 1)) > 1:
         raise BrokenImage(f"it has {frames} pages or frames; expected one")
-    image.load()  # EXIF can follow a PNG's pixels; Pillow already applies a TIFF's orientation
+    image.load()  # a PNG's EXIF can follow its pixels, and Pillow applies a TIFF's orientation
     return image
 
 

@@ -61,8 +61,8 @@ def find(folder: Path, ids: Sequence[str], data: Data, *, test: bool = False) ->
 def paths_by_id(folder: Path, places: Places, ids: Collection[str], data: Data) -> dict[str, str]:
     """Return the path of each image file by id. If an id is in several places, the first is used.
 
-    An id can contain folders: `cats/1` is in the folder `cats` of a place. If a place itself
-    contains no images, all its subfolders are searched.
+    An id such as `cats/1` contains a folder, `cats`. If a place itself contains no images, all its
+    subfolders are searched.
 
     Raises:
         DataError: if two folders of a place contain a file for the same id.

@@ -251,7 +251,7 @@ def binary(labels: Any, logits: Any) -> Any:
 
 
 def figure(kind: str, labels: Any, logits: Any) -> Any:
-    """Return the metric in `FIGURE` for each row, float32 (n,). Arguments are as for `losses`."""
+    """Return the metric in `FIGURE` for each row, float32 (n,). Arguments are those of `losses`."""
     import keras
 
     if kind == "classes":

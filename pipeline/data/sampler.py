@@ -17,7 +17,7 @@ Sampler = Callable[[int], np.ndarray]
 
 def of(config: Config, labels: np.ndarray) -> Sampler | None:
     """Return a function that maps an epoch, starting at 0, to int64 (n,) indices into the training
-    rows. Return None to use each row once.
+    rows, or None if each row is used once.
 
     Args:
         labels: labels of the training rows, (n, …).

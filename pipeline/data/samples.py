@@ -50,7 +50,7 @@ class Sample:
 
 
 def read(path: Path, kind: type[PipelineError] = DataError, advice: str = ADVICE) -> Sample:
-    """Read a sample submission from a file. Errors are as for `csv_files.read`."""
+    """Read a sample submission from a file. Raises the errors of `csv_files.read`."""
     return Sample(path, csv_files.read(path, kind, advice), csv_files.separator(path))
 
 
@@ -74,7 +74,7 @@ def ids(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Samp
 
 def of(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Sample:
     """Return a competition's sample submission. If it is generated, it has only ids, because the
-    other columns depend on the target. Errors are as for `ids`.
+    other columns depend on the target. Raises the errors of `ids`.
     """
     if data.sample_submission is None:
         return ids(folder, data)

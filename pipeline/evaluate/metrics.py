@@ -209,7 +209,7 @@ def _made_up(config: Config) -> tuple[np.ndarray, np.ndarray]:
 
 
 def best(config: Config, truth: np.ndarray) -> np.ndarray:
-    """Return the best possible predictions for a truth."""
+    """Return the best possible predictions for the given truth."""
     if config.target in CLASSES:
         width = config.num_classes
         return np.asarray((np.eye(width) * (1 - SURE) + SURE / width)[truth])
@@ -331,8 +331,8 @@ def r2(truth: np.ndarray, predicted: np.ndarray) -> float:
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        # Arguments: name, function, greater is better, form of predictions, targets. For several
-        # labels, accuracy requires a row's columns to all be right. Errors are column means.
+        # Name, function, greater is better, form of predictions, targets. For several labels, a row
+        # is only accurate if all of its columns are right. Errors are averaged over columns.
         Metric("accuracy", partial(sklearn, "accuracy_score"), True, "classes", LABELS),
         Metric("balanced_accuracy", balanced_accuracy, True, "classes", CLASSES),
         Metric("f1", f_beta, True, "classes", LABELS),

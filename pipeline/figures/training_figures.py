@@ -31,7 +31,7 @@ def of_training(
     Args:
         output: output folder of a training run, which also receives the plots.
         config: config of the run. Its custom `log` function receives {"status", "pictures"}.
-        status: for a "partial" run, only curves are plotted, once an epoch has finished.
+        status: if it is "partial", only curves are plotted, and only after the first epoch.
         show: callback for a warning about each plot that fails.
 
     Returns:

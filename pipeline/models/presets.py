@@ -189,7 +189,7 @@ def missing(source: str) -> ConfigError:
 
 
 def _alike(source: str) -> str:
-    """Return the well-known model with a similar name or last part of the name, or ""."""
+    """Return the well-known model whose full or short name is similar, or ""."""
     names = {name.rpartition("/")[2]: name for name in KNOWN} | {name: name for name in KNOWN}
     text = source.rpartition("/")[0] if KAGGLE_MODEL.fullmatch(source) else source
     return next((names[one] for one in difflib.get_close_matches(text.lower(), names, 1, 0.9)), "")
@@ -275,7 +275,7 @@ def _converted(folder: Path, text: str) -> dict[str, Any]:
 
 
 def _pixels(folder: Path, kind: str) -> Pixels | None:
-    """Return the image preprocessing of the preset, or else of its family."""
+    """Return the preset's image preprocessing, or its family's if it has none."""
     names = ("image_converter.json", "preprocessor.json")
     configs = (_values(folder / name).get("config") for name in names)
     hub: dict[str, Any] = next(filter(None, configs), {})

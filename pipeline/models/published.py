@@ -1,8 +1,8 @@
 """Use the networks in `Config.pretrained`, either with the "published" model or in custom models.
 
 Training and inference build networks from plain arguments. Only training then loads the published
-weights, without any changes. The artifact contains the arguments and the weights, so inference does
-not require the preset, internet access or kagglehub.
+weights. The artifact contains the arguments and the trained weights, so inference does not require
+the preset, internet access or kagglehub.
 
     from pipeline.models.published import backbone
 
