@@ -1,6 +1,7 @@
 """Save trained models as artifacts, and load them for inference.
 
-An artifact consists of weights and a manifest. Inference uses nothing else from training.
+An artifact consists of a manifest, weights, and golden inputs and outputs. Inference uses nothing
+else from training.
 
 Weights are stored as arrays, keyed by their index in the model (`pipeline.models.weight_names`).
 To load them, the same code builds the model again and assigns them. Saved Keras models are not

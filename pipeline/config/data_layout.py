@@ -117,7 +117,7 @@ class Data(Checked):
             the whole column. The model's inputs are days since 1970, month, day, weekday and hour
             of each date, and the days between each pair of dates.
         day_first: whether the day comes first in ambiguous dates such as 03/04/2026.
-        most_categories: maximum number of categories per column. Rarer ones count as unknown.
+        most_categories: number of categories per column, including one for all rarer categories.
         suffix: file extension of the images. Use "" if ids are complete file names, and "*" for any
             of .png, .jpg, .jpeg, .jfif, .webp, .bmp, .gif, .tif and .tiff in lower or upper case.
         crop_padding: pixels of zero padding before a random crop to the original size; 0 disables
