@@ -28,7 +28,7 @@ def test_a_training_finds_all_images_that_a_cpu_session_decoded(tmp_path):
         assert [code for code, *_ in ended] == [0] * len(tasks), ended
         assert [calls["SaveKernel"] for *_, calls in ended] == [1, 0, 0, 1, 0]
         version = world.local.kernels.version("rehearsal/digits-train-tpu", 1)
-        assert "Found 1,197 of 1,197 images decoded" in version.log.text()
+        assert "Found 1,197 of 1,197 decoded images" in version.log.text()
 
 
 def test_a_tpu_that_turns_out_to_be_a_cpu_stops_the_run_in_its_first_cell(tmp_path):

@@ -75,7 +75,7 @@ def test_a_training_uses_prepared_images(config, competition, prepared, output, 
 
     plain = of_files(config, competition)
     assert found.fingerprint == plain.fingerprint
-    assert [line.split(" in ")[0] for line in said] == ["Found 96 of 96 images decoded"]
+    assert [line.split(" in ")[0] for line in said] == ["Found 96 of 96 decoded images"]
     assert dict(found.broken) == dict(plain.broken) and list(found.broken) == ["r003"]
 
 
@@ -149,4 +149,4 @@ def test_images_that_stay_in_their_files_are_taken_from_what_was_prepared(
     plain = of_files(config, competition)
     assert found.fingerprint == plain.fingerprint
     assert np.array_equal(found.inputs[:], plain.inputs)
-    assert said[0].startswith("Found 96 of 96 images decoded")
+    assert said[0].startswith("Found 96 of 96 decoded images")
