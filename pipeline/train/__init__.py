@@ -1,5 +1,5 @@
-"""Training of a model on all devices, from a config and examples to an artifact.
+"""Train a model on all devices, given a config and examples.
 
-Writes the artifact, the history and checkpoints. A run can be stopped at any moment and resumed.
-Must not import figures.
+Training writes the artifact, the history and checkpoints. A run can be stopped at any time and
+resumed later. This package must not import `pipeline.figures`.
 """

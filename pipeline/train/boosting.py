@@ -15,7 +15,7 @@ from pipeline.models.trees import DEPTH, LEAVES, Numbers, iterations
 
 CHECKED = 1_000  # number of rows used to compare the layer with scikit-learn
 CLOSE = 1e-4  # maximum difference between float32 and float64, relative to the largest output
-UNSEEN = 0.5  # assumed number of rows for labels without any
+UNSEEN = 0.5  # number of rows assumed for a label without rows
 
 
 def fit(
@@ -55,7 +55,7 @@ def _grow_classes(
     made.first[:] = np.log(UNSEEN / len(labels))
     if len(seen) == 1:
         made.first[seen] = 0.0
-    elif len(seen) == 2:  # a single tree for the log-odds of the second one
+    elif len(seen) == 2:  # a single tree for the log-odds of the second class
         made.first[seen] = 0.0
         _grow(config, features, (labels == seen[1]).astype(int), weights, made, {0: seen[1]})
     else:
@@ -70,7 +70,7 @@ def _grow(
     """Fit trees and write them into `made`.
 
     Args:
-        outputs: {index among the trees of an iteration: output}.
+        outputs: maps each tree's index within an iteration to its output.
     """
     from sklearn import ensemble
 
@@ -80,7 +80,7 @@ def _grow(
     # Early stopping would hold out random rows and ignore groups.
     limits |= {"max_iter": iterations(config.outputs), "early_stopping": False}
     model = getattr(ensemble, name)(**limits)
-    with threadpool_limits(1):  # threads of a fit block each other (docs/dev/findings.md)
+    with threadpool_limits(1):  # the threads of a fit block each other (docs/dev/findings.md)
         model.fit(features, labels, weights)
         wanted = model.predict(some) if regression else model.decision_function(some)
     ordered = np.sort(features, axis=0)
@@ -106,10 +106,10 @@ def _grow(
 
 
 def _put(nodes: Any, ordered: np.ndarray, made: Numbers, output: int, tree: int) -> None:
-    """Write the nodes of one of scikit-learn's trees, which have no public API.
+    """Write the nodes of a scikit-learn tree into `made`. They have no public API.
 
-    A threshold may be equal to a row's value, which could be slightly larger on another device. So
-    each threshold is moved halfway to the next value.
+    A row's value can be equal to a threshold, and slightly larger on another device. So each
+    threshold is moved halfway to the next value.
 
     Args:
         ordered: the sorted values of each feature.

@@ -1,9 +1,9 @@
-"""Checkpoints, which save the whole state of a run as arrays and survive a kill at any moment.
+"""Save the whole state of a run as arrays, in checkpoints that survive a kill at any moment.
 
 A checkpoint (`formats.checkpoint_folder`) is written in the same way as an artifact
 (`formats.sealed_folder`), and the two newest valid ones are kept. `Saver` derives the interval from
-the cost. The next session starts from the previous one's files (`restore`), which are pinned by the
-bundle's `expect`.
+the time it takes to save. The next session starts from the files of the previous one (`restore`),
+whose checksums are in the bundle's `expect`.
 """
 
 import fcntl
@@ -33,7 +33,7 @@ PUSH_AGAIN = "Push again:\ninvoke push-train"
 SHARE, FAILURE_SECONDS = 0.02, 9 * 3600.0
 # The first checkpoint is written early, to measure its cost and to save runs that soon fail.
 FIRST_SECONDS = 20.0
-# Assumed until the first checkpoint is written.
+# Write speed assumed until the first checkpoint is written.
 SLOWEST_BYTES_PER_SECOND = 50e6
 
 
@@ -59,8 +59,8 @@ def save(
 ) -> Path:
     """Write a checkpoint, remove all others except for the newest valid one, and return its folder.
 
-    After a kill or power failure, this checkpoint or the previous one is intact; once this function
-    has returned, it is always this one. The run must have locked the folder (`writer`).
+    After a kill or power failure, this checkpoint or the previous one is intact. Once this function
+    has returned, this checkpoint always is. The run must have locked the folder (`writer`).
 
     Args:
         folder: the checkpoints folder, which is created if missing.
@@ -127,8 +127,8 @@ def _verified(path: Path) -> dict[str, Any] | str:
 def writer(folder: Path) -> Iterator[None]:
     """Lock the folder to prevent other runs from using it; it is created if missing.
 
-    The operating system releases the lock when the process exits. File systems without locks are
-    not protected.
+    The operating system releases the lock when the process exits. Folders on file systems
+    without locks are not protected.
 
     Raises:
         CheckpointError: if another run is using the folder.
@@ -167,7 +167,7 @@ def restore(
         show: receives each line of text.
 
     Raises:
-        CheckpointError: if something else is mounted, which the message describes.
+        CheckpointError: if something else is mounted. The message describes it.
         DiskError: if a file cannot be written.
     """
     if not expect or any(output.glob("**/checkpoints/step-*")):

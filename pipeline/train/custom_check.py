@@ -1,8 +1,8 @@
-"""Checks of a config's custom functions, which run before training starts.
+"""Check a config's custom functions before training starts.
 
-Each check in `QUESTIONS` calls a function with a few synthetic rows and reports problems with file
-and line. The model is also run with TensorFlow, which is used for inference on Kaggle's GPUs, in a
-separate process: `python -m pipeline.train.custom_check CONFIG FOLDER`.
+Each check in `QUESTIONS` calls a function with a few synthetic rows. If there is a problem, it
+reports the file and the line. The model is also run in a separate process with TensorFlow, which is
+used for inference on Kaggle's GPUs: `python -m pipeline.train.custom_check CONFIG FOLDER`.
 """
 
 import inspect
@@ -40,14 +40,14 @@ from pipeline.train import layer_rates, learning_rate, optimizer, phases
 ROWS = 16
 # A batch size that differs from any axis of a model.
 ODD_ROWS = 37
-# Maximum difference between JAX and TensorFlow outputs, relative to the largest output. The same as
-# in `pipeline.infer.check`, which would reject the artifact later.
+# Maximum difference between JAX and TensorFlow outputs, relative to the largest output. It is the
+# same as in `pipeline.infer.check`, which would otherwise reject the artifact later.
 TOLERANCE = 1e-4
-# Maximum difference of weights that are computed in parts: a fraction of the change in two steps,
-# far above rounding errors and far below the effect of a missing part; or a multiple of an ulp's
-# effect.
+# When a batch is computed in parts, weights can differ by this fraction of their change in two
+# steps. It is far above rounding errors and far below the effect of a missing part. They can also
+# differ by this multiple of the effect of a change by one ulp.
 APART, ROUNDING = 0.02, 8
-SUM_TOLERANCE = 1e-5  # for the sum of a softmax
+SUM_TOLERANCE = 1e-5  # for the sum of probabilities
 WEIGHTS, OUTPUTS = "weights.npz", "outputs.npy"  # sent to and received from the other process
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,7 +55,7 @@ Question = Callable[[Config], str]
 
 
 class Wrong(PipelineError):
-    """A problem with a custom function: text to follow its name, and how to fix it."""
+    """An error in a custom function. The message continues after the function's name."""
 
 
 def check(config: Config, show: Callable[[str], None]) -> None:
@@ -71,7 +71,7 @@ def check(config: Config, show: Callable[[str], None]) -> None:
 
 
 def by_jax(config: Config, show: Callable[[str], None]) -> None:
-    """Check a config's custom functions using only JAX, which takes seconds."""
+    """Check a config's custom functions using only JAX, which takes a few seconds."""
     for field, question in QUESTIONS.items():
         steps = field == "model" and not config.fit  # no gradients are used with `fit`
         if steps or (field != "model" and custom_code.function(config, field)):
@@ -91,7 +91,7 @@ def check_metric_of(config: Config, truth: np.ndarray) -> None:
     """Call a custom metric with the true values of the held-out rows.
 
     Args:
-        truth: in the format of `pipeline.evaluate.metrics`.
+        truth: true values, in the format of `pipeline.evaluate.metrics`.
     """
     if custom_code.function(config, "metric") and config.target != "custom":
         metrics.of(config)(truth, metrics.best(config, truth))
@@ -108,7 +108,7 @@ def check_submission_of(config: Config, columns: Sequence[str] | None, folder: P
         _submission(config, columns, folder)
 
 
-# Checks of each function, which return a line for the user
+# Checks for each function, which return a line for the user
 
 
 def _augment(config: Config) -> str:
@@ -129,7 +129,7 @@ def _mix(config: Config) -> str:
     )
     groups = [(inputs(config, seed), _labels(config)) for seed in (0, 1, 0)]
     draws = [changes.draws(step) for step in (0, 1, 0)]
-    # Each call is traced again, so random numbers that do not use the key differ.
+    # Each call is traced again, so random numbers that do not come from the key differ.
     first, _, again = (
         jax.tree.map(np.asarray, jax.jit(lambda *given: changes.mixed(*given))(*group, numbers))
         for group, numbers in zip(groups, draws, strict=True)
@@ -166,7 +166,7 @@ def _sampler(config: Config) -> str:
     if not np.array_equal(epochs[0], epochs[2]):
         raise Wrong(
             "returns different rows for the same epoch, so a run could not resume.\n"
-            "Only use its generator for random numbers."
+            "Only use the given generator for random numbers."
         )
     return f"{len(set(epochs[0].tolist()))} of {len(labels)} rows in an epoch"
 
@@ -178,10 +178,10 @@ def _log(config: Config) -> str:
 
 
 def _augmented(config: Config, images: np.ndarray) -> list[np.ndarray]:
-    """Return the results of a custom `augment`: images, and labels if target="custom"."""
+    """Return images augmented by a custom `augment`, and their labels if target="custom"."""
     changes = Augmentation(config.data, 0, ROWS, custom_code.function(config, "augment"))
     rows = [images, *([_labels(config)] if config.target == "custom" else [])]
-    # Each call is traced again, so random numbers that do not use the key differ.
+    # Each call is traced again, so random numbers that do not come from the key differ.
     program = jax.jit(lambda images, *labels: changes.changed(images, changes.draws(0), *labels))
     return list(map(np.asarray, program(*rows)))
 
@@ -189,17 +189,17 @@ def _augmented(config: Config, images: np.ndarray) -> list[np.ndarray]:
 def _loss(config: Config) -> str:
     model, labels = architectures.build(config), _labels(config)
     every, (names, together) = _outputs_of(model), tried_loss(config, model)
-    # Shuffle them, since a contrastive loss only depends on which labels are equal.
+    # Shuffle the labels, because a contrastive loss only depends on which of them are equal.
     others = labels[np.random.default_rng(0).permutation(ROWS)]
     values, different = (_computed(config, each, every) for each in (labels, others))
     for name, each in values.items():
         if each.shape != (ROWS,) or not np.issubdtype(each.dtype, np.floating):
             raise Wrong(
-                f"returns {each.dtype} {each.shape} for {ROWS} rows ({name}); expected a float"
-                f" ({ROWS},).\nReturn one value per row instead of a mean over the batch."
+                f"returns {each.dtype} {each.shape} for {ROWS} rows ({name}); expected floats"
+                f" with shape ({ROWS},).\nReturn one value per row, not a mean over the batch."
             )
     if _equal(values, different):
-        raise Wrong("does not depend on the labels.\nCompare the outputs with them.")
+        raise Wrong("does not depend on the labels.\nCompare the outputs with the labels.")
     for name in every[1]:
         changed = (every[0], every[1] | {name: 1 + 2 * every[1][name]})
         if _equal(values, _computed(config, labels, changed)):
@@ -218,8 +218,8 @@ def _loss(config: Config) -> str:
 
 
 def tried_loss(config: Config, model: Any) -> tuple[tuple[str, ...], bool]:
-    """Return the names of the losses, if there are several, and whether the loss requires groups of
-    rows: because it uses random numbers, or because a row's loss changes if other rows are missing.
+    """Return the names of the losses if there are several, and whether the loss requires groups of
+    rows. It does if it uses random numbers, or if the loss of a row depends on other rows.
 
     Raises:
         ConfigError: if the loss fails, or ignores extra outputs of the model.
@@ -234,7 +234,7 @@ def tried_loss(config: Config, model: Any) -> tuple[tuple[str, ...], bool]:
     if custom is None:
         return (), False
     labels, together = _labels(config), losses.KEY in losses.asked(config)
-    # Try several scales, since a loss with a margin is 0 for distant rows.
+    # Try several scales, because a loss with a margin is 0 for distant rows.
     for size in (0.1, 1, 10):
         sized = jax.tree.map(lambda array, size=size: size * array, outputs)
         with custom_code.telling(config, "loss"), jax.default_matmul_precision("highest"):
@@ -252,7 +252,7 @@ def tried_loss(config: Config, model: Any) -> tuple[tuple[str, ...], bool]:
 def _computed(
     config: Config, labels: Any, outputs: Any, *, validation: bool = False
 ) -> dict[str, np.ndarray]:
-    """Return the losses of synthetic rows by name. The key is constant, and None for validation."""
+    """Return the losses of synthetic rows by name. During validation, there is no random key."""
     key = None if validation else jax.random.key(0, impl="threefry2x32")
     values = jax.jit(losses.of(config, training=True))(labels, *outputs, key)
     return jax.tree.map(np.asarray, values)  # type: ignore[no-any-return]
@@ -285,7 +285,7 @@ def check_optimizer_of(config: Config) -> None:
     sizes.
 
     Raises:
-        ConfigError: if one is invalid, with advice.
+        ConfigError: if one of them is invalid.
     """
     plain = config.optimizer.name in OPTIMIZERS and not config.optimizer.layer_rates
     if plain and not config.frozen_epochs and not config.progressive:
@@ -317,8 +317,8 @@ def _optimizer(config: Config) -> str:
     rate, wanted = float(one.learning_rate), float(learning_rate.schedule(config, applied)(begin))
     if not np.isclose(rate, wanted, rtol=1e-3):
         raise Wrong(
-            f"has a learning rate of {rate:.3g} at step {begin}; expected its argument,"
-            f" {wanted:.3g}.\nPass it to the optimizer: keras.optimizers.SGD(learning_rate, …)."
+            f"has a learning rate of {rate:.3g} at step {begin}; expected {wanted:.3g}.\n"
+            "Pass its first argument to the optimizer: keras.optimizers.SGD(learning_rate, …)."
         )
     weights = [variable.value for variable in variables]
     first, saved = jax.jit(one.stateless_apply)(state, both[0], weights)
@@ -327,27 +327,27 @@ def _optimizer(config: Config) -> str:
     changed = sum(not np.array_equal(*pair) for pair in zip(weights, second, strict=True))
     if not changed or not all(np.isfinite(each).all() for each in second):
         raise Wrong(
-            f"{'produces weights that are not finite' if changed else 'changes no weight'}.\n"
-            "Check for divisions by 0 or roots, and check the assignments in update_step."
+            f"{'produces weights that are not finite' if changed else 'does not change weights'}.\n"
+            "Check divisions, roots, and the assignments in update_step."
         )
     if not all(np.array_equal(*pair) for pair in zip(second, again, strict=True)):
         raise Wrong(
-            "produces different weights after resuming, since it keeps state outside of Keras"
-            " variables, which is not saved in checkpoints.\nCreate variables for all state in"
+            "produces different weights after resuming, because it keeps state outside of Keras"
+            " variables. Checkpoints do not contain such state.\nCreate variables for all state in"
             " build: self.add_variable_from_reference(variable, name)."
         )
     return f"{len(state)} state arrays, changes {changed} of {len(weights)} weights"
 
 
 def _refuse_state(made: Any, variables: list[Any], grads: list[np.ndarray]) -> None:
-    """Raise an error for state that is not in the optimizer's variables and so is not saved."""
+    """Raise an error for state outside of the optimizer's variables, which would not be saved."""
     known = {id(one) for one in (*made.variables, *variables)}
     with keras.StatelessScope() as scope:
         made.apply(list(map(jnp.asarray, grads)), variables)
     if not known.issuperset(scope.state_mapping):
         raise Wrong(
-            "changes a variable of another object, such as a SeedGenerator. It is not saved in"
-            " checkpoints, and has the same value in each step.\nCreate its state in build with"
+            "changes a variable of another object, such as a SeedGenerator. That variable is not"
+            " saved in checkpoints and has the same value in each step.\nCreate state in build with"
             " self.add_variable, or use self.iterations as the seed."
         )
 
@@ -372,7 +372,7 @@ def _submission(
     return f"columns {', '.join(write(ids, target.predictions(_outputs(config)), columns))}"
 
 
-# Checks of the model
+# Checks for the model
 
 
 def _model(config: Config) -> str:
@@ -394,7 +394,7 @@ def _model(config: Config) -> str:
         raise Wrong(
             "returns different outputs for a row if other rows change, but batches may be computed"
             " in parts.\nCompute each row independently. To mix rows, use data.mixup or"
-            " data.cutmix; to compare them, use the loss or BatchNormalization, which get groups."
+            " data.cutmix. To compare rows, use the loss or BatchNormalization, which use groups."
         )
     _refuse_lost_state(config, model, images, outputs)
     softmax = outputs.min() >= 0 and np.abs(outputs.sum(axis=-1) - 1).max() < SUM_TOLERANCE
@@ -423,7 +423,7 @@ def _refuse_infinite_gradients(config: Config, model: Any, images: np.ndarray) -
         outputs = jax.tree.map(lambda each: each.astype("float32"), forward(params, images))
         return sum(each.sum() for each in loss_fn(_labels(config), *outputs, key).values())
 
-    # This fails if a layer mistakes another axis for the batch.
+    # This fails if a layer mistakes another axis for the batch axis.
     jax.eval_shape(forward, params, np.resize(images, (ODD_ROWS, *images.shape[1:])))
     value, gradients = jax.jit(jax.value_and_grad(loss))(params)
     bad = sum(not np.isfinite(gradient).all() for gradient in gradients)
@@ -437,7 +437,7 @@ def _refuse_infinite_gradients(config: Config, model: Any, images: np.ndarray) -
 
 
 def _refuse_lost_state(config: Config, model: Any, images: np.ndarray, outputs: np.ndarray) -> None:
-    """Build the model again, as for folds and inference, and assign the weights."""
+    """Build the model again and assign the weights, as folds and inference do."""
     architectures.seed(config.seed + 1)
     again = architectures.build(config)
     if {id(one) for one in again.weights} & {id(one) for one in model.weights}:
@@ -476,14 +476,14 @@ def _tensorflow(config: Config) -> str:
     if _differ(ours, theirs, least=1.0):
         raise Wrong(
             f"has outputs that differ by {np.abs(ours - theirs).max():.1e} between JAX and"
-            f" TensorFlow; expected at most {TOLERANCE:.0e} of the largest.\n"
+            f" TensorFlow; expected at most {TOLERANCE:.0e} of the largest output.\n"
             "Only use keras.ops and keras.layers, and no random numbers outside of training."
         )
     return "TensorFlow computes the same outputs as JAX"
 
 
 def main(config: str, folder: Path) -> None:
-    """Write the model's outputs for the weights in a folder, using the current backend."""
+    """Load weights from a folder and write the model's outputs, using the current backend."""
     settings = load_config(config)
     model = architectures.build(settings)
     artifact.assign(model, npz.read(folder / WEIGHTS))
@@ -495,9 +495,9 @@ def main(config: str, folder: Path) -> None:
 
 
 def _train_step(config: Config) -> str:
-    """Take two steps of 16 rows as a whole, in micro-batches and, if possible, on two devices."""
+    """Compare two steps of whole batches with micro-batches and, if possible, two devices."""
     if jax.process_count() > 1:
-        return "not compared in parts; run python -m pipeline check, which uses a single process"
+        return "not checked; run python -m pipeline check, which uses a single process"
     small = replace(
         config,
         batch=ROWS,
@@ -511,17 +511,17 @@ def _train_step(config: Config) -> str:
     if len(jax.devices()) > 1:
         ways["2 devices"] = _stepped(small, 2)
     changed = _length(whole, start)
-    # If an optimizer uses signs, rounding errors move weights as far as a nudge does.
+    # If an optimizer uses signs, rounding errors can move weights as far as a nudge does.
     allowed = max(APART * changed, ROUNDING * _length(nudged, whole))
     for way, (weights, *_) in ways.items():
         apart = _length(weights, whole)
         if not apart <= allowed:
             raise Wrong(
-                f"produces different weights with {way}: {apart:.2g} apart after two steps, which"
-                f" changed them by {changed:.2g}; expected at most {allowed:.2g}.\n"
+                f"produces different weights with {way}: they differ by {apart:.2g} after two"
+                f" steps, which changed them by {changed:.2g}; expected at most {allowed:.2g}.\n"
                 "Only use step.gradients for gradients, and sum losses over the images."
             )
-    return f"the same as a whole and with {' and '.join(ways)}"
+    return f"the same weights with whole batches and {' and '.join(ways)}"
 
 
 def _stepped(
@@ -561,8 +561,8 @@ def _stepped(
         weights = list(map(np.asarray, state.params))
         if (int(state.step), int(state.totals.count)) != (2, 2 * ROWS):
             raise Wrong(
-                f"counts step {state.step} and {state.totals.count} rows after two steps of {ROWS};"
-                f" expected 2 and {2 * ROWS}.\nFinish with step.update, which counts them."
+                f"counts {state.step} steps and {state.totals.count} rows after two steps of {ROWS}"
+                f" rows; expected 2 and {2 * ROWS}.\nFinish with step.update, which counts them."
             )
         params = {name: array for name, array in start.items() if name.startswith("params/")}
         near = {name: np.nextafter(array, np.float32(np.inf)) for name, array in params.items()}
@@ -596,7 +596,7 @@ def _differ(values: np.ndarray, others: np.ndarray, least: float = 0.0) -> bool:
     """Return whether two arrays differ by more than rounding errors, or in their NaNs.
 
     Args:
-        least: lower bound for the magnitude to which the tolerance is relative.
+        least: minimum magnitude that the tolerance is relative to.
     """
     largest = np.abs(values[np.isfinite(values)]).max(initial=least)
     return not np.allclose(values, others, rtol=0, atol=TOLERANCE * largest, equal_nan=True)
@@ -614,7 +614,7 @@ def _made_up(form: Form, seed: int) -> np.ndarray:
 
 
 def inputs(config: Config, seed: int = 0) -> np.ndarray:
-    """Return synthetic inputs for a config's model: (16, …), in the format of `Config.data`."""
+    """Return 16 synthetic inputs for a config's model, in the format of `Config.data`."""
     if config.data.kind == "custom":
         forms = config.data.forms.items()
         return custom_readers.pack({name: _made_up(form, seed) for name, form in forms})
@@ -622,14 +622,14 @@ def inputs(config: Config, seed: int = 0) -> np.ndarray:
 
 
 def _outputs(config: Config) -> np.ndarray:
-    """Return synthetic outputs: float32 (16, outputs), or those of a custom model."""
+    """Return synthetic outputs, float32 (16, outputs), or in the format of a custom model."""
     if config.target == "custom":
         return _outputs_of(architectures.build(config))[0]
     return _made_up(("float32", config.outputs), 1)
 
 
 def _outputs_of(model: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return synthetic outputs of a model, and its extra outputs by name."""
+    """Return synthetic outputs for a model, and extra outputs by name."""
     structure = jax.tree.structure(architectures.parted(model.output))
     arrays = [
         _made_up(("float32", *one.shape[1:]), seed) for seed, one in enumerate(model.outputs, 1)
@@ -638,7 +638,7 @@ def _outputs_of(model: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 def _labels(config: Config) -> np.ndarray:
-    """Return labels in the format of `pipeline.data.labels`."""
+    """Return synthetic labels in the format of `pipeline.data.labels`."""
     rows = np.arange(ROWS)
     if config.target == "custom":
         labels = _made_up(config.data.custom_labels, 0)

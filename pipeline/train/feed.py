@@ -1,4 +1,4 @@
-"""The feed, which provides each call's batches in the way that suits the data and the machine.
+"""Provide each call's batches in the way that best suits the data and the machine.
 
 - "device": the images are on the devices, split over all cores, and each step gathers its rows
   there. The host only sends row indices.
@@ -42,7 +42,7 @@ def way(asked: str, inputs: Any, count: int) -> str:
     Args:
         asked: one of these, or "auto".
         inputs: inputs of all examples.
-        count: number of devices that hold them.
+        count: number of devices that would hold them.
     """
     if isinstance(inputs, FileImages):
         return "files"
@@ -97,7 +97,7 @@ class Feed:
             self._gatherer.__exit__()
 
     def calls(self, spans: Iterator[tuple[int, int]]) -> Iterator[tuple[Batch, int]]:
-        """Yield each call's batches and number of steps, for each (first step, number)."""
+        """Yield the batches and the number of steps of each call, given (first step, number)."""
         for begun in ahead(self._begin, spans, AHEAD if self._gatherer else 0):
             yield self._call(begun), begun[1]
 
@@ -107,7 +107,7 @@ class Feed:
             self._free.append(self._used.popleft()[1])
 
     def _begin(self, span: tuple[int, int]) -> Begun:
-        """Start copying a call's images, or return their row indices if they are on the devices."""
+        """Start copying a call's images. If they are on the devices, return their row indices."""
         first, number = span
         if self.held:
             steps = [first + min(place, number - 1) for place in range(self._steps)]

@@ -1,5 +1,5 @@
-"""Frozen features: the outputs of a published network that is not trained, which are computed once
-and used to fit a linear model as the last layer. `pipeline.train.boosting` fits trees instead.
+"""Compute the outputs of a frozen published network once, and fit a linear model to them, which is
+used as the last layer. `pipeline.train.boosting` fits trees instead.
 
 `Config.fit="linear"` takes minutes where fine-tuning takes hours, and is hard to beat with few
 examples. The linear model becomes the kernel and bias of the last layer, so the artifact, folds and
@@ -56,7 +56,7 @@ class Linear(NamedTuple):
 
     @property
     def described(self) -> dict[str, Any]:
-        """The strength, for the manifest."""
+        """The regularization strength, for the manifest."""
         return {"strength": self.strength}
 
     def outputs(self, features: np.ndarray) -> np.ndarray:
@@ -85,7 +85,7 @@ def parts(model: Any, config: Config) -> tuple[Any, Any]:
     known = {id(one) for network in networks for one in network.weights}
     new = [one.path for one in below.weights if id(one) not in known]
     if new or not (networks or config.model == "columns"):
-        what = ", ".join(new[:2]) or "nothing"
+        what = ", ".join(new[:2]) or "the model"
         raise ConfigError(
             f"Invalid fit={config.fit!r}: {what} has no published weights; expected published"
             " networks below one dense layer, or model='columns'.\nSet pretrained, remove new"
@@ -145,7 +145,7 @@ def of(
             made.append(kept)
             continue
         if why := session.over((time.monotonic() - begun) / max(len(made), 1)):
-            show(f"Stopped at features {start:,} of {number:,}: {why}. Run it again to resume.")
+            show(f"Stopped at features {start:,} of {number:,}: {why}. Run again to resume.")
             return None
         computed = []
         for images, real in blocks(inputs, rows, batch):
@@ -238,7 +238,7 @@ def _loss(config: Config, outputs: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _columns(config: Config, labels: np.ndarray, number: int) -> np.ndarray:
-    """Return the labels as columns of 0 and 1; for "ordinal", whether they are above each grade."""
+    """Return the labels as columns of 0 and 1. For "ordinal", 1 means above the column's grade."""
     if config.target == "ordinal":
         return (labels[:, None] > np.arange(number)).astype(int)
     return labels.reshape(len(labels), -1).astype(int)
@@ -264,7 +264,7 @@ def _solved(
 def _of_classes(
     features: np.ndarray, labels: np.ndarray, weights: Any, strength: float, number: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the kernel and bias for some classes. One without rows is as likely as one row."""
+    """Return each class's kernel and bias. Classes without rows get the probability of one row."""
     from sklearn.linear_model import LogisticRegression
 
     seen = np.unique(labels).astype(int)
@@ -272,8 +272,8 @@ def _of_classes(
     if len(seen) > 1:
         model = LogisticRegression(C=strength, max_iter=STEPS, tol=EXACT)
         found = model.fit(features, labels, weights)
-        # With two classes there is one row of coefficients: use half for the second class, and
-        # minus half for the first.
+        # With two classes, there is one row of coefficients. Use half of it for the second class,
+        # and minus half for the first.
         halves = np.array([[-0.5], [0.5]]) if len(seen) == 2 else np.ones((1, 1))
         kernel[:, seen] = (halves * found.coef_).T
         bias[seen] = halves[:, 0] * found.intercept_

@@ -1,4 +1,4 @@
-"""The learning rate factor of each weight, which depends on its depth, layer name and network."""
+"""Compute the learning rate factor of each weight from its depth, layer name and network."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from pipeline.models import heads, published, weight_names
 from pipeline.models.backbones import BACKBONES
 from pipeline.models.layer_tree import children
 
-# Their state depends on earlier weights, so scaling an update is not the same as scaling the rate.
+# These optimizers keep state that depends on earlier weights, so their updates cannot be scaled.
 NO_SHARES = ("Ftrl", "ScheduleFreeAdamW")
 TWELVE = 12  # number of parts for networks that are not stacks of identical blocks
 
@@ -25,7 +25,7 @@ class Part(NamedTuple):
 
     Attributes:
         weights: trainable Keras variables.
-        block: class and weight shapes, which are the same in identical blocks; None if not a block.
+        block: class and weight shapes, which are the same in identical blocks; None for layers.
     """
 
     weights: Sequence[Any]
@@ -38,13 +38,14 @@ def factors(model: Any, config: Config) -> list[float] | None:
     `optimizer.layer_decay` counts depth from the outputs of a published network. Without one, it
     counts from the head, which is the last layer with weights. New layers such as a head have a
     factor of 1. In a transformer (a stack of identical blocks) each block is a part, as in Clark et
-    al. 2020, arXiv:2003.10555: the last block has layer_decay, the one before it layer_decay^2, and
-    the layers before the first block (embeddings) one power more. A layer after a block belongs to
-    that block. Other networks are split into 12 parts with the same number of layers, as in Liu et
-    al. 2022 (ConvNeXt), arXiv:2201.03545. If there are fewer layers, each is a part.
+    al. 2020, arXiv:2003.10555: the last block has the factor layer_decay, the block before it
+    layer_decay^2, and so on. Layers before the first block (embeddings) count as another block. A
+    layer after a block belongs to that block. Other networks are split into 12 parts with the same
+    number of layers, as in Liu et al. 2022 (ConvNeXt), arXiv:2201.03545. If there are fewer layers,
+    each layer is a part.
 
-    `backbone_rate` multiplies the factors of a published network, and `optimizer.layer_rates` those
-    of the matching layers.
+    `backbone_rate` multiplies the factors of a published network, and `optimizer.layer_rates`
+    multiplies those of matching layers.
 
     Raises:
         ConfigError: if a name in `layer_rates` matches no layer with weights, or the optimizer does
@@ -72,8 +73,8 @@ def factors(model: Any, config: Config) -> list[float] | None:
 
 
 def described(model: Any, config: Config) -> list[dict[str, Any]]:
-    """Return the factors of the trainable weights, with one dict per run of equal factors: the
-    factor, the number of weights, and the names of the first and last one.
+    """Return the factors of the trainable weights. Each dict describes consecutive weights with the
+    same factor by that factor, their number, and the names of the first and last one.
     """
     keys, runs = weight_names.keys(model), list[dict[str, Any]]()
     named = [weight_names.name(keys[id(one)]) for one in model.trainable_variables]
@@ -107,8 +108,8 @@ def frozen(model: Any, config: Config) -> list[bool]:
 
 
 def _networks(model: Any, config: Config) -> list[list[Part]]:
-    """Return the parts of each network for which depth is counted, from inputs to outputs,
-    excluding the new layers above it.
+    """Return the parts of each network in which depth is counted, ordered from inputs to outputs.
+    New layers above a network are excluded.
     """
     if config.model in BACKBONES:
         layers = [layer for layer in model.layers if not heads.is_new(layer)]

@@ -1,8 +1,8 @@
-"""Scaling of hyperparameters that were tuned at one batch size to another batch size.
+"""Scale hyperparameters that were tuned at one batch size to another batch size.
 
 Given `config.optimizer` (hyperparameters and the batch size at which they were tuned) and
-`config.batch`, `apply` returns `Applied`, which has every hyperparameter that depends on the batch
-size, and the warm-up and decay steps. No other module scales them.
+`config.batch`, `apply` returns `Applied`. It contains every hyperparameter that depends on the
+batch size, and the warm-up and decay steps. No other module scales them.
 
 TPUs use a far larger batch than the GPU on which a learning rate was tuned. With
 kappa = batch / base_batch:
@@ -24,11 +24,11 @@ arXiv:2405.13698; Busbridge et al. 2023, arXiv:2307.13813.
 For other optimizers, `optimizer.scaling` sets the rule for the learning rate. A custom function
 with a parameter `kappa` can scale the rest.
 
-A step decays the weights by learning rate x decay, so that the decay per epoch does not change.
-With SGD, scaling the learning rate is sufficient for that. Adam is used without weight decay.
-Momentum is Nesterov momentum.
+Each step decays the weights by learning rate x weight decay, so that the decay per epoch does not
+change. With SGD, scaling the learning rate is sufficient for this. Adam is used without weight
+decay. Momentum is Nesterov momentum.
 
-No rule holds everywhere (Shallue et al. 2019, 1811.03600), so `Applied.warnings` lists the limits.
+No rule holds everywhere (Shallue et al. 2019, 1811.03600), so check `Applied.warnings`.
 """
 
 import math
@@ -41,14 +41,14 @@ from pipeline.config.config import OPTIMIZERS
 
 # How each learning rate scales with the batch, unless `optimizer.scaling` sets it.
 RULES = {"sgd": "linear", "adam": "sqrt", "adamw": "sqrt"}
-# Linear scaling had no loss in accuracy up to a batch size of 8,192 (Goyal et al. 2017, figure 1).
+# Linear scaling did not reduce accuracy up to a batch size of 8,192 (Goyal et al. 2017, figure 1).
 LINEAR_RULE_LIMIT = 8192
-# At kappa (1 - beta) = 1 there is no averaging left. Near that, the optimizer behaves differently
+# At kappa (1 - beta) = 1 there is no averaging left. Near it, the optimizer behaves differently
 # (Malladi et al. 2022).
 EDGE = 0.9
 # 1 - 10 x (1 - 0.9) is 2e-16 in floating point, not 0.
 ROUNDING = 1e-9
-# A benchmark that failed to learn had 12 steps per epoch, 240 in total, at 32 times its base batch.
+# A benchmark failed to learn with 12 steps per epoch (240 in total) at 32 times its base batch.
 # `scale_check` tests a factor of 8.
 SEEN_FACTOR = 8
 # Adam's rule held for tables with this many steps per epoch. It failed with 17 or fewer, and for
@@ -73,10 +73,10 @@ class Applied:
         warmup_steps: number of initial steps in which the learning rate increases.
         frozen_steps: number of initial steps in which only new layers are trained.
         growing_steps: the steps after which images grow, one for each item of `progressive`.
-        total_steps: steps of the whole run, including the above. The learning rate ends at 0.
+        total_steps: number of steps of the whole run. The learning rate ends at 0.
         decay_steps: for "constant", number of final steps in which the learning rate decreases.
         momentum (SGD), beta_1, beta_2, epsilon (Adam, AdamW), weight_decay (SGD, AdamW),
-        ema_momentum, batchnorm_momentum: scaled. Other optimizers ignore the first five.
+        ema_momentum, batchnorm_momentum: scaled values. Other optimizers ignore the first five.
         batchnorm_batch: number of images that BatchNorm normalizes together; divides `batch`.
         warnings: rules that are used outside of the range in which they were tested.
     """
@@ -106,9 +106,9 @@ class Applied:
 
 
 def grouped(batch: int, base_batch: int) -> int:
-    """Return the number of images that BatchNorm normalizes together: the largest divisor of
+    """Return the number of images that BatchNorm normalizes together. It is the largest divisor of
     `batch` up to the base batch. A divisor or multiple of an eighth of the batch is preferred if it
-    is at least half as large, since groups then align with the replicas on 8, 4 or 2 cores.
+    is at least half as large, because groups then align with the replicas on 8, 4 or 2 cores.
 
     The base batch also determines BatchNorm's noise, and normalizing over larger batches
     generalizes worse: Hoffer et al. 2017, arXiv:1705.08741 ("ghost batch normalization").
@@ -154,7 +154,8 @@ def apply(config: Config, num_images: int) -> Applied:
             warnings.append(
                 f"kappa={kappa:g} is at or beyond the limit of the square-root rule for"
                 f" {name}={beta:g} (kappa x (1 - {name}) must be below 1). Using {betas[name]:.2g}"
-                " with a scaled learning rate. Expect drift. Tune base_rate at a larger base_batch."
+                " with a scaled learning rate. Results may differ. Tune base_rate at a larger"
+                " base_batch."
             )
     warnings += _warnings(config, num_images, kappa, total_steps)
     return Applied(
@@ -219,7 +220,7 @@ def _warnings(config: Config, num_images: int, kappa: float, total_steps: int) -
 
 
 def adam_was_seen_to_hold(config: Config, num_images: int) -> bool:
-    """Return whether the square-root rule was confirmed for such data and batch sizes."""
+    """Return whether the square-root rule was confirmed for this kind of data and batch size."""
     return (
         config.data.kind == "table"
         and config.batch <= SEEN_FACTOR * config.optimizer.base_batch

@@ -1,7 +1,7 @@
 """The training loop, which runs steps between checkpoints and validates after each epoch.
 
-Everything depends on the step counter: batches and augmentation are functions of (seed, step), and
-the dropout generator, which starts from the seed, is part of the state. The host runs a few calls
+All randomness depends on the step counter. Batches and augmentation are functions of (seed, step).
+The dropout generator starts from the seed and is part of the state. The host runs a few calls
 ahead of the devices (asynchronous dispatch) and never waits for the newest call.
 """
 
@@ -35,17 +35,16 @@ from pipeline.train.session import Session
 from pipeline.train.step import Batch, Report, TrainStep
 
 BEST = "best/"  # name prefix of the best epoch's weights in a checkpoint
-# Parts of a run's origin that can change between sessions, which shows a warning.
+# Parts of a run's origin that can change between sessions. If one does, a warning is shown.
 MAY_CHANGE = ("precision", "devices", "code")
 START_OVER = "start over with --fresh (which sets the old checkpoints aside)."
 
-# Limits for the calls in flight. There should be enough that the devices never wait for the host,
-# even on a busy machine, but not so many that the host runs far ahead or the batches use too much
-# memory. With 3 calls of 20 ms in flight, steps took 4 % longer than with 24
-# (docs/dev/findings.md).
+# Limits for the calls in flight. If there are too few, the devices wait for the host on a busy
+# machine. If there are too many, the host runs far ahead and the batches use too much memory.
+# 3 calls of 20 ms in flight, steps took 4 % longer than with 24 (docs/dev/findings.md).
 MIN_CALLS, MAX_CALLS, SECONDS, BYTES = 3, 32, 0.5, 256e6
 # Calls in flight during evaluation. With 33 or more on a CPU with several devices, a thread that
-# starts a call waits for an older call that requires this thread, and XLA aborts the process
+# starts a call waits for an older call that needs the same thread, and XLA aborts the process
 # (docs/dev/findings.md).
 EVALUATIONS = 16
 # Number of calls at the start of a run that are timed individually.
@@ -63,7 +62,7 @@ class Record:
         best: epoch, metrics and metric name of the best epoch, and the number of epochs since.
         init_from: origin of the initial weights (`warm_start.begin`), if any.
         seconds: training time over all sessions.
-        devices, micro_batch: a micro-batch size that fits into the memory of these devices.
+        devices, micro_batch: devices, and a micro-batch size that fits into their memory.
     """
 
     run_id: str
@@ -125,11 +124,11 @@ class Loop:
     # Steps
 
     def run(self, origin: dict[str, Any], session: Session, *, max_steps: int | None) -> str:
-        """Run to the end, to step `max_steps`, or until the session is over.
+        """Train until the end, until step `max_steps`, or until the session is over.
 
         Args:
-            origin: the run's origin: "config" (with the digest of its functions), "data" and
-                "pretrained", which must match the checkpoint, and `MAY_CHANGE`.
+            origin: the run's origin. "config" (with the digest of its functions), "data" and
+                "pretrained" must match the checkpoint; those in `MAY_CHANGE` can differ.
             session: decides when to stop, and is notified of progress.
             max_steps: last step to run; None to run to the end.
 
@@ -146,7 +145,7 @@ class Loop:
             self._resume(folder, origin)
             fitted = self.record.micro_batch
             if self.record.devices == self._devices and self.compiled.use(fitted):
-                self.show(f"Micro-batches of {fitted} per replica, as before")
+                self.show(f"Using micro-batches of {fitted} per replica, as before")
             stop = None
             if not self.complete:
                 self._started = time.monotonic()
@@ -191,9 +190,9 @@ class Loop:
                 feed.ended(self.step)
                 calls.restart(keep_newest=not ends_epoch)
                 session.progress()
-            # Another call must wait for those in flight, and possibly for a validation, before it
-            # can be saved. The first call of a phase also compiles, for at least as long as the
-            # very first call.
+            # After another call, the run must wait for all calls in flight, and possibly for a
+            # validation, before it can save. The first call of a phase also compiles, which takes
+            # at least as long as in the very first call.
             reserve = saver.reserve() + calls.seconds + self._validation_seconds
             reserve += self.seconds["compile"] if self._begins_program else 0.0
             stop = session.over(reserve)
@@ -208,7 +207,7 @@ class Loop:
         return stop
 
     def _call(self, feed: feeding.Feed, batches: Batch, number: int) -> Report:
-        """Make a call to the devices. The first call of a phase compiles and is waited for."""
+        """Make a call to the devices. The first call of a phase compiles, so wait for it."""
         compiles = self._begins_program
         if compiles:
             begun = time.monotonic() if "compile" in self.seconds else self._started
@@ -311,7 +310,7 @@ class Loop:
         return min(step * self.config.batch // len(self.batches), self.config.epochs)
 
     def _end_epoch(self, report: Report, session: Session) -> None:
-        """Validate after a step that completed one or more epochs, and write the epoch's row."""
+        """Validate after a step that completed one or more epochs, and add a row to the history."""
         epoch, progress, score = self._epoch(self.step), self._progress, self.score
         means, started = self._means(report), time.monotonic()
         with progress.aside():
@@ -362,11 +361,11 @@ class Loop:
         self, rows: np.ndarray, evaluate: Callable[[int, np.ndarray, int], Any], session: Session
     ) -> Iterator[Any]:
         """Yield the results of `evaluate` for each block of rows, on the host, with some blocks in
-        flight. Its arguments are the index of the block's first row, the inputs, and the number of
-        real ones.
+        flight. `evaluate` receives the index of the block's first row, the inputs, and the number
+        of inputs that are not padding.
         """
         step, in_flight = self.compiled, deque[Any]()
-        size = step.micro_batch * step.replicas  # fits, since it fits with gradients
+        size = step.micro_batch * step.replicas  # fits into memory, since it does with gradients
         for number, (images, real) in enumerate(blocks(self.batches.inputs, rows, size)):
             in_flight.append(evaluate(number * size, images, real))
             if len(in_flight) == EVALUATIONS:
@@ -375,7 +374,7 @@ class Loop:
         yield from jax.device_get(list(in_flight))
 
     def _compare_epochs(self, epoch: int, score: EpochScore) -> None:
-        """Keep the best epoch's metrics, and its weights if configured."""
+        """Keep the metrics of the best epoch so far, and its weights if configured."""
         metrics, best = self.record.metrics, self.record.best
         if best and score.order(metrics) <= score.order(best["metrics"]):
             best["epochs_since"] += 1
@@ -395,7 +394,7 @@ class Loop:
         self._progress.line(step, {"epoch": epochs, **self._means(report), "idle": idle})
 
     def _means(self, report: Report) -> dict[str, float]:
-        """Wait for this call and return the epoch's means so far."""
+        """Wait for a call and return the means over the epoch so far."""
         totals = report.totals
         names = ["loss", *(f"loss_{name}" for name in self.compiled.losses), self._metric]
         sums, count = (totals.loss, *totals.parts, totals.metric), max(float(totals.count), 1)
@@ -413,8 +412,8 @@ class Loop:
     # Results
 
     def final_weights(self) -> dict[str, np.ndarray]:
-        """Return the weights for inference by name: averages if enabled, and those of the best
-        epoch if the config keeps it.
+        """Return the weights for inference by name. These are averages if enabled, and come from
+        the best epoch if the config keeps it.
         """
         params, buffers = self.compiled.layout.for_inference(self.state)
         values = zip(self._keys, [*params, *buffers], strict=True)
@@ -497,7 +496,7 @@ class Loop:
             then, now = record.origin[name], origin[name]
             if then != now:
                 self.show(
-                    f"Warning: {name} changed since the run started: {then} then, {now} now."
+                    f"Warning: {name} changed since the run started, from {then} to {now}."
                     " The results will be a mixture of both."
                 )
         record.origin["config"] = origin["config"]  # some fields can change
@@ -549,8 +548,8 @@ class CallQueue:
         self._since = self._last_end = self._began = time.monotonic()
 
     def begin(self) -> None:
-        """Record that a call is about to be made. If the devices are idle, they have been so since
-        the last call ended, which is assumed to have taken as long as an individually timed call.
+        """Record that a call is about to be made. If the devices are idle, add the time since the
+        last call ended, assuming that it took as long as the fastest individually timed call.
         """
         now = time.monotonic()
         passed, self._began = now - self._began, now
@@ -574,15 +573,15 @@ class CallQueue:
 
     def idle(self) -> float:
         """Return the fraction of time (0 to 1) that the devices spent waiting for the host since
-        this method was last called. The time from the last call to a restart is excluded.
+        this method was last called. The time between a call and a restart is excluded.
         """
         share = min(self._waited / max(self._seconds, 1e-9), 1.0)
         self._waited = self._seconds = 0.0
         return share
 
     def ended(self, size: int) -> Iterator[tuple[int, Any]]:
-        """Wait until few enough calls are in flight, and yield (step, report) for each completed
-        call.
+        """Wait until there are few enough calls in flight, and yield (step, report) for each call
+        that has completed.
 
         Args:
             size: batch size of a call in bytes.
@@ -600,8 +599,8 @@ class CallQueue:
 
     @property
     def seconds(self) -> float:
-        """Seconds until all calls in flight and two more end, one of them as slow as
-        the slowest.
+        """Estimated seconds until all calls in flight and two more have ended, if one of them is as
+        slow as the slowest so far.
         """
         return (self._limit + 2) * self._mean + self._slowest
 
@@ -611,7 +610,7 @@ class CallQueue:
 
 
 def allowed(seconds: float, size: int) -> int:
-    """Return how many calls may be in flight if each takes `seconds` and has `size` bytes.
+    """Return how many calls can be in flight if each takes `seconds` and uses `size` bytes.
 
     >>> allowed(0.02, 10_000), allowed(2.0, 10_000), allowed(0.02, 200_000_000), allowed(0.0001, 10)
     (25, 3, 3, 32)

@@ -21,7 +21,7 @@ FIRST, MOST, STEPS = (
     2.0**15,
     2.0**24,
     2000,
-)  # scales, and the number of finite steps before doubling
+)  # initial and maximum scale, and number of finite steps before doubling
 
 
 class LossScale(NamedTuple):
@@ -44,8 +44,8 @@ class LossScale(NamedTuple):
         return LossScale(jnp.where(finite, grown, halved), steps.astype(jnp.int32))
 
     def skips(self, finite: Any) -> Any:
-        """Return whether to skip an update. At a scale of 1, updates are never skipped: then the
-        range of float16 is not the problem, and the run has diverged.
+        """Return whether to skip an update. At a scale of 1, updates are never skipped, because the
+        range of float16 is then not the problem and the run has diverged.
         """
         return ~finite & (self.value > 1.0)
 
@@ -57,7 +57,7 @@ def all_finite(arrays: Any) -> Any:
 
 def apart(config: Config, networks: published.Networks, inputs: np.ndarray) -> float:
     """Return the difference between a run's initial outputs in float16 and float32, relative to the
-    largest output but at least 1; NaN or infinity if one of them overflows.
+    largest output or 1, whichever is larger. If an output overflows, this is NaN or infinity.
 
     Args:
         networks: networks from `published.networks`.

@@ -1,5 +1,5 @@
-"""The optimizer: Keras' SGD, Adam or AdamW with scaled hyperparameters, another Keras class, or a
-custom one.
+"""Create an optimizer, which is Keras' SGD, Adam or AdamW with scaled hyperparameters, another
+Keras class, or a custom one.
 """
 
 import inspect
@@ -28,7 +28,7 @@ def optimizer(config: Config, applied: Applied, variables: Sequence[Any]) -> Any
     Args:
         config, applied: the run's config and its scaled hyperparameters.
         variables: trainable Keras variables. Biases and other vectors, such as the scale and offset
-            of a normalization layer, are excluded from weight decay, except with a custom function.
+            of a normalization layer, are excluded from the weight decay of Keras optimizers.
 
     Raises:
         ConfigError: if the optimizer is unknown or does not accept its arguments.
@@ -99,10 +99,10 @@ def _clipped(made: Any, applied: Applied) -> Any:
     """Set the config's clip_norm and return the optimizer.
 
     Raises:
-        ValueError: for an option that has no effect, or a different one than in Keras' `fit`.
+        ValueError: if an option has no effect, or not the same effect as in Keras' `fit`.
     """
     if isinstance(made, optimizers.LossScaleOptimizer):
-        raise ValueError("in float16, the step scales the loss; remove LossScaleOptimizer")
+        raise ValueError("in float16, the training step scales the loss; remove LossScaleOptimizer")
     for name, field in INSTEAD.items():
         if getattr(made, name, None):
             raise ValueError(f"{name} is not supported; use {field} instead")

@@ -1,9 +1,9 @@
-"""Phases, which define the weights that are trained and the image size at each step.
+"""Phases of a run. Each phase defines which weights are trained and at which image size.
 
-Each phase has its own program, which is compiled when it first runs. Phases consist of whole
-epochs, so a call with several steps (all in one epoch) never spans two phases. Steps resize images
-after augmentation. So batches and random numbers do not depend on the phase, and a run can resume
-in any of them.
+A phase has its own program, which is compiled when it first runs. Phases consist of whole
+epochs, so a call with several steps (all in one epoch) never spans two phases. Images are resized
+after augmentation, so batches and random numbers do not depend on the phase, and a run can resume
+in any phase.
 
 Growing image sizes (`Config.progressive`) speed up training: Howard et al. 2018 (fast.ai's entry
 for DAWNBench); Tan & Le 2021, arXiv:2104.00298. The weights of a convolutional network do not
@@ -29,7 +29,7 @@ LARGE, UNIT, SMALL_UNIT = 64, 32, 8
 
 
 class Phase(NamedTuple):
-    """The properties that differ between the steps of a run.
+    """The properties of a phase.
 
     Attributes:
         frozen: whether only new layers are trained (`Config.frozen_epochs`).
@@ -71,8 +71,8 @@ def sizes(config: Config) -> list[tuple[int, int]]:
 
 
 def described(config: Config) -> list[dict[str, int]]:
-    """Return the first and last epoch, counted from 1, and the height and width of each image size;
-    an empty list if images do not grow.
+    """Return the first and last epoch (from 1) and the height and width for each image size. The
+    list is empty if images do not grow.
     """
     if not config.progressive:
         return []
@@ -89,8 +89,8 @@ def shown(size: Sequence[int]) -> str:
 
 
 def models(config: Config, model: Any, batchnorm_momentum: float | None = None) -> list[Any]:
-    """Return the model for each image size: `model` for the full size, and for smaller ones a copy
-    without weight values, which uses those of `model`.
+    """Return one model per image size. `model` is used for the full size. Smaller sizes use copies
+    without weight values, which use those of `model`.
 
     Args:
         model: model from `architectures.build(config, batchnorm_momentum)`.
@@ -148,5 +148,5 @@ def resized(inputs: Any, shape: Sequence[int | None]) -> Any:
     levels = jax.image.resize(
         inputs.astype(jnp.float32), (len(inputs), *shape[1:]), "linear", antialias=True
     )
-    # Halves are common, and their last bits depend on the order of additions, so always round up.
+    # Halves are common, and their last bits depend on the order of additions. Always round them up.
     return jnp.floor(levels + 0.501).astype(inputs.dtype)

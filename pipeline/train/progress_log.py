@@ -1,5 +1,5 @@
-"""The progress log of a run: lines of ASCII JSON in progress.jsonl and on the screen, and one row
-per epoch in history.csv.
+"""Log the progress of a run. Lines of ASCII JSON are written to progress.jsonl and the screen, and
+one row per epoch to history.csv.
 """
 
 import csv
@@ -24,7 +24,7 @@ Show = Callable[[str], None]  # receives each line of text
 HISTORY, LINES = "history.csv", "progress.jsonl"
 LINE = re.compile(r'\{.*"step": (?P<step>\d+),.*\}\n')
 ROW = re.compile(r"(?:epoch,step|\d+,(?P<step>\d+)),.*\r\n")  # column names or an epoch
-# How to show the values of a line, in this order. Others are not shown to the user.
+# How to format the values of a line, in this order. Other values are not shown to the user.
 WORDS = {
     "fold": "  fold {:.0f}",
     "folds": " of {:.0f}",
@@ -93,7 +93,7 @@ def readable(text: str) -> str:
 
 @dataclass(frozen=True)
 class Fold:
-    """A fold of a run: its number from 1, the number of folds, and the steps of later folds."""
+    """A fold's number (from 1), the number of folds, and the number of steps of later folds."""
 
     number: int
     count: int
@@ -114,7 +114,7 @@ class Log:
         self._log = custom_code.function(config, "log") if processes.first() else None
 
     def __call__(self, record: Mapping[str, Any]) -> None:
-        """Pass on a line or an epoch from `Progress`, or {"pictures", …} at the end."""
+        """Call the function with a line or an epoch, or {"status", "pictures"} after the run."""
         if self._log is None:
             return
         try:
@@ -126,7 +126,7 @@ class Log:
 
 
 class Progress:
-    """Writes the progress of a run. When a run resumes, both files are appended to.
+    """Writes the progress of a run. A run that resumes appends to both files.
 
     Args:
         folder: folder for progress.jsonl and history.csv.
@@ -148,17 +148,17 @@ class Progress:
         _remove_after(step, self._history, ROW)
 
     def due(self) -> bool:
-        """Return whether the interval has passed. Reading the loss more often stalls a device."""
+        """Return whether a line is due. Reading the loss more often would stall a device."""
         return time.monotonic() - self._last >= self._config.progress_seconds
 
     def restart_clock(self, step: int) -> None:
-        """Measure images per second from `step` on, to exclude the first step, which compiles."""
+        """Measure images per second from `step` on, to exclude compilation in the first step."""
         self._started = self._last = time.monotonic()
         self._first_step, self._aside = step, 0.0
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Exclude this time, in which no step runs, from `images_per_second`."""
+        """Exclude the time in this context from `images_per_second`, because no step runs."""
         started = time.monotonic()
         try:
             yield
@@ -185,12 +185,12 @@ class Progress:
         self._log(line)
 
     def images_per_second(self, step: int) -> float:
-        """Return the mean over the steps since the clock was restarted, excluding `aside`."""
+        """Return the mean since the clock was restarted, excluding the time in `aside`."""
         seconds = time.monotonic() - self._started - self._aside
         return (step - self._first_step) * self._config.batch / max(seconds, 1e-9)
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        """Append a row to history.csv, in which None is an empty field.
+        """Append a row to history.csv. None is written as an empty field.
 
         Args:
             row: values by name, starting with "epoch" and "step". All rows of a run have the same

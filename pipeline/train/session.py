@@ -1,4 +1,4 @@
-"""The end of a session: remaining time, stop requests, and a watchdog.
+"""Stop a run when its session ends, when the user asks for it, or when it stalls.
 
 Kaggle terminates sessions without warning, so a run must save and stop early enough. SIGTERM and
 Ctrl-C are also handled, but nothing depends on them.
@@ -18,8 +18,8 @@ from typing import Any, Self
 
 from pipeline.runtime import processes
 
-# Time reserved after the last checkpoint for figures, the list of outputs and Kaggle's copying; a
-# twentieth of the time in short sessions.
+# Time reserved after the last checkpoint for figures, the list of outputs and Kaggle's copying. In
+# short sessions, a twentieth of the session is reserved.
 MARGIN_SECONDS, MARGIN_SHARE = 300.0, 0.05
 STALLED, CTRL_C = "stalled.txt", "Ctrl-C"
 STALL_SECONDS = 1800.0  # longer than any step, validation or read
@@ -32,7 +32,7 @@ PRESSED = (
 class Session:
     """Context manager that turns SIGTERM and Ctrl-C into stop requests and terminates stalled runs.
 
-    Ctrl-C still raises KeyboardInterrupt: at the end of the context, after the body has saved, or
+    Ctrl-C still raises KeyboardInterrupt at the end of the context, after the body has saved, or
     immediately if it is pressed again.
 
     Args:
@@ -80,7 +80,7 @@ class Session:
 
     def over(self, reserve: float) -> str | None:
         """Return why the run must stop now, or None to continue. Processes that train together must
-        all call this the same number of times, and get the same result.
+        all call this method the same number of times, and they get the same result.
 
         Args:
             reserve: seconds needed for the steps in flight and a checkpoint.
@@ -117,7 +117,7 @@ class Session:
 
 
 def age() -> float:
-    """Return the seconds since this process started; without /proc, since the module's import."""
+    """Return the seconds since this process started. Without /proc, count from this import."""
     try:
         text = Path("/proc/self/stat").read_text(encoding="ascii")
     except OSError:

@@ -1,5 +1,5 @@
-"""The training state, which contains everything that a step changes. It is stored on the devices
-and, as arrays by name, in checkpoints.
+"""The training state, which contains everything that a step changes. It is stored on the devices,
+and in checkpoints as arrays by name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,10 +23,10 @@ class Totals(NamedTuple):
     """Sums over the examples of the current epoch.
 
     Attributes:
-        loss: float32.
-        parts: float32 each, if the loss is the sum of several losses, in the order of their names.
-        metric: float32, shown next to the loss: number of correct answers, or sum of errors.
-        count: int32, number of examples.
+        loss: sum of the losses, float32.
+        parts: sum of each loss if there are several, float32, in the order of their names.
+        metric: number of correct answers or sum of errors, float32, shown next to the loss.
+        count: number of examples, int32.
     """
 
     loss: Any
@@ -40,12 +40,12 @@ class TrainState(NamedTuple):
 
     Attributes:
         params: trainable weights, in the model's order.
-        buffers: other variables: BatchNorm statistics and random generator states.
+        buffers: other variables, which are BatchNorm statistics and random generator states.
         opt_state: the optimizer's variables.
         ema: moving averages of weights and statistics (`StateLayout.averaged`), if enabled.
         totals: sums over the current epoch.
         scale: loss scale in float16; otherwise ().
-        step: int32, number of completed steps.
+        step: number of completed steps, int32.
     """
 
     params: Arrays
@@ -69,7 +69,7 @@ class StateLayout:
         names: names of all arrays in order, the same in each process that builds the model.
         keys: keys of params and buffers (`pipeline.models.weight_names`); "" for random generators.
         statistics: whether each buffer is updated with a mean over groups, like BatchNorm's
-            statistics. False for frozen ones, whose bits the mean would change.
+            statistics. False for frozen statistics, whose bits the mean would change.
         seeds: whether each buffer is the state of a random generator.
     """
 
@@ -98,7 +98,7 @@ class StateLayout:
         self.names.append("step")
 
     def averaged(self, params: Sequence[Any], buffers: Sequence[Any]) -> list[Any]:
-        """Return the arrays to average: the weights and the statistics from the same steps."""
+        """Return the arrays to average, which are weights and statistics from the same steps."""
         moving = zip(buffers, self.statistics, strict=True)
         return [*params, *(value for value, moves in moving if moves)]
 

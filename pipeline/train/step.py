@@ -1,15 +1,15 @@
 """The training step, which updates the state with one batch for any model and number of devices.
 
-To customize training, edit `TrainStep.train_step`: together with the methods that it calls, it
-defines the whole weight update. Or set `train_step` in a config to a function with the same
-arguments. The code below it computes sums over a batch. The result depends only on the batch;
-replicas and micro-batches only determine how it fits into memory.
+To customize training, edit `TrainStep.train_step`. Together with the methods that it calls, it
+defines the whole weight update. You can also set `train_step` in a config to a function with the
+same arguments. The code below it computes sums over a batch. The result depends only on the
+batch. Replicas and micro-batches only determine how it fits into memory.
 
 - BatchNorm normalizes each group of `batchnorm_batch` images separately (ghost batches, Hoffer et
   al. 2017, 1705.08741) and updates its statistics with the mean over all groups.
 - Augmentation and dropout derive their random numbers from (seed, step, index in the batch).
 - A custom loss that compares rows (contrastive, ranking) or uses random numbers receives the
-  outputs and labels of whole groups, and so does a custom mix.
+  outputs and labels of whole groups. A custom mix also receives whole groups.
 
 So one replica that accumulates gradients over many micro-batches computes the same sum over images
 as eight replicas with one micro-batch each, up to the order of additions. Each replica sums over
@@ -45,7 +45,7 @@ from pipeline.train.phases import Phase
 from pipeline.train.state import Arrays, StateLayout, Totals, TrainState
 
 # A step with fewer multiplications than this per replica takes about a millisecond, so the host's
-# overhead matters. Several steps then share a call, as long as an epoch still has some calls.
+# overhead matters. Several steps then share a call, but an epoch still has several calls.
 QUICK_STEP, MOST_STEPS, CALLS_PER_EPOCH = 2**24, 16, 4
 
 
@@ -53,9 +53,9 @@ class Batch(NamedTuple):
     """The input of a step.
 
     Attributes:
-        inputs: (batch, …), or row indices, int32 (batch,), if all inputs are on the devices.
-        labels: (batch, …), or `Weighted`.
-        draws: int32 (batch, k), random numbers for the augmentation.
+        inputs: inputs (batch, …), or int32 row indices (batch,) if all inputs are on the devices.
+        labels: labels (batch, …), or `Weighted`.
+        draws: random numbers for the augmentation, int32 (batch, k).
     """
 
     inputs: Any
@@ -67,10 +67,10 @@ class Examples(NamedTuple):
     """An augmented micro-batch.
 
     Attributes:
-        inputs: (n, …). labels: `Weighted`, (n, …).
+        inputs: augmented inputs (n, …). labels: their `Weighted` labels.
         other_labels: labels of the examples that are mixed in; None without mixing.
-        share: float32 (n,), each example's fraction of its mixture.
-        places: int32 (n,), indices in the batch.
+        share: each example's fraction of its mixture, float32 (n,).
+        places: indices in the batch, int32 (n,).
     """
 
     inputs: Any
@@ -81,7 +81,7 @@ class Examples(NamedTuple):
 
     @property
     def weights(self) -> Any:
-        """Loss weight of each example, float32 (n,); mixtures have mixed weights."""
+        """Loss weight of each example, float32 (n,). Mixtures have mixed weights."""
         if self.share is None:
             return self.labels.weights
         return self.share * self.labels.weights + (1 - self.share) * self.other_labels.weights
@@ -117,7 +117,7 @@ class Sums(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Copies of the totals after a call, its last learning rate, and the loss scale or ()."""
+    """Copies of the totals, the last learning rate, and the loss scale or () after a call."""
 
     totals: Totals
     learning_rate: Any
@@ -136,14 +136,14 @@ class TrainStep:
         layout: meaning of each array in a state.
         optimizer: the Keras optimizer.
         replicas: number of accelerator cores that split the work.
-        micro_batch: images per forward and backward pass on a replica: its whole part of the batch
-            or a fraction of it.
+        micro_batch: images per forward and backward pass on a replica, which is the replica's part
+            of the batch or a fraction of that part.
         steps_per_call: maximum number of steps per call to the devices.
         phase: phase of the next calls. Initially, all weights train on full-size images.
         models: one model per image size (`phases.models`).
         losses: names of the losses if several are summed; () for a single loss.
         together: number of images that the loss receives together; None if each is independent.
-        evaluate: jitted `_evaluated`. forward: jitted function from weights and inputs to outputs.
+        evaluate: jitted `_evaluated`. forward: jitted `_outputs`.
 
     Raises:
         ConfigError: if the batch cannot be split as configured, all or no weights are frozen, or
@@ -165,7 +165,7 @@ class TrainStep:
         self._matmul = devices.matmul_precision(keras.config.dtype_policy().name)
         self.replicas, self._platform = mesh.size if mesh else 1, replicas.platform(mesh)
         self._group, self._share = applied.batchnorm_batch, per_replica(config, self.replicas)
-        # Groups span several replicas unless they evenly divide a replica's part.
+        # Groups span several replicas unless they evenly divide a replica's part of the batch.
         self._axis = replicas.AXIS if mesh and self._share % self._group else None
         custom = custom_code.function
         changes = custom(config, "augment"), custom(config, "augment_batch")
@@ -188,7 +188,7 @@ class TrainStep:
         return self._sizes[self._sizes.index(self.micro_batch) + 1 :]
 
     def use(self, smaller: int) -> bool:
-        """Switch to a smaller micro-batch size to save memory, if the batch allows it."""
+        """Switch to a smaller micro-batch size if possible, and return whether it was possible."""
         possible = smaller in self.smaller
         if possible:
             self.micro_batch, self._programs = smaller, {}
@@ -219,7 +219,7 @@ class TrainStep:
         return train.lower(state, held, batches, np.int32(0))
 
     def _exact(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function with float32 products if the dtype policy is float32."""
+        """Wrap a function so that it multiplies in float32 if the dtype policy is float32."""
 
         @wraps(function)
         def traced(*args: Any) -> Any:
@@ -249,7 +249,7 @@ class TrainStep:
     ) -> tuple[Arrays, Sums]:
         """Return the mean gradient over a batch, and the sums returned by `loss_fn`.
 
-        Both are summed over all micro-batches and replicas, and are the same on each replica.
+        Both include all micro-batches and replicas, and are the same on each replica.
 
         Args:
             params: weights at which to compute the gradient; None for those of the state.
@@ -335,7 +335,7 @@ class TrainStep:
         ema = state.ema
         if ema:
             # The average starts from random weights, which would still affect a long average at the
-            # end of a short run. TensorFlow's ExponentialMovingAverage(num_updates) avoids this.
+            # end of a short run. TensorFlow's ExponentialMovingAverage(num_updates) does the same.
             ramp = (1.0 + state.step) / (10.0 + state.step)
             momentum = jnp.minimum(self.applied.ema_momentum, ramp)  # type: ignore[arg-type]
             values = self.layout.averaged(params, buffers)
@@ -362,7 +362,7 @@ class TrainStep:
                 )
                 return jnp.sqrt(second) / first
 
-            # At least 1, since the check of custom functions starts with all weights unfrozen.
+            # At least 1, because the check of custom functions starts with all weights unfrozen.
             ratio = correction(jnp.maximum(step + 1 - late, 1)) / correction(step + 1)
             own = [(1.0 if share is None else share) * ratio for share in shares]
             shares = self._choose(own, shares)
@@ -415,7 +415,7 @@ class TrainStep:
         )((params, state), held, batch.inputs, tuple(batch[1:]))
 
     def _over_micro_batches(self, grad_fn: Callable[..., Any], share: Batch, first: Any) -> Any:
-        """Return the same for a replica's part of the batch, which starts at index `first`."""
+        """Return gradients and sums of a replica's part of the batch, which starts at `first`."""
         number = self._share // self.micro_batch
         examples = self._augmented(share, first + jnp.arange(self._share))
         shape = self.models[self.phase.size].inputs[0].shape
@@ -430,8 +430,8 @@ class TrainStep:
         def add(sums: Any, part: Examples) -> Any:
             return jax.tree.map(jnp.add, sums, grad_fn(part)), None
 
-        # On a CPU, XLA only optimizes convolutions outside of loops (docs/dev/findings.md), but
-        # does not free memory between micro-batches. So it only loops after running out of memory.
+        # On a CPU, XLA only optimizes convolutions outside of loops (docs/dev/findings.md). Only
+        # loops free memory between micro-batches, so a loop is used after running out of memory.
         loops = self._platform != "cpu" or self.micro_batch != self._sizes[0]
         total, _ = jax.lax.scan(add, zeros, parts, unroll=1 if loops else number)
         return total
@@ -470,9 +470,9 @@ class TrainStep:
         """Apply a function to whole groups and return its results for this replica's rows.
 
         Args:
-            function: maps arrays (group, …) to arrays of that length.
+            function: accepts arrays (group, …) and returns arrays of the same length.
             rows: arrays (n, …).
-            axis: axis over which groups are spread; None if each replica has whole groups.
+            axis: mesh axis over which groups are spread; None if each replica has whole groups.
         """
         number = len(jax.tree.leaves(rows)[0])
         if axis is not None:
@@ -513,10 +513,10 @@ class TrainStep:
     def _losses(
         self, examples: Examples, computed: Computed, step: Any
     ) -> tuple[dict[str, Any], Any]:
-        """Return the losses by name, and the metric, each of shape (n,).
+        """Return the losses by name, and the metric, each with shape (n,).
 
-        The loss of a mixture is the weighted sum of both losses. Its class is the one with the
-        larger fraction.
+        The loss of a mixture is the weighted sum of its two examples' losses. Its class is that of
+        the example with the larger fraction.
         """
         loss, (outputs, extra, *_) = self._loss(training=True, step=step), computed
 
@@ -571,7 +571,7 @@ class TrainStep:
         self, params: Any, buffers: Any, inputs: Any, labels: Any, real: Any
     ) -> tuple[Any, Any, Any]:
         """Return the sums of loss and metric (`pipeline.data.labels`) over the first `real` rows of
-        a batch, and all of its outputs if epochs are compared, else None.
+        a batch, and all of its outputs if epochs are compared (else None).
         """
         outputs, extra = self._all_outputs(params, buffers, inputs)
         places = jnp.arange(labels.shape[0])
@@ -635,7 +635,7 @@ def steps_per_call(config: Config, applied: Applied, model: Any, share: int) -> 
     """Return the maximum number of steps per call to the devices.
 
     It only depends on the model and the data, so that every session compiles the same program.
-    Convolutions and attention, whose weights have more than two axes, always use one step.
+    Models with convolutions or attention, whose weights have more than two axes, run one step.
 
     Args:
         share: number of examples of a batch on each replica.

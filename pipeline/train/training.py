@@ -1,8 +1,8 @@
-"""Training of a model from data, on all devices, up to the artifact.
+"""Train a model on all devices, from the data to the artifact.
 
-Uses Keras 3 on JAX. `DataParallel` is set before the model is created, and `pipeline.train.loop`
-runs the steps. Folds are trained one after the other, each by its own loop in its own folder. A
-complete fold is not trained again, because its weights are in its checkpoint.
+Training uses Keras 3 with JAX. `DataParallel` is set before the model is created, and
+`pipeline.train.loop` runs the steps. Folds are trained one after the other, each by its own loop in
+its own folder. A complete fold is not trained again, because its weights are in its checkpoint.
 """
 
 import gc
@@ -71,7 +71,8 @@ class Fitted:
     """The result of a completed loop.
 
     Attributes:
-        record: from the last checkpoint. steps: number of steps. metrics: of these weights.
+        record: record from the last checkpoint. steps: number of steps.
+        metrics: metrics of the weights.
         weights: weights for inference, by name.
         outputs: outputs for the held-out rows, float32 (n, outputs).
     """
@@ -100,8 +101,8 @@ def train(  # noqa: PLR0913 - the run, its folders, and six keyword options
     Args:
         config: the run's config.
         folder: the competition folder, as mounted by Kaggle.
-        output: output folder for artifact/, validation.csv, validation.npz and examples.npz. Also
-            for checkpoints/, progress.jsonl and history.csv, which `config.folds` puts in fold-1/,
+        output: folder for artifact/, validation.csv, validation.npz, examples.npz, checkpoints/,
+            progress.jsonl and history.csv. With `config.folds`, the last three are in fold-1/,
             fold-2/, ….
         examples: examples from `dataset.read_training`. None reads them from `folder` and caches
             large decoded images in `output`/decoded.
@@ -138,7 +139,7 @@ class Training:
 
     Attributes:
         here: the devices. precision: Keras dtype policy.
-        places: output folder of each fold; (`output`) without folds.
+        places: output folder of each fold, or only `output` without folds.
         metric: the competition's metric.
         examples: all labelled examples.
         pairs: (training rows, held-out rows) of each fold; a single pair without folds.
@@ -148,7 +149,7 @@ class Training:
         seen: whether that artifact may have been trained on rows that are held out in this run.
         networks: networks of `config.pretrained`, by source.
         pretrained: origin of the published weights of each source.
-        head: details of the fitted head for the manifest, with `Config.fit`.
+        head: details of the fitted head for the manifest, if `Config.fit` is set.
         seconds: duration of each phase of this call.
     """
 
@@ -194,7 +195,7 @@ class Training:
             custom_check.check_submission_of(config, form.columns, self.folder)
         self.pairs = folds.splits(examples, config, self.show)
         if config.target == "regression" and config.limit_predictions:
-            # With folds, these are all rows, since the averaged predictions have a single range.
+            # With folds, use all rows, because the averaged predictions have a single range.
             seen = np.unique(np.concatenate([rows for rows, _ in self.pairs]))
             examples = replace(examples, target=examples.target.limited(examples.labels[seen]))
         self.examples = examples
@@ -210,7 +211,7 @@ class Training:
         self._clear_output(fresh=fresh)
 
     def _refuse_float16_that_overflows(self) -> None:
-        """Replace an automatically chosen float16 by float32 if the outputs differ too much."""
+        """Use float32 instead of an automatically chosen float16 if outputs differ too much."""
         if self.precision != golden_check.HALF or self.config.precision == golden_check.HALF:
             return
         apart = loss_scale.apart(self.config, self.networks, self.examples.inputs[:GOLDEN_ROWS])
@@ -242,7 +243,7 @@ class Training:
             show(f"Warning: {warning}")
 
     def _clear_output(self, *, fresh: bool) -> None:
-        """Set earlier runs aside if `fresh`; else reject checkpoints with other folds or fit."""
+        """Set earlier runs aside if `fresh`. Otherwise, reject those with other folds or fit."""
         for place in (self.output, *sorted(self.output.glob("fold-*"))):
             folder = place / "checkpoints"
             if fresh:
@@ -322,8 +323,8 @@ class Training:
         return Fitted(loop.record, loop.step, metrics, loop.final_weights(), outputs)
 
     def _fit_on_features(self, session: Session) -> list[Fitted] | None:
-        """Fit a linear model or trees per fold to a network's features or a table's columns; return
-        None if the session ends first.
+        """For each fold, fit a linear model or trees to a network's features or a table's columns.
+        Return None if the session ends first.
         """
         config, examples, began = self.config, self.examples, time.monotonic()
         columns = config.model == "columns"
@@ -436,14 +437,14 @@ class Training:
     # The artifact
 
     def write(self, fitted: Sequence[Fitted], origin: Provenance, started: float) -> dict[str, Any]:
-        """Evaluate the trained model, write the artifact and files, and return the manifest."""
+        """Evaluate the trained model, write the artifact and all files, and return the manifest."""
         begun, config, examples = time.monotonic(), self.config, self.examples
         momentum = self.applied[0].batchnorm_momentum
         rebuilt = architectures.build(config, momentum, self.networks)
         rows = np.sort(np.concatenate([rows for _, rows in self.pairs]))
-        # Use rows from the whole table, since the first ones share a class if it is sorted.
+        # Use rows from the whole table, since the first ones have the same class if it is sorted.
         golden = rows[np.unique(np.linspace(0, len(rows) - 1, GOLDEN_ROWS).astype(int))]
-        golden[0] = 0  # its file is available
+        golden[0] = 0  # the row whose file is available
         predictions, golden_outputs, weights = self._predict(fitted, rebuilt, golden)
         held_out = held_out_rows.HeldOutRows(config, examples, self.pairs, predictions)
         held_out_rows.write(held_out, self.output)
@@ -513,8 +514,8 @@ class Training:
             artifact.assign(rebuilt, fold.weights)
             weights.append(artifact.weights_of(rebuilt))
             predictions[rows] = target.predictions(fold.outputs)
-            # Other machines must reproduce these, so a TPU must not use bfloat16. They are computed
-            # on a single device, with a batch size that fits on a replica during training.
+            # Other machines must reproduce these outputs, so a TPU must not use bfloat16. They are
+            # computed on one device, with a batch size that fits on a replica during training.
             batch = min(fold.record.micro_batch, GOLDEN_ROWS)
             with jax.default_matmul_precision("highest"):
                 outputs = architectures.outputs(rebuilt, inputs[golden], batch)

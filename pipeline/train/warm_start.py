@@ -1,8 +1,7 @@
-"""Warm start, which initializes a run with the weights of another run's artifact
-(`Config.init_from`).
+"""Initialize a run with the weights of another run's artifact (`Config.init_from`).
 
-It is used for a second stage of training, such as progressive resizing. Weights are matched by name
-and shape. Only the head can have a different shape, if the number of outputs differs.
+This is used for a second stage of training, such as progressive resizing. Weights are matched by
+name and shape. Only the head can have a different shape, if the number of outputs differs.
 """
 
 import os
@@ -103,7 +102,7 @@ def begin(model: Any, first: Artifact, config: Config, number: int, show: Show) 
     Args:
         model: a built Keras model.
         number: number of this run's fold, from 1.
-        show: receives lines about matching and other layers.
+        show: receives lines about which layers were loaded.
 
     Returns:
         source, run_id, weights_sha256 and fold, for checkpoints and the manifest.

@@ -117,8 +117,8 @@ SAID = {
         "augment_batch='halves' (halves.py, line 7): mixes each of the images (16, 8, 8, 1)"
     ],
     "rare_twice": ["sampler='rare_twice' (rare_twice.py, line 9): ", " of 160 rows in an epoch"],
-    "sharpness": ["train_step='sharpness' (sharpness.py, line 9): the same as a whole and with m"],
-    "teacher": ["train_step='mean_teacher' (teacher.py, line 9): the same as a whole and with m"],
+    "sharpness": ["train_step='sharpness' (sharpness.py, line 9): the same weights with whole b"],
+    "teacher": ["train_step='mean_teacher' (teacher.py, line 9): the same weights with whole b"],
     "logged": ["log='tensorboard' (logged.py, line 7): receives each progress"],
 }
 
@@ -290,7 +290,7 @@ def shuffled(images, labels, key):
     [
         (NOISY, {"name": "Noisy"}, {}, "of another object, such as a SeedGenerator"),
         (DEAF, {"name": "deaf"}, {}, "has a learning rate of 0.5 at step"),
-        (SCALED, {"name": "scaled"}, {}, "in float16, the step scales the loss"),
+        (SCALED, {"name": "scaled"}, {}, "in float16, the training step scales the loss"),
         ("", {"name": "SGD", "arguments": {"use_ema": True}}, {}, "use optimizer.ema_momentum"),
         (
             "",
@@ -299,7 +299,7 @@ def shuffled(images, labels, key):
             "remove clip_norm",
         ),
         ("", {"name": "Ftrl", "layer_rates": {"dense*": 0.5}}, {}, "learning rates per layer"),
-        (STAYS, {}, {"train_step": "stays"}, "counts step 0 .*Finish with step.update"),
+        (STAYS, {}, {"train_step": "stays"}, "counts 0 steps .*Finish with step.update"),
         (KEYED, {}, {"loss": "keyed"}, r"(ended with|raised) .*line \d+\)"),
         (
             SHUFFLED,

@@ -86,7 +86,7 @@ def test_the_example_of_the_page_passes_and_is_shown_with_file_and_line(own):
         "augment='erased'", "loss='focal'", "metric='macro_recall'", "model='squeeze_net'"
     ]  # fmt: skip
     assert "greater is better; receives classes" in told[2]
-    assert "the same as a whole and with micro-batches of 4" in told[4]
+    assert "the same weights with whole batches and micro-batches of 4" in told[4]
     assert "TensorFlow computes the same outputs" in told[5]
 
 
