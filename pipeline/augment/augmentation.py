@@ -1,6 +1,6 @@
-"""Augmentation, which applies all random changes in the order of a table.
+"""Apply random changes to images, in the order of the table `CHANGES`.
 
-See CONTRIBUTING.md for how to add a change.
+CONTRIBUTING.md describes how to add a change.
 """
 
 from collections.abc import Callable
@@ -21,15 +21,15 @@ from pipeline.errors import ConfigError
 
 
 class Change(NamedTuple):
-    """A row of the table, which defines one kind of change.
+    """A row of the table `CHANGES`.
 
     Attributes:
         fields: fields of `Data`, any of which enables the change.
         stream: stream of its random numbers.
-        draw: function on the host from a generator, the number of images n and the data to random
-            numbers, int32 (n, k).
-        apply: function on the devices from images, uint8 (n, height, width, channels), the random
-            numbers and the data to augmented images.
+        draw: host function that accepts a generator, the number of images n and the data, and
+            returns random numbers, int32 (n, k).
+        apply: device function that accepts images, uint8 (n, height, width, channels), the random
+            numbers and the data, and returns augmented images.
     """
 
     fields: tuple[str, ...]
@@ -39,7 +39,7 @@ class Change(NamedTuple):
 
 
 def _draw_keys(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw a JAX random key for each image: int32 (batch, 2)."""
+    """Draw a JAX random key for each image, int32 (batch, 2)."""
     return random.integers(-(2**31), 2**31, (batch, 2), np.int32)
 
 
@@ -65,12 +65,12 @@ SAME = "Return the changed arguments with the same shapes and types: use .astype
 
 @dataclass(frozen=True)
 class Augmentation:
-    """All random changes of a config. Tables have none.
+    """The random changes of a config. Tables have none.
 
     Attributes:
-        data: data settings of a config.
-        seed: seed of the run.
-        batch: images per step, summed over all replicas.
+        data: the config's data settings.
+        seed: the run's seed.
+        batch: images per step over all replicas.
         custom: function of an image and a JAX random key, or of an image, its labels and a key if
             target="custom".
         custom_mix: function of a group's images, their labels and a key.
@@ -88,18 +88,18 @@ class Augmentation:
         return MIX in self._columns
 
     def draws(self, step: int) -> np.ndarray:
-        """Draw random numbers for each position in a step's batch: int32 (batch, k), where k is 0
+        """Draw random numbers for each position in a step's batch, int32 (batch, k), where k is 0
         if there are no changes.
 
         Args:
-            step: step of the run, counted from 0 over all epochs.
+            step: step of the run, from 0.
         """
         parts = [self._draw(change, step, self.batch) for change in self._columns]
         return np.concatenate([np.zeros((self.batch, 0), np.int32), *parts], axis=1)
 
     def applied(self, images: Any, draws: Any) -> tuple[Any, Any]:
-        """Return augmented images and the weight of each in its mixture: float32 (n,), or None if
-        images are not mixed.
+        """Return augmented images, and each one's weight in its mixture, float32 (n,). The weights
+        are None if images are not mixed.
         """
         for change, columns in self._columns.items():
             if change is CUSTOM:
@@ -135,8 +135,9 @@ class Augmentation:
         return changed, *rest
 
     def mixed(self, images: Any, labels: Any, draws: Any) -> tuple[Any, Any, Any]:
-        """Apply the custom function that mixes a group. Return images, labels, and the mixtures or
-        None. The mixtures are (partner's index in the group, int32 (n,), own weight, float32 (n,)).
+        """Apply the custom function that mixes a group, and return images, labels and mixtures. The
+        mixtures are None, or the index of each image's partner in the group, int32 (n,), and each
+        image's own weight, float32 (n,).
 
         Args:
             labels: arrays of shape (n, …).
@@ -161,8 +162,8 @@ class Augmentation:
         if shapes != [mixtures[0], _form(labels)]:
             raise TypeError(
                 f"it returned {', '.join(shapes)}; expected images, {mixtures[0]}, and"
-                f" labels, {_form(labels)}; or images, the index of the partner of each,"
-                f" {mixtures[1]}, and its own weight, {mixtures[2]}"
+                f" labels, {_form(labels)}; or images, the index of each one's partner,"
+                f" {mixtures[1]}, and each one's own weight, {mixtures[2]}"
             )
         return (*given, None)
 

@@ -1,6 +1,6 @@
 """Crops, flips, quarter turns and resized crops of images, using integer arithmetic.
 
-Each of them has two functions (see `pipeline.augment.augmentation.Change`): `draw_…` draws integers
+Each change has two functions (see `pipeline.augment.augmentation.Change`): `draw_…` draws integers
 for each image, and the other function applies them to images.
 """
 
@@ -18,11 +18,11 @@ NARROWEST, TRIES = 3 / 4, 10  # minimum width / height; attempts to draw a windo
 
 
 def draw_windows(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw windows for a random resized crop: int32 (batch, 4), first row, rows, first column and
-    columns.
+    """Draw windows for random resized crops, int32 (batch, 4). Each has its first row, number of
+    rows, first column and number of columns.
 
-    The fraction of the image's area is uniform from `data.crop_scale` to 1, and log(width / height)
-    is uniform from 3/4 to 4/3. If none of ten windows fits, the whole image is used.
+    The fraction of the image's area is uniform from `data.crop_scale` to 1. log(width / height) is
+    uniform from log(3/4) to log(4/3). If none of ten windows fits, the whole image is used.
 
     Reference: Szegedy et al. 2014, arXiv:1409.4842, section 6; RandomResizedCrop in torchvision.
     """
@@ -39,7 +39,7 @@ def draw_windows(random: np.random.Generator, batch: int, data: Data) -> np.ndar
 
 
 def enlarge(images: Any, numbers: Any, data: Data) -> Any:
-    """Resize a window of each image to full size: uint8 (n, height, width, channels).
+    """Resize a window of each image, uint8 (n, height, width, channels), to full size.
 
     >>> data = Data(height=1, width=3, channels=1, crop_scale=0.5)
     >>> image = jnp.array([[[[0], [100], [200]]]], jnp.uint8)
@@ -57,7 +57,7 @@ def enlarge(images: Any, numbers: Any, data: Data) -> Any:
 
 
 def draw_quarters(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw the number of quarter turns for each image: int32 (batch, 1), uniform from 0 to 3."""
+    """Draw a number of quarter turns from 0 to 3 for each image, int32 (batch, 1)."""
     return random.integers(0, 4, (batch, 1)).astype(np.int32)
 
 
@@ -76,7 +76,7 @@ def turn(images: Any, quarters: Any, data: Data) -> Any:
 
 
 def draw_flips(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw vertical flips: int32 (batch, 1), 1 for half of the images."""
+    """Draw whether to flip each image vertically, int32 (batch, 1). 0 and 1 are equally likely."""
     return random.integers(0, 2, (batch, 1)).astype(np.int32)
 
 
@@ -86,8 +86,8 @@ def flip_vertical(images: Any, flipped: Any, data: Data) -> Any:
 
 
 def draw_crops(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw crops and flips: int32 (batch, 3), the window's first row and column in the image padded
-    by `data.crop_padding`, and 1 to flip the image, for half of them if `data.flip` is set.
+    """Draw crops and flips, int32 (batch, 3). Each has the window's first row and column in the
+    padded image, and 1 to flip it. Half of the images are flipped if `data.flip` is set.
     """
     windows = random.integers(0, 2 * data.crop_padding + 1, (2, batch))
     mirrored = (random.random(batch) < 0.5) & data.flip
@@ -95,8 +95,8 @@ def draw_crops(random: np.random.Generator, batch: int, data: Data) -> np.ndarra
 
 
 def crop_and_flip(images: Any, numbers: Any, data: Data) -> Any:
-    """Crop a window of the original size from each padded image, and flip it if drawn: uint8 (n,
-    height, width, channels).
+    """Crop a window of the original size from each padded image, uint8 (n, height, width,
+    channels), and flip it if drawn.
 
     >>> data = Data(height=2, width=2, channels=1, crop_padding=1, flip=True)
     >>> image = jnp.array([[[[1], [2]], [[3], [4]]]], jnp.uint8)
@@ -156,6 +156,6 @@ def resampled(images: Any, positions: Any, axis: int) -> Any:
 
     weights = [256 - part, part]
     sums = jax.lax.platform_dependent(images, places, weights, tpu=multiply, default=gather)
-    # The image includes half a pixel at its border, as if rounding to the nearest pixel.
+    # Positions up to half a pixel outside belong to the image, as if rounded to the nearest pixel.
     inside = (positions >= -(ONE // 2)) & (positions < size * ONE - ONE // 2)
     return jnp.where(per_line(inside), (sums + 128) >> 8, 0).astype(jnp.uint8)

@@ -17,12 +17,12 @@ COLUMNS = 5
 
 
 def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw mixtures: int32 (batch, 5), each image's own weight in 65,536ths, and the rectangle cut
-    from its neighbour: first row, end of rows, first column, end of columns.
+    """Draw mixtures, int32 (batch, 5). Each has the image's own weight in 65,536ths, and the first
+    row, end of rows, first column and end of columns of the rectangle cut from its neighbour.
 
-    Weights have Beta distributions with alpha `data.mixup` and `data.cutmix`. For CutMix, this is
-    the area before the rectangle is clipped at the border. If both are set, either is used with
-    probability 1/2 for each image.
+    Weights have beta distributions with alpha `data.mixup` and `data.cutmix`. For CutMix, this is
+    the area before the rectangle is clipped at the border. If both are set, each image uses one of
+    them at random.
     """
     numbers = np.zeros((batch, COLUMNS), np.int64)
     numbers[:, 0] = ONE
@@ -52,20 +52,20 @@ def neighbours(values: Any) -> Any:
 
 
 def mixed(images: Any, numbers: Any, data: Data) -> Any:
-    """Mix each image with its neighbour: uint8 (n, height, width, channels)."""
+    """Mix each image, uint8 (n, height, width, channels), with its neighbour."""
     height, width = images.shape[1:3]
     share, top, bottom, left, right = (numbers[:, column, None] for column in range(COLUMNS))
     rows, columns = jnp.arange(height), jnp.arange(width)
     down, across = (rows >= top) & (rows < bottom), (columns >= left) & (columns < right)
     inside = (down[:, :, None] & across[:, None, :])[..., None]
     others, weight = neighbours(images), share[:, :, None, None]
-    # A weight and a level use 24 bits. The result is rounded, because models expect uint8.
+    # A weight times a level has 24 bits. The result is rounded, because models expect uint8.
     sums = weight * images + (ONE - weight) * others.astype(jnp.int32) + ONE // 2
     return jnp.where(inside, others, sums >> 16).astype(jnp.uint8)
 
 
 def shares(numbers: Any, data: Data) -> Any:
-    """Return each image's own weight in its mixture: float32 (n,)."""
+    """Return each image's own weight in its mixture, float32 (n,)."""
     height, width = data.shape[:2]
     share, top, bottom, left, right = (numbers[:, column] for column in range(COLUMNS))
     area = (bottom - top) * (right - left)

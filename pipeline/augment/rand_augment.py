@@ -1,12 +1,12 @@
-"""RandAugment: random operations on each image, using integer arithmetic.
+"""RandAugment, which applies random operations to each image using integer arithmetic.
 
 Reference: Cubuk et al. 2019, arXiv:1909.13719, with the 14 operations in section 3. At magnitude 1,
 they are as strong as in AutoAugment (arXiv:1805.09501, table 6): shear by 0.3, translation by 0.45
 of a side, rotation by 30 degrees, 4 bits per colour, and so on. Results match Pillow up to
 rounding, but rotations resample rows and then columns (Catmull & Smith 1980).
 
-`keras.layers.RandAugment` is not suitable: it draws once for all images of a call, equalizes them
-with a shared histogram, and by default rotates by up to 180 degrees (Keras 3.13.2 and 3.15.1).
+`keras.layers.RandAugment` is not suitable, since it draws once for all images of a call, equalizes
+them with a shared histogram, and rotates by up to 180 degrees by default (Keras 3.13.2 and 3.15.1).
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ COLUMNS = 7  # numbers per operation: an index and six parameters
 
 
 def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw operations for each image: int32 (batch, 7 x data.rand_augment). Their strength is
+    """Draw operations for each image, int32 (batch, 7 x data.rand_augment). Their strength is
     `data.rand_magnitude` with a random sign.
     """
     chosen = random.integers(0, len(OPERATIONS), (batch, data.rand_augment))
@@ -33,7 +33,7 @@ def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
 
 
 def numbers(chosen: np.ndarray, strengths: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Convert operation indices and strengths (-1 to 1) to the numbers used by the devices: int32
+    """Convert operation indices and strengths (-1 to 1) to the numbers used by the devices, int32
     (…, 7).
     """
     rows = np.zeros((*chosen.shape, COLUMNS))
@@ -81,7 +81,7 @@ def _equalize(image: Any, _: Any) -> Any:
 
 
 def _counts(values: Any) -> Any:
-    """Count how often each level occurs: int32 (256,)."""
+    """Count how often each level occurs, int32 (256,)."""
 
     def compared(values: Any) -> Any:
         return (values[:, None] == jnp.arange(LEVELS)).sum(0, dtype=jnp.int32)
@@ -103,7 +103,7 @@ def _posterize(image: Any, values: Any) -> Any:
 def _grey(image: Any) -> Any:
     if image.shape[2] == 1:
         return image.astype(jnp.int32)
-    weights = jnp.array([19595, 38470, 7471], jnp.int32)  # of red, green and blue, as in Pillow
+    weights = jnp.array([19595, 38470, 7471], jnp.int32)  # for red, green and blue, as in Pillow
     return ((image * weights).sum(-1, keepdims=True) + ONE // 2) >> 16
 
 
@@ -131,7 +131,7 @@ def _sharpness(image: Any, values: Any) -> Any:
 def _moved(image: Any, values: Any) -> Any:
     height, width, _ = image.shape
     rows, columns = jnp.arange(height)[:, None], jnp.arange(width)
-    # Treats each row as an image, because each row has its own positions.
+    # Treat each row as an image, because each row has its own positions.
     return resampled(image[:, None], values[0] * columns + values[1] * rows + values[2], 2)[:, 0]
 
 
@@ -157,10 +157,10 @@ class Operation(NamedTuple):
     """An image operation.
 
     Attributes:
-        apply: function on the devices from uint8 (height, width, channels) and six parameters in
-            65,536ths to the modified image.
-        numbers: function on the host from strengths (-1 to 1), height and width to up to six
-            parameters.
+        apply: device function that accepts an image, uint8 (height, width, channels), and six
+            parameters in 65,536ths, and returns the modified image.
+        numbers: host function that accepts strengths (-1 to 1), height and width, and returns up to
+            six parameters.
     """
 
     apply: Callable[[Any, Any], Any]

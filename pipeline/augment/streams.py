@@ -12,7 +12,7 @@ class Stream(IntEnum):
     """Purpose of random numbers, which is the second part of each generator's seed.
 
     Do not change existing numbers, because a seed would then generate different batches. 6 is not
-    used. Assign the next number to a new stream.
+    used. A new stream gets the next number.
     """
 
     ORDER = 1  # order of the images in an epoch

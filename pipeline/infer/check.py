@@ -1,7 +1,7 @@
-"""Golden checks that models and image decoding give the same results as in training.
+"""Check that models and image decoding produce the same results as in training.
 
-Before any predictions, the golden outputs are computed by the same program that the test set will
-use, and the golden file is decoded.
+Before any predictions are made, the golden outputs are computed by the program that is then used
+for the test set, and the golden file is decoded.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from pipeline.models import architectures, published
 from pipeline.runtime import devices
 
 HALF, FULL = "mixed_float16", "float32"
-# Maximum difference between predictions, with numbers in standard deviations. In float32, kernels
+# Maximum difference between predictions; numbers are in standard deviations. In float32, kernels
 # add numbers in a different order (measured: below 1e-6 between JAX and TensorFlow on a CPU).
 # float16 has 11 bits, and errors accumulate over layers (measured 2026-11-22: at most 2.8e-3 over
 # 12,000 rows of a small network).
@@ -53,19 +53,19 @@ def restore(
 ) -> tuple[Forward, Checked]:
     """Restore the artifact's models, one per fold, after checking the golden outputs.
 
-    On a GPU, "auto" uses float16 with float32 weights if the golden outputs then agree, otherwise
-    float32. A T4 is several times faster in float16, and does not support bfloat16.
+    On a GPU, "auto" uses float16 with float32 weights if the golden outputs agree, and float32
+    otherwise. A T4 is several times faster in float16, and does not support bfloat16.
 
     Args:
         precision: "auto", "float32" or "mixed_float16"; "" uses the config's `infer_precision`.
         rows: number of test set rows, which determines the batch size.
-        show: callback for a message if float16 does not agree or a batch does not fit.
+        show: callback for a message if float16 is too inexact or a batch does not fit into memory.
 
     Raises:
-        ArtifactError: if the weights do not fit, or the golden outputs differ.
+        ArtifactError: if the weights do not fit the model, or the golden outputs differ.
     """
     precision = precision or artifact.config.infer_precision
-    # Rounding to float16 also changes paths through trees for rows without golden outputs.
+    # Rounding to float16 can also change a row's path through trees, which golden rows do not show.
     trees = artifact.config.fit == "boosting"
     if precision == "auto" and devices.found().platform == "gpu" and not trees:
         forward, checked = _restored(artifact, HALF, rows, show)
@@ -107,11 +107,10 @@ def _restored(artifact: Artifact, precision: str, rows: int, show: Show) -> tupl
 
 @contextmanager
 def building(precision: str) -> Iterator[None]:
-    """Let Keras build models with the given precision. Their random weights are then replaced.
+    """Let Keras build models with the given precision, whose initial weights are not used.
 
-    XLA compiles the initializers without optimizations, which takes a quarter of the time. The
-    resulting bits differ, but other code is not affected, because JAX's cache includes the matmul
-    precision.
+    XLA compiles the initializers without optimizations, which takes a quarter of the time. This
+    does not affect other code, because JAX's cache includes the matmul precision.
     """
     policy, option = keras.config.dtype_policy(), "jax_disable_most_optimizations"
     keras.config.set_dtype_policy(precision)
@@ -130,7 +129,7 @@ def check_decoding(artifact: Artifact) -> None:
     """Decode the golden file, if there is one, and compare it to the first golden input.
 
     Raises:
-        ArtifactError: if the mean difference exceeds `LEVELS`. The message lists different rules.
+        ArtifactError: if the mean difference exceeds `LEVELS`. The message lists differing rules.
     """
     if artifact.golden_file is None:
         return

@@ -1,8 +1,8 @@
-"""Ensembles: the weighted mean of the predictions of several trained models, called members.
+"""Ensembles, which average the predictions of several trained models, called members.
 
 `python -m pipeline ensemble` finds the weights on rows that all members held out, and writes them
-to ensemble.json. This file and the bundle of an inference identify each member by the SHA-256 of
-its weights.
+to ensemble.json. This file and the bundle for inference identify each member by the SHA-256 of its
+weights.
 """
 
 import math
@@ -52,12 +52,11 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def mounted(inputs: Path, expect: Mapping[str, Any]) -> tuple[list[Artifact], list[float]]:
-    """Load the artifacts that a bundle expects by their run ids, and verify them.
+    """Find the artifacts that a bundle expects by their run ids, and load and verify them.
 
     Args:
         inputs: /kaggle/input.
-        expect: expectations of the bundle: `PINS` of a single model, or "members" with `PINS` and a
-            weight each.
+        expect: `PINS` of a single model, or "members" with `PINS` and a weight each.
 
     Returns:
         The artifacts and their weights.
@@ -109,8 +108,8 @@ def best_first(
 ) -> list[tuple[Artifact, float]]:
     """Return all members with a weight above 0, sorted by validation score and then by weight.
 
-    A weight alone does not show how good a member is, because it also depends on how different the
-    member's predictions are.
+    A weight alone does not show how good a member is, because it also depends on how much the
+    predictions differ.
 
     Args:
         artifacts: artifacts of models with the same target.
@@ -171,7 +170,7 @@ class CommonRows:
         members: artifact of each run.
         folders: folders of the artifacts.
         metric: the competition's metric.
-        ids: n strings.
+        ids: ids of the n rows as strings.
         truth: true values for the metric, (n, …).
         predictions: predictions of each member, float32 (m, n, …).
     """
@@ -226,9 +225,9 @@ def search(rows: CommonRows) -> dict[str, Any]:
     """Return the contents of ensemble.json: weights found by hill climbing, and scores of members.
 
     `alone` is a member's score, and `without` is the score of all others with their weights.
-    `other_half` contains the scores of the ensemble and of the best member if they are chosen on
-    half of the rows and scored on the other half, averaged over both ways. It is null if the metric
-    has no value there.
+    `other_half` contains the scores of the ensemble and the best member, chosen on one half of the
+    rows and scored on the other, averaged over both directions. It is null if the metric is
+    undefined there.
     """
     weights, every = climb(rows), np.eye(len(rows.members))
     members = []
@@ -255,14 +254,14 @@ def search(rows: CommonRows) -> dict[str, Any]:
 
 
 def climb(rows: CommonRows) -> np.ndarray:
-    """Return the weight of each member, float (m,), which sum to 1 and score at least as well as
-    the best member.
+    """Return a weight for each member, float (m,). The weights sum to 1 and score at least as well
+    as the best member.
 
     Uses greedy selection with replacement, starting from the best member (Caruana et al. 2004,
     Ensemble selection from libraries of models). Each round adds the member that results in the
     best mean, even if it is worse than before. Ties are resolved in favour of the better single
-    member, so a useless member gets no weight. The round with the best score is used; if there are
-    several, the last, because it averages more members.
+    member, so a useless member gets no weight. The round with the best score is used, or
+    the last one if there are several, because it averages more members.
     """
     every = np.eye(len(rows.members))
     alone = rows.ranks(every)
@@ -353,7 +352,7 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
     places = [each.get_indexer(common) for each in ids]
     truth = truths[0][places[0]]
     for output, every, rows in zip(outputs, truths, places, strict=True):
-        # Not exactly the same, because training standardizes numbers over all readable rows.
+        # Numbers can differ slightly, because training standardizes them over all readable rows.
         if not np.allclose(every[rows], truth, rtol=1e-4, atol=1e-6, equal_nan=True):
             raise ReportError(
                 f"{output / ARRAYS} has different labels than {outputs[0] / ARRAYS} for the same"

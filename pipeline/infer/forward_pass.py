@@ -1,6 +1,6 @@
-"""The forward pass: one compiled function for the models of all folds, which runs on all devices.
+"""Run the models of all folds on all devices, using one compiled function.
 
-Weights are arguments of the function.
+The weights are arguments of this function.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,8 +17,8 @@ from pipeline.errors import DeviceError
 from pipeline.models import architectures
 from pipeline.runtime import devices
 
-# All devices compute one batch each at the same time, which is a block. This limits a batch's rows
-# and bytes. Large test sets have at least 32 blocks, because devices wait for the first to decode.
+# In a block, all devices compute one batch each at the same time. These limit a batch's rows and
+# bytes. Large test sets have at least 32 blocks, because devices wait for the first to be decoded.
 MOST_ROWS, MOST_BYTES = 1024, 1 << 25
 LEAST_ROWS, BLOCKS = 32, 32
 
@@ -69,7 +69,7 @@ class Forward:
         """Return the outputs of each fold for a batch, without padding rows."""
         inputs, real = batch
         with keras.device(device):
-            placed = keras.ops.convert_to_tensor(inputs)  # once for all folds
+            placed = keras.ops.convert_to_tensor(inputs)  # only once for all folds
             outputs = [self._call(weights, placed) for weights in self._weights[device]]
             arrays = [keras.ops.convert_to_numpy(each) for each in outputs]
         return [np.asarray(array, np.float32)[:real] for array in arrays]
@@ -104,7 +104,7 @@ def mean_of_folds(artifact: Artifact, outputs: Sequence[np.ndarray]) -> np.ndarr
 
 def _weights(model: Any) -> tuple[list[Any], list[Any]]:
     groups = model.trainable_variables, model.non_trainable_variables
-    # Converted to numpy first, so that tensors are created on the current device.
+    # Convert to numpy first, so that tensors are created on the current device.
     trainable, other = ([keras.ops.convert_to_tensor(v.numpy()) for v in group] for group in groups)
     return trainable, other
 
@@ -126,7 +126,7 @@ def _compiled(model: Any) -> Callable[[Any, Any], Any]:
     import tensorflow as tf
 
     tf.config.experimental.enable_tensor_float_32_execution(False)
-    # No XLA on a CPU: oneDNN's convolutions are as fast, and compile in a third of the time.
+    # On a CPU, oneDNN's convolutions are as fast as XLA's, and compile in a third of the time.
     compiled: Callable[[Any, Any], Any] = tf.function(call, jit_compile=_gpu())
     return compiled
 

@@ -1,7 +1,7 @@
-"""Inference: artifacts and a test set → submission.csv in time, using TensorFlow or JAX.
+"""Predict a test set and write submission.csv before time runs out, using TensorFlow or JAX.
 
 If there is no submission yet, one with the mean prediction for every id is written first. If
-anything fails, this file or an older submission remains. Then every artifact is checked
+anything fails later, this file or an older submission remains. Then every artifact is checked
 (`pipeline.infer.check`), and the test set is predicted in blocks. Threads decode the next blocks
 while devices compute, so only predictions are kept in memory. Ensemble members run one by one.
 
@@ -33,7 +33,7 @@ from pipeline.infer.check import Checked
 from pipeline.infer.forward_pass import Forward, Show
 from pipeline.infer.views import views
 
-# The submission's lineage: golden checks, and members with their weights.
+# These files describe the golden checks, and the members with their weights.
 GOLDEN, MEMBERS = "golden.json", "members.json"
 SHARE = 0.9  # fraction of time for predictions; the rest is for writing and for later cells
 clock = time.monotonic
@@ -46,7 +46,7 @@ class Member(NamedTuple):
     Attributes:
         artifact: artifact with the config for inference.
         weight: weight in the mean. All weights sum to 1.
-        test: test set, as read by this member's config.
+        test: test set, read with this member's config.
     """
 
     artifact: Artifact
@@ -96,15 +96,15 @@ def infer(
     best validation score is computed first.
 
     Args:
-        artifact: artifact with the model, its target and its input shape.
+        artifact: artifact of a model, or the artifacts of an ensemble.
         folder: competition folder.
         output: folder for golden.json, members.json and submission.csv. After a failure, an older
             submission.csv is unchanged, and a new one contains the mean prediction for every id.
         weights: weights of several artifacts, divided by their sum; None weights all equally.
-        config: sets the length of the session. For artifacts with the same config name, it also
-            sets the location of the test set and the number of `views`. For members with other
-            configs, these come from their config's file if it exists, and otherwise from their
-            artifact. None uses the artifact's config.
+        config: sets the length of the session and, for artifacts with the same config name, the
+            location of the test set and the number of `views`. For other members, these come from
+            their config's file if it exists, else from the artifact. None uses the artifact's
+            config.
         precision: "auto", "float32" or "mixed_float16"; "" uses the config's precision.
         show: callback for each line of text.
 
@@ -277,7 +277,7 @@ class Pace:
         rows: total number of rows.
         end: deadline on `clock`.
         sharing: number of models that share the remaining time. This model can use its part of the
-            time for several views, and all of it for a single view.
+            time for several views, and all of the time for a single view.
 
     Attributes:
         views: number of views for the next block.
@@ -295,8 +295,8 @@ class Pace:
     def block_ended(self, rows: int) -> None:
         """Drop views if the remaining blocks would otherwise take too long.
 
-        The estimate assumes that time is proportional to the number of views, but decoding is not.
-        If dropping views saves less than expected, the next block corrects this.
+        The estimate assumes that time is proportional to the number of views. Decoding time is not,
+        so dropping views can save less than expected. The next block then corrects this.
 
         Args:
             rows: number of rows in the block.
@@ -361,7 +361,7 @@ def _mean_prediction(artifact: Artifact, rows: int) -> np.ndarray:
 
 
 def _refuse_broken(broken: Mapping[str, str], total: int, config: Config) -> None:
-    """Raise `DataError` if more than one in ten rows are broken. In the scored rerun, where they
+    """Raise `DataError` if more than one row in ten is broken. In the scored rerun, where they
     cannot be corrected, raise it only if all are broken.
     """
     most = total - 1 if os.environ.get(image_files.RERUN) else total * image_files.MOST_BROKEN

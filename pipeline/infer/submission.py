@@ -1,4 +1,4 @@
-"""The submission: predictions in the sample's columns, and checks that Kaggle will score it.
+"""Write predictions in the columns of the sample, and check that Kaggle will score them.
 
 layout    columns                metric     contents
 LABELS    one                    labels     the most probable label. For "multilabel", all labels
@@ -11,8 +11,8 @@ COLUMNS   one per class or       any        its probability or number; 0 or 1 fo
           target                            a metric of labels
 CUSTOM    any                    any        the return value of the config's `write_submission`
 
-This module does not import Keras, so that tasks that talk to Kaggle can check files before
-submitting.
+This module does not import Keras, so that tasks that communicate with Kaggle can check files
+before submitting.
 """
 
 import inspect
@@ -135,9 +135,7 @@ class Form:
             )
 
     def write(self, path: Path, ids: Sequence[str], values: np.ndarray) -> int:
-        """Write the submission atomically, and return the number of rows.
-
-        Nothing is written if Kaggle would reject it.
+        """Write the submission atomically unless Kaggle would reject it; return the number of rows.
 
         Args:
             values: float32 (n, k) from `Target.predictions`, in the order of `ids`, or (n, …) for
@@ -261,7 +259,7 @@ def positive_code(names: Sequence[str], column: str, chosen: str | None) -> int:
 
 
 def separator(target: Target, shown: Collection[str]) -> str:
-    """Detect the separator between labels in a sample, or else return that of the training table.
+    """Return the separator between labels in a sample, or the training table's if there is none.
 
     Args:
         target: target with several labels.
@@ -289,9 +287,7 @@ def limits(config: Config) -> Range | None:
 def write(
     path: Path, sample: Sample, ids: Sequence[str], columns: Texts, *, within: Range | None = None
 ) -> int:
-    """Write the submission atomically, and return the number of rows.
-
-    Nothing is written if Kaggle would reject it.
+    """Write the submission atomically unless Kaggle would reject it; return the number of rows.
 
     Args:
         sample: sample submission with unique ids in its first column.
@@ -318,10 +314,10 @@ def check(
     """Check that Kaggle would score a submission, and return the number of rows.
 
     Args:
-        sample: sample submission, or None to not compare ids and columns because there is none.
+        sample: sample submission. If there is none, ids and columns are not compared.
         within: range of finite numbers, such as (0, 1) for probabilities. None requires integers if
             the sample contains integers. () allows any text, including empty texts for empty masks.
-        constant: whether many rows can all have the same prediction.
+        constant: whether to accept a submission with the same prediction for all rows.
 
     Raises:
         SubmissionError: if columns, ids, order or types do not match the sample, a value is empty,

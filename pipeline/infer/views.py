@@ -16,8 +16,8 @@ MOVES = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))
 
 @dataclass(frozen=True)
 class View:
-    """A view of an image, which is shifted down and right by up to a pixel, then mirrored
-    horizontally, then turned upside down.
+    """A view of an image, which is shifted by up to a pixel, then mirrored horizontally, and then
+    turned upside down.
     """
 
     down: int = 0

@@ -108,8 +108,8 @@ def _grow(
 def _put(nodes: Any, ordered: np.ndarray, made: Numbers, output: int, tree: int) -> None:
     """Write the nodes of a scikit-learn tree into `made`. They have no public API.
 
-    A row's value can be equal to a threshold, and slightly larger on another device. So each
-    threshold is moved halfway to the next value.
+    A value equal to a threshold could be slightly larger on another device. So each threshold is
+    moved halfway to the next value.
 
     Args:
         ordered: the sorted values of each feature.

@@ -43,9 +43,9 @@ ODD_ROWS = 37
 # Maximum difference between JAX and TensorFlow outputs, relative to the largest output. It is the
 # same as in `pipeline.infer.check`, which would otherwise reject the artifact later.
 TOLERANCE = 1e-4
-# When a batch is computed in parts, weights can differ by this fraction of their change in two
-# steps. It is far above rounding errors and far below the effect of a missing part. They can also
-# differ by this multiple of the effect of a change by one ulp.
+# Weights computed in parts can differ by this fraction of their change in two steps, which is far
+# above rounding errors and far below the effect of a missing part. They can also differ by this
+# multiple of an ulp's effect.
 APART, ROUNDING = 0.02, 8
 SUM_TOLERANCE = 1e-5  # for the sum of probabilities
 WEIGHTS, OUTPUTS = "weights.npz", "outputs.npy"  # sent to and received from the other process
@@ -101,7 +101,7 @@ def check_submission_of(config: Config, columns: Sequence[str] | None, folder: P
     """Call a custom `write_submission` with synthetic predictions.
 
     Args:
-        columns: columns of the sample submission, without the id; None if there is no sample.
+        columns: the sample submission's columns without the id; None if there is no sample.
         folder: the competition folder.
     """
     if submission.writer_of(config, folder):

@@ -66,7 +66,7 @@ class Feed:
 
     Args:
         batches: training batches.
-        step: training step, for its devices and its augmentation, which draws random numbers.
+        step: training step, for its devices and augmentation.
         way: "device", "host" or "files".
 
     Attributes:

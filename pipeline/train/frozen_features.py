@@ -1,9 +1,9 @@
-"""Compute the outputs of a frozen published network once, and fit a linear model to them, which is
-used as the last layer. `pipeline.train.boosting` fits trees instead.
+"""Compute the outputs of a frozen published network once, and fit its last layer to them as a
+linear model. `pipeline.train.boosting` fits trees instead.
 
 `Config.fit="linear"` takes minutes where fine-tuning takes hours, and is hard to beat with few
 examples. The linear model becomes the kernel and bias of the last layer, so the artifact, folds and
-inference work as for any other run.
+inference work as in any other run.
 """
 
 import hashlib
@@ -134,7 +134,7 @@ def of(
     Args:
         below: model from `parts`.
         batch: number of inputs per call.
-        folder: folder for the features, which the next session resumes from.
+        folder: folder for features, from which the next session resumes.
     """
     forward, number, made = passing(below), len(inputs), []
     begun = told = time.monotonic()

@@ -73,8 +73,8 @@ def factors(model: Any, config: Config) -> list[float] | None:
 
 
 def described(model: Any, config: Config) -> list[dict[str, Any]]:
-    """Return the factors of the trainable weights. Each dict describes consecutive weights with the
-    same factor by that factor, their number, and the names of the first and last one.
+    """Return the factors of the trainable weights. Each dict has the factor of consecutive weights,
+    their number, and the first and last name.
     """
     keys, runs = weight_names.keys(model), list[dict[str, Any]]()
     named = [weight_names.name(keys[id(one)]) for one in model.trainable_variables]

@@ -78,7 +78,7 @@ class Applied:
         momentum (SGD), beta_1, beta_2, epsilon (Adam, AdamW), weight_decay (SGD, AdamW),
         ema_momentum, batchnorm_momentum: scaled values. Other optimizers ignore the first five.
         batchnorm_batch: number of images that BatchNorm normalizes together; divides `batch`.
-        warnings: rules that are used outside of the range in which they were tested.
+        warnings: rules used outside of the range in which they were tested.
     """
 
     optimizer: str
@@ -133,8 +133,7 @@ def apply(config: Config, num_images: int) -> Applied:
     is epochs x num_images / batch, rounded up, and no image is dropped.
 
     Args:
-        config: the run's config.
-        num_images: number of training images, without the held-out set.
+        num_images: number of training images.
     """
     given, kappa = config.optimizer, config.batch / config.optimizer.base_batch
     root, adam = math.sqrt(kappa), given.name in ("adam", "adamw")
@@ -235,8 +234,7 @@ def schedule(config: Config, applied: Applied) -> Any:
     "cosine" rises linearly from 0 and falls along a half cosine. "one_cycle" (Smith & Topin 2018,
     arXiv:1708.07120, with fastai's cosines) rises from 1/25 of the peak along a half cosine and
     falls along another, while momentum is constant. "constant" rises linearly, stays constant, and
-    falls linearly within `decay_steps`, so that a longer run starts in the same way as a shorter
-    one.
+    falls linearly within `decay_steps`, so that longer runs start in the same way.
     """
     from keras import backend, ops
     from keras.optimizers.schedules import LearningRateSchedule

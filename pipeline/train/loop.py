@@ -257,8 +257,8 @@ class Loop:
 
     @contextmanager
     def _explained_memory(self) -> Iterator[None]:
-        """Raise a DeviceError with advice if the devices run out of memory, either in the first
-        call with the smallest micro-batch or later, for example because of another process.
+        """Raise a DeviceError with advice if the devices run out of memory with the smallest
+        micro-batch, or later, for example because of another process.
         """
         try:
             yield
@@ -529,8 +529,8 @@ class CallQueue:
     """The calls in flight, oldest first.
 
     Args:
-        replicas: number of devices of a call. If they are on one CPU, the limit is `MIN_CALLS`,
-            since at most 32 calls can be in flight there (see `EVALUATIONS`).
+        replicas: number of devices of a call. If a CPU has several, the limit is `MIN_CALLS`, for
+            the same reason as in `EVALUATIONS`.
     """
 
     def __init__(self, replicas: int = 1) -> None:

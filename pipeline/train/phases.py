@@ -1,9 +1,8 @@
 """Phases of a run. Each phase defines which weights are trained and at which image size.
 
 A phase has its own program, which is compiled when it first runs. Phases consist of whole
-epochs, so a call with several steps (all in one epoch) never spans two phases. Images are resized
-after augmentation, so batches and random numbers do not depend on the phase, and a run can resume
-in any phase.
+epochs, so no call spans two phases. Images are resized after augmentation, so batches and random
+numbers do not depend on the phase, and a run can resume in any phase.
 
 Growing image sizes (`Config.progressive`) speed up training: Howard et al. 2018 (fast.ai's entry
 for DAWNBench); Tan & Le 2021, arXiv:2104.00298. The weights of a convolutional network do not

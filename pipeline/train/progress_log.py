@@ -105,8 +105,7 @@ class Log:
 
     Args:
         config: the run's config.
-        show: receives a warning if the custom function fails. In that case, it is not
-            called again, and training continues.
+        show: receives a warning if the function fails, which is then not called again.
     """
 
     def __init__(self, config: Config, show: Show) -> None:

@@ -80,7 +80,7 @@ class Session:
 
     def over(self, reserve: float) -> str | None:
         """Return why the run must stop now, or None to continue. Processes that train together must
-        all call this method the same number of times, and they get the same result.
+        all call this equally often, and get the same result.
 
         Args:
             reserve: seconds needed for the steps in flight and a checkpoint.

@@ -40,7 +40,7 @@ class TrainState(NamedTuple):
 
     Attributes:
         params: trainable weights, in the model's order.
-        buffers: other variables, which are BatchNorm statistics and random generator states.
+        buffers: other variables (BatchNorm statistics and random generator states).
         opt_state: the optimizer's variables.
         ema: moving averages of weights and statistics (`StateLayout.averaged`), if enabled.
         totals: sums over the current epoch.

@@ -136,8 +136,8 @@ class TrainStep:
         layout: meaning of each array in a state.
         optimizer: the Keras optimizer.
         replicas: number of accelerator cores that split the work.
-        micro_batch: images per forward and backward pass on a replica, which is the replica's part
-            of the batch or a fraction of that part.
+        micro_batch: images per forward and backward pass on a replica, which are all or a fraction
+            of its part of the batch.
         steps_per_call: maximum number of steps per call to the devices.
         phase: phase of the next calls. Initially, all weights train on full-size images.
         models: one model per image size (`phases.models`).
@@ -165,7 +165,7 @@ class TrainStep:
         self._matmul = devices.matmul_precision(keras.config.dtype_policy().name)
         self.replicas, self._platform = mesh.size if mesh else 1, replicas.platform(mesh)
         self._group, self._share = applied.batchnorm_batch, per_replica(config, self.replicas)
-        # Groups span several replicas unless they evenly divide a replica's part of the batch.
+        # Groups span several replicas unless they evenly divide a replica's part.
         self._axis = replicas.AXIS if mesh and self._share % self._group else None
         custom = custom_code.function
         changes = custom(config, "augment"), custom(config, "augment_batch")
@@ -253,8 +253,7 @@ class TrainStep:
 
         Args:
             params: weights at which to compute the gradient; None for those of the state.
-            loss_fn: function with the arguments and results of `TrainStep.loss_fn`, which is the
-                default.
+            loss_fn: function like `TrainStep.loss_fn`, which is the default.
         """
         loss_of, size = loss_fn or self.loss_fn, self.config.batch
 
@@ -335,7 +334,7 @@ class TrainStep:
         ema = state.ema
         if ema:
             # The average starts from random weights, which would still affect a long average at the
-            # end of a short run. TensorFlow's ExponentialMovingAverage(num_updates) does the same.
+            # end of a short run. TensorFlow's ExponentialMovingAverage(num_updates) avoids this.
             ramp = (1.0 + state.step) / (10.0 + state.step)
             momentum = jnp.minimum(self.applied.ema_momentum, ramp)  # type: ignore[arg-type]
             values = self.layout.averaged(params, buffers)
