@@ -18,11 +18,12 @@ NARROWEST, TRIES = 3 / 4, 10  # minimum width / height; attempts to draw a windo
 
 
 def draw_windows(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw windows for random resized crops, int32 (batch, 4). Each has its first row, number of
-    rows, first column and number of columns.
+    """Draw windows for random resized crops as int32 (batch, 4). The columns are a window's first
+    row, number of rows, first column and number of columns.
 
-    The fraction of the image's area is uniform from `data.crop_scale` to 1. log(width / height) is
-    uniform from log(3/4) to log(4/3). If none of ten windows fits, the whole image is used.
+    A window's fraction of the image area is uniformly distributed from `data.crop_scale` to 1, and
+    log(width / height) from log(3/4) to log(4/3). If none of ten windows fits, the whole image is
+    used.
 
     Reference: Szegedy et al. 2014, arXiv:1409.4842, section 6; RandomResizedCrop in torchvision.
     """
@@ -39,7 +40,7 @@ def draw_windows(random: np.random.Generator, batch: int, data: Data) -> np.ndar
 
 
 def enlarge(images: Any, numbers: Any, data: Data) -> Any:
-    """Resize a window of each image, uint8 (n, height, width, channels), to full size.
+    """Resize a window of each of the uint8 images (n, height, width, channels) to full size.
 
     >>> data = Data(height=1, width=3, channels=1, crop_scale=0.5)
     >>> image = jnp.array([[[[0], [100], [200]]]], jnp.uint8)
@@ -57,12 +58,12 @@ def enlarge(images: Any, numbers: Any, data: Data) -> Any:
 
 
 def draw_quarters(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw a number of quarter turns from 0 to 3 for each image, int32 (batch, 1)."""
+    """Draw a number of quarter turns from 0 to 3 for each image as int32 (batch, 1)."""
     return random.integers(0, 4, (batch, 1)).astype(np.int32)
 
 
 def turn(images: Any, quarters: Any, data: Data) -> Any:
-    """Rotate images, uint8 (n, side, side, channels), to the left by quarter turns.
+    """Rotate uint8 images (n, side, side, channels) to the left by quarter turns.
 
     >>> data = Data(height=2, width=2, channels=1, rotate=True)
     >>> image = jnp.array([[[[1], [2]], [[3], [4]]]], jnp.uint8)
@@ -76,18 +77,18 @@ def turn(images: Any, quarters: Any, data: Data) -> Any:
 
 
 def draw_flips(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw whether to flip each image vertically, int32 (batch, 1). 0 and 1 are equally likely."""
+    """Draw 0 or 1 for each image as int32 (batch, 1). 1 flips the image vertically."""
     return random.integers(0, 2, (batch, 1)).astype(np.int32)
 
 
 def flip_vertical(images: Any, flipped: Any, data: Data) -> Any:
-    """Flip some of the images, uint8 (n, height, width, channels), vertically."""
+    """Flip some of the uint8 images (n, height, width, channels) vertically."""
     return jnp.where(flipped[:, :, None, None] == 1, images[:, ::-1], images)
 
 
 def draw_crops(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw crops and flips, int32 (batch, 3). Each has the window's first row and column in the
-    padded image, and 1 to flip it. Half of the images are flipped if `data.flip` is set.
+    """Draw crops and flips as int32 (batch, 3). The columns are the window's first row and first
+    column in the padded image, and 1 to flip it. Half of the images are flipped if `data.flip`.
     """
     windows = random.integers(0, 2 * data.crop_padding + 1, (2, batch))
     mirrored = (random.random(batch) < 0.5) & data.flip
@@ -95,8 +96,8 @@ def draw_crops(random: np.random.Generator, batch: int, data: Data) -> np.ndarra
 
 
 def crop_and_flip(images: Any, numbers: Any, data: Data) -> Any:
-    """Crop a window of the original size from each padded image, uint8 (n, height, width,
-    channels), and flip it if drawn.
+    """Crop a window of the original size from each of the uint8 images (n, height, width, channels)
+    after padding, and flip some of them.
 
     >>> data = Data(height=2, width=2, channels=1, crop_padding=1, flip=True)
     >>> image = jnp.array([[[[1], [2]], [[3], [4]]]], jnp.uint8)
@@ -112,7 +113,7 @@ def crop_and_flip(images: Any, numbers: Any, data: Data) -> Any:
 
 
 def resampled(images: Any, positions: Any, axis: int) -> Any:
-    """Resample images linearly at fractional positions along an axis, with zeros outside.
+    """Resample images linearly at fractional positions along an axis, with zeros outside the image.
 
     TPUs have no fast gather of single pixels, so they multiply by matrices with two weights per row
     instead. Products of integers up to 256 are exact in bfloat16 with float32 sums, so both methods

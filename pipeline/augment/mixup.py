@@ -1,4 +1,4 @@
-"""Mixup and CutMix, which mix each image of a batch with its neighbour: 0 with 1, 2 with 3, etc.
+"""Mixup and CutMix, which mix each image of a batch with its neighbour (0 with 1, 2 with 3, etc.).
 
 Batches are in random order, so partners are random as well.
 
@@ -17,12 +17,12 @@ COLUMNS = 5
 
 
 def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw mixtures, int32 (batch, 5). Each has the image's own weight in 65,536ths, and the first
-    row, end of rows, first column and end of columns of the rectangle cut from its neighbour.
+    """Draw mixtures as int32 (batch, 5). The columns are the image's own weight in 65,536ths, and
+    the first row, end row, first column and end column of the rectangle cut from its neighbour.
 
-    Weights have beta distributions with alpha `data.mixup` and `data.cutmix`. For CutMix, this is
-    the area before the rectangle is clipped at the border. If both are set, each image uses one of
-    them at random.
+    Weights have beta distributions with alpha `data.mixup` and `data.cutmix`. For CutMix, the
+    weight sets the area of the rectangle before it is clipped at the border. If both are set, one
+    of them is chosen at random for each image.
     """
     numbers = np.zeros((batch, COLUMNS), np.int64)
     numbers[:, 0] = ONE
@@ -43,7 +43,7 @@ def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
 
 
 def neighbours(values: Any) -> Any:
-    """Return the neighbour's value for each of n positions, (n, …), where n is even.
+    """Swap each pair of neighbouring values in an array (n, …), where n is even.
 
     >>> neighbours(jnp.array([1, 2, 3, 4])).tolist()
     [2, 1, 4, 3]
@@ -52,7 +52,7 @@ def neighbours(values: Any) -> Any:
 
 
 def mixed(images: Any, numbers: Any, data: Data) -> Any:
-    """Mix each image, uint8 (n, height, width, channels), with its neighbour."""
+    """Mix each of the uint8 images (n, height, width, channels) with its neighbour."""
     height, width = images.shape[1:3]
     share, top, bottom, left, right = (numbers[:, column, None] for column in range(COLUMNS))
     rows, columns = jnp.arange(height), jnp.arange(width)
@@ -65,7 +65,7 @@ def mixed(images: Any, numbers: Any, data: Data) -> Any:
 
 
 def shares(numbers: Any, data: Data) -> Any:
-    """Return each image's own weight in its mixture, float32 (n,)."""
+    """Return each image's own weight in its mixture as float32 (n,)."""
     height, width = data.shape[:2]
     share, top, bottom, left, right = (numbers[:, column] for column in range(COLUMNS))
     area = (bottom - top) * (right - left)

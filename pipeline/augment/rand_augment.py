@@ -24,7 +24,7 @@ COLUMNS = 7  # numbers per operation: an index and six parameters
 
 
 def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw operations for each image, int32 (batch, 7 x data.rand_augment). Their strength is
+    """Draw operations for each image as int32 (batch, 7 x data.rand_augment). Their strength is
     `data.rand_magnitude` with a random sign.
     """
     chosen = random.integers(0, len(OPERATIONS), (batch, data.rand_augment))
@@ -33,9 +33,7 @@ def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
 
 
 def numbers(chosen: np.ndarray, strengths: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Convert operation indices and strengths (-1 to 1) to the numbers used by the devices, int32
-    (…, 7).
-    """
+    """Convert operation indices and strengths (-1 to 1) to int32 numbers (…, 7) for devices."""
     rows = np.zeros((*chosen.shape, COLUMNS))
     rows[..., 0] = chosen
     for number, operation in enumerate(OPERATIONS.values()):
@@ -46,7 +44,7 @@ def numbers(chosen: np.ndarray, strengths: np.ndarray, shape: tuple[int, ...]) -
 
 
 def operated(images: Any, numbers: Any, data: Data) -> Any:
-    """Apply the drawn operations to images, uint8 (n, height, width, 1 or 3).
+    """Apply the drawn operations to uint8 images (n, height, width, 1 or 3).
 
     Images are processed one by one, so that each takes only as long as its own operations.
     """
@@ -81,7 +79,7 @@ def _equalize(image: Any, _: Any) -> Any:
 
 
 def _counts(values: Any) -> Any:
-    """Count how often each level occurs, int32 (256,)."""
+    """Count how often each level occurs, as int32 (256,)."""
 
     def compared(values: Any) -> Any:
         return (values[:, None] == jnp.arange(LEVELS)).sum(0, dtype=jnp.int32)

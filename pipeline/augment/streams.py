@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class Stream(IntEnum):
-    """Purpose of random numbers, which is the second part of each generator's seed.
+    """The purpose of random numbers, which is the second part of a generator's seed.
 
     Do not change existing numbers, because a seed would then generate different batches. 6 is not
     used. A new stream gets the next number.

@@ -1,7 +1,7 @@
 """Check that models and image decoding produce the same results as in training.
 
-Before any predictions are made, the golden outputs are computed by the program that is then used
-for the test set, and the golden file is decoded.
+Before the test set is predicted, the golden outputs are computed with the same program, and the
+golden file is decoded.
 """
 
 from collections.abc import Iterator
@@ -107,7 +107,7 @@ def _restored(artifact: Artifact, precision: str, rows: int, show: Show) -> tupl
 
 @contextmanager
 def building(precision: str) -> Iterator[None]:
-    """Let Keras build models with the given precision, whose initial weights are not used.
+    """Let Keras build models with the given precision. Their initial weights must be replaced.
 
     XLA compiles the initializers without optimizations, which takes a quarter of the time. This
     does not affect other code, because JAX's cache includes the matmul precision.

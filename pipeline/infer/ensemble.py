@@ -52,7 +52,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def mounted(inputs: Path, expect: Mapping[str, Any]) -> tuple[list[Artifact], list[float]]:
-    """Find the artifacts that a bundle expects by their run ids, and load and verify them.
+    """Find the artifacts that a bundle expects by their run ids, then load and verify them.
 
     Args:
         inputs: /kaggle/input.
@@ -75,7 +75,7 @@ def chosen(
 
     Args:
         members: members from `read`, one for each folder, or none without an ensemble.json.
-        config: config for inference. A single artifact must have been trained with it.
+        config: config for inference. A single artifact must have been trained with this config.
 
     Raises:
         ConfigError: if a single artifact was trained with another config.
@@ -113,7 +113,7 @@ def best_first(
 
     Args:
         artifacts: artifacts of models with the same target.
-        weights: weight of each artifact, 0 or more, divided by their sum; None weights all equally.
+        weights: weights of 0 or more, divided by their sum; None weights all equally.
 
     Raises:
         ConfigError: if a run occurs twice, or a member's custom code is missing or not the same as
@@ -190,7 +190,7 @@ class CommonRows:
         return self.metric(self.truth, mean)
 
     def ranks(self, candidates: np.ndarray) -> np.ndarray:
-        """Return the score for each row of weights, float (m,), negated if lower is better."""
+        """Return a score for each row of weights as float (m,), negated if lower is better."""
         return np.array([self.metric.sign * self.score(weights) for weights in candidates])
 
     def part(self, rows: np.ndarray) -> "CommonRows":
@@ -222,12 +222,12 @@ def find(outputs: Sequence[Path], output: Path, show: Callable[[str], None]) -> 
 
 
 def search(rows: CommonRows) -> dict[str, Any]:
-    """Return the contents of ensemble.json: weights found by hill climbing, and scores of members.
+    """Return the contents of ensemble.json, with weights found by hill climbing, and scores.
 
     `alone` is a member's score, and `without` is the score of all others with their weights.
     `other_half` contains the scores of the ensemble and the best member, chosen on one half of the
     rows and scored on the other, averaged over both directions. It is null if the metric is
-    undefined there.
+    undefined for a half.
     """
     weights, every = climb(rows), np.eye(len(rows.members))
     members = []
@@ -254,12 +254,12 @@ def search(rows: CommonRows) -> dict[str, Any]:
 
 
 def climb(rows: CommonRows) -> np.ndarray:
-    """Return a weight for each member, float (m,). The weights sum to 1 and score at least as well
-    as the best member.
+    """Return a weight for each member as float (m,). They sum to 1 and score at least as well as
+    the best member.
 
     Uses greedy selection with replacement, starting from the best member (Caruana et al. 2004,
     Ensemble selection from libraries of models). Each round adds the member that results in the
-    best mean, even if it is worse than before. Ties are resolved in favour of the better single
+    best mean, even if the score is lower. Ties are resolved in favour of the better single
     member, so a useless member gets no weight. The round with the best score is used, or
     the last one if there are several, because it averages more members.
     """
@@ -311,7 +311,7 @@ def _table(value: Mapping[str, Any]) -> list[str]:
 
 
 def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonRows:
-    """Return the predictions of several runs for the rows that all held out, sorted by run id.
+    """Return the predictions of several runs for the rows that all of them held out, by run id.
 
     Args:
         outputs: folders of training runs, from `python -m pipeline train` or `invoke pull`, or of
@@ -344,7 +344,7 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
     counts = ", ".join(str(len(each)) for each in ids)
     if len(common) < LEAST_ROWS:
         raise ConfigError(
-            f"The runs hold out {counts} rows, but only {len(common)} of them in common; expected"
+            f"The runs hold out {counts} rows, but have only {len(common)} in common; expected"
             f" at least {LEAST_ROWS} to find weights.\n"
             "Train each run with folds, so that every row is held out once."
         )

@@ -42,7 +42,7 @@ class Forward:
                 self._weights[device] = [_weights(model) for model in models]
 
     def outputs(self, inputs: np.ndarray) -> list[np.ndarray]:
-        """Return the outputs of each fold, float32 (n, …). Each device computes one batch.
+        """Return the outputs of each fold as float32 (n, …). Each device computes one batch.
 
         Raises:
             DeviceError: if a device's memory is too small for a single row.
@@ -76,7 +76,7 @@ class Forward:
 
 
 def device_names() -> list[str]:
-    """Return Keras' names of all GPUs or TPU cores, or of a single CPU."""
+    """Return the Keras names of all GPUs or TPU cores, or of a single CPU."""
     names: list[str] = keras.distribution.list_devices()
     return names[:1] if names[0].startswith("cpu") else names
 
@@ -98,7 +98,7 @@ def batch_size(inputs: np.ndarray, rows: int) -> int:
 
 
 def mean_of_folds(artifact: Artifact, outputs: Sequence[np.ndarray]) -> np.ndarray:
-    """Average the predictions of all folds, given their outputs: float32 (n, …)."""
+    """Return the mean prediction of all folds as float32 (n, …), given their outputs."""
     return artifact.target.mean([artifact.target.predictions(each) for each in outputs])
 
 

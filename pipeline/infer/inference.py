@@ -98,8 +98,8 @@ def infer(
     Args:
         artifact: artifact of a model, or the artifacts of an ensemble.
         folder: competition folder.
-        output: folder for golden.json, members.json and submission.csv. After a failure, an older
-            submission.csv is unchanged, and a new one contains the mean prediction for every id.
+        output: folder for golden.json, members.json and submission.csv. After a failure,
+            submission.csv is unchanged, or has the mean prediction for every id if it is new.
         weights: weights of several artifacts, divided by their sum; None weights all equally.
         config: sets the length of the session and, for artifacts with the same config name, the
             location of the test set and the number of `views`. For other members, these come from
@@ -181,14 +181,14 @@ def _members(
     if any(each.test.ids != members[0].test.ids for each in members):
         raise DataError(
             "The sample submissions of the members' configs have different ids; expected the same."
-            "\nSet the same data.sample_submission in all of them."
+            "\nSet the same data.sample_submission in all configs."
         )
     return members
 
 
 def _config(member: Artifact, config: Config | None) -> Config:
-    """Return the config that a member was trained with, after updating fields that do not affect
-    training (paths, views and hours) from the current file.
+    """Return the config that a member was trained with, where fields that do not affect training
+    (paths, views and hours) are taken from the current file.
 
     Args:
         config: config for inference, which is the current config of members with the same name.
@@ -201,7 +201,7 @@ def _config(member: Artifact, config: Config | None) -> Config:
         raise ConfigError(
             f"The config {config.name!r} is for the competition {config.competition}, but the"
             f" artifact {member.manifest['run_id']} is for {trained.competition}; expected"
-            f" the same.\nPass the config {trained.name!r}, or a different artifact."
+            f" the same competition.\nPass the config {trained.name!r}, or a different artifact."
         )
     if config is not None and config.name != trained.name:
         here = trained.name in config_files.named_files()
@@ -222,7 +222,7 @@ def _averaged(
 ) -> tuple[Predictions, list[float]]:
     """Return the mean over as many members as time allows, and the weight of each in that mean.
 
-    The best member is always used. Any other is either computed completely or skipped. The
+    The best member is always used. Others are either computed completely or skipped. The
     remaining time is divided equally between members when choosing the number of views.
 
     Args:
@@ -295,8 +295,8 @@ class Pace:
     def block_ended(self, rows: int) -> None:
         """Drop views if the remaining blocks would otherwise take too long.
 
-        The estimate assumes that time is proportional to the number of views. Decoding time is not,
-        so dropping views can save less than expected. The next block then corrects this.
+        The estimate assumes that time is proportional to the number of views. Decoding time does
+        not change, so dropping views can save less than expected. The next block corrects this.
 
         Args:
             rows: number of rows in the block.
@@ -361,8 +361,8 @@ def _mean_prediction(artifact: Artifact, rows: int) -> np.ndarray:
 
 
 def _refuse_broken(broken: Mapping[str, str], total: int, config: Config) -> None:
-    """Raise `DataError` if more than one row in ten is broken. In the scored rerun, where they
-    cannot be corrected, raise it only if all are broken.
+    """Raise `DataError` if more than one row in ten is broken. In the scored rerun, where rows
+    cannot be corrected, raise it only if all rows are broken.
     """
     most = total - 1 if os.environ.get(image_files.RERUN) else total * image_files.MOST_BROKEN
     if len(broken) > most:
@@ -370,7 +370,7 @@ def _refuse_broken(broken: Mapping[str, str], total: int, config: Config) -> Non
 
 
 def _warn(predictions: Predictions, show: Show) -> None:
-    """Show warnings about rows with the mean prediction, and if all predictions are the same."""
+    """Warn about rows with the mean prediction, and if all predictions are the same."""
     rows, broken, left_out = len(predictions.test), predictions.broken, predictions.left_out
     if broken:
         listed = "; ".join(f"{name[:80]!r}: {reason}" for name, reason in list(broken.items())[:5])

@@ -118,7 +118,7 @@ class Form:
         return RANKING if takes == "ranking" else LABELS
 
     def check_labels(self) -> None:
-        """Raise `SubmissionError`, before training, if some labels cannot be submitted."""
+        """Raise `SubmissionError` before training if some labels cannot be submitted."""
         names, wrong, expected = pd.Series(self.target.names, dtype=object), list[str](), ""
         if self._layout == RANKING:
             wrong = [name for name in names if len(name.split()) != 1]
@@ -135,7 +135,7 @@ class Form:
             )
 
     def write(self, path: Path, ids: Sequence[str], values: np.ndarray) -> int:
-        """Write the submission atomically unless Kaggle would reject it; return the number of rows.
+        """Write the submission atomically, unless Kaggle would reject it, and return the row count.
 
         Args:
             values: float32 (n, k) from `Target.predictions`, in the order of `ids`, or (n, …) for
@@ -236,8 +236,8 @@ def _written(
         raise SubmissionError(
             f"{custom_code.described(config, 'write_submission')} returned {len(table)} rows, for"
             f" example {str(example)[:200]}; expected a dict with"
-            f" {', '.join(wanted) or 'column: texts'}, the sample submission's columns after the"
-            f" id, with {len(ids)} strings or numbers each.\nReturn {{column: [one per id]}}."
+            f" {len(ids)} strings or numbers for each of the sample submission's columns after the"
+            f" id: {', '.join(wanted) or 'any columns'}.\nReturn {{column: [one per id]}}."
         )
     return {column: table[column].map(str).tolist() for column in wanted}
 
@@ -287,7 +287,7 @@ def limits(config: Config) -> Range | None:
 def write(
     path: Path, sample: Sample, ids: Sequence[str], columns: Texts, *, within: Range | None = None
 ) -> int:
-    """Write the submission atomically unless Kaggle would reject it; return the number of rows.
+    """Write the submission atomically, unless Kaggle would reject it, and return the row count.
 
     Args:
         sample: sample submission with unique ids in its first column.
@@ -314,7 +314,7 @@ def check(
     """Check that Kaggle would score a submission, and return the number of rows.
 
     Args:
-        sample: sample submission. If there is none, ids and columns are not compared.
+        sample: sample submission; None to not compare ids and columns.
         within: range of finite numbers, such as (0, 1) for probabilities. None requires integers if
             the sample contains integers. () allows any text, including empty texts for empty masks.
         constant: whether to accept a submission with the same prediction for all rows.

@@ -1,8 +1,8 @@
 """Test-time augmentation, which averages predictions over several views of an image.
 
-In addition to the original image, views are mirrored if `data.flip` is set, upside down if
-`data.flip_vertical` is set, and shifted by a pixel if `data.crop_padding` is set, with zero
-padding.
+Besides the original image, there are mirrored views if `data.flip` is set, upside-down views if
+`data.flip_vertical` is set, and views shifted by a pixel, with zero padding, if `data.crop_padding`
+is set.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ MOVES = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))
 
 @dataclass(frozen=True)
 class View:
-    """A view of an image, which is shifted by up to a pixel, then mirrored horizontally, and then
+    """A view of an image, which can be shifted by up to a pixel, then mirrored horizontally, then
     turned upside down.
     """
 
@@ -26,7 +26,7 @@ class View:
     upside_down: bool = False
 
     def apply(self, images: np.ndarray) -> np.ndarray:
-        """Return this view of images, uint8 (n, height, width, channels). Other inputs are only
+        """Return this view of uint8 images (n, height, width, channels). Other inputs are only
         accepted for the original view.
 
         >>> View(right=1).apply(np.array([[[[1], [2]]]], np.uint8)).ravel().tolist()

@@ -1,7 +1,7 @@
 """Gradient boosting on a table's columns or a published network's features.
 
-scikit-learn fits the trees (`HistGradientBoosting`, 255 bins). They are converted to the weights of
-a layer (`pipeline.models.trees`), so inference requires neither scikit-learn nor pickle.
+scikit-learn fits trees (`HistGradientBoosting`, 255 bins). The trees are converted to the weights
+of a layer (`pipeline.models.trees`), so inference requires neither scikit-learn nor pickle.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Save the whole state of a run as arrays, in checkpoints that survive a kill at any moment.
+"""Save the whole state of a run in checkpoints, which survive a kill at any moment.
 
 A checkpoint (`formats.checkpoint_folder`) is written in the same way as an artifact
 (`formats.sealed_folder`), and the two newest valid ones are kept. `Saver` derives the interval from
@@ -29,7 +29,7 @@ from pipeline.runtime import mounts
 
 PUSH_AGAIN = "Push again:\ninvoke push-train"
 # Maximum fraction of time spent on writing. The optimal interval is sqrt(2 x cost x time between
-# failures) (Young 1974), where we assume one failure per Kaggle session of 9 hours.
+# failures) (Young 1974), assuming one failure per Kaggle session of 9 hours.
 SHARE, FAILURE_SECONDS = 0.02, 9 * 3600.0
 # The first checkpoint is written early, to measure its cost and to save runs that soon fail.
 FIRST_SECONDS = 20.0
@@ -60,7 +60,7 @@ def save(
     """Write a checkpoint, remove all others except for the newest valid one, and return its folder.
 
     After a kill or power failure, this checkpoint or the previous one is intact. Once this function
-    has returned, this checkpoint always is. The run must have locked the folder (`writer`).
+    has returned, this checkpoint is intact. The run must have locked the folder (`writer`).
 
     Args:
         folder: the checkpoints folder, which is created if missing.
@@ -125,7 +125,7 @@ def _verified(path: Path) -> dict[str, Any] | str:
 
 @contextmanager
 def writer(folder: Path) -> Iterator[None]:
-    """Lock the folder to prevent other runs from using it; it is created if missing.
+    """Lock the folder so that no other run can use it. It is created if missing.
 
     The operating system releases the lock when the process exits. Folders on file systems
     without locks are not protected.
@@ -239,7 +239,7 @@ class Saver:
         return max(cost / SHARE, math.sqrt(2 * cost * FAILURE_SECONDS))
 
     def reserve(self) -> float:
-        """Return the seconds to reserve for the last checkpoint: twice the slowest one so far."""
+        """Return the seconds to reserve for the last checkpoint, twice those of the slowest one."""
         return 2 * max(self.costs, default=self._size / SLOWEST_BYTES_PER_SECOND)
 
     def due(self) -> bool:

@@ -1,8 +1,8 @@
 """Check a config's custom functions before training starts.
 
 Each check in `QUESTIONS` calls a function with a few synthetic rows. If there is a problem, it
-reports the file and the line. The model is also run in a separate process with TensorFlow, which is
-used for inference on Kaggle's GPUs: `python -m pipeline.train.custom_check CONFIG FOLDER`.
+reports the file and the line. A separate process also runs the model with TensorFlow, which is used
+on Kaggle's GPUs: `python -m pipeline.train.custom_check CONFIG FOLDER`.
 """
 
 import inspect
@@ -40,8 +40,8 @@ from pipeline.train import layer_rates, learning_rate, optimizer, phases
 ROWS = 16
 # A batch size that differs from any axis of a model.
 ODD_ROWS = 37
-# Maximum difference between JAX and TensorFlow outputs, relative to the largest output. It is the
-# same as in `pipeline.infer.check`, which would otherwise reject the artifact later.
+# Maximum difference between JAX and TensorFlow outputs, relative to the largest output. The same
+# limit in `pipeline.infer.check` would otherwise reject the artifact later.
 TOLERANCE = 1e-4
 # Weights computed in parts can differ by this fraction of their change in two steps, which is far
 # above rounding errors and far below the effect of a missing part. They can also differ by this
@@ -143,16 +143,16 @@ def _mix(config: Config) -> str:
     if mixture is None and (config.class_weights or config.data.weight_column):
         raise Wrong(
             "returns labels but does not mix the row weights (class_weights or"
-            " data.weight_column).\nReturn places and shares, or remove the weights."
+            " data.weight_column).\nReturn partners and weights, or remove the row weights."
         )
     if mixture is None:
         return f"images {images.shape} and labels {labels.shape} of a group"
     partners, share = mixture
     if partners.min() < 0 or partners.max() >= ROWS or share.min() < 0 or share.max() > 1:
         raise Wrong(
-            f"mixes rows of different groups or has invalid shares: places from {partners.min()} to"
-            f" {partners.max()}, shares from {share.min():g} to {share.max():g}; expected places"
-            f" from 0 to {ROWS - 1} in a group of {ROWS}, and shares from 0 to 1.\n"
+            f"mixes rows of different groups or has invalid weights: partners from {partners.min()}"
+            f" to {partners.max()}, weights from {share.min():g} to {share.max():g}; expected"
+            f" partners from 0 to {ROWS - 1} in a group of {ROWS}, and weights from 0 to 1.\n"
             "Get the number of rows from images.shape[0]; groups have batchnorm_batch rows."
         )
     return f"mixes each of the images {images.shape} of a group with another"
@@ -218,8 +218,8 @@ def _loss(config: Config) -> str:
 
 
 def tried_loss(config: Config, model: Any) -> tuple[tuple[str, ...], bool]:
-    """Return the names of the losses if there are several, and whether the loss requires groups of
-    rows. It does if it uses random numbers, or if the loss of a row depends on other rows.
+    """Return the loss names, if there are several, and whether the loss requires groups of rows. A
+    loss requires groups if it uses random numbers, or if a row's loss depends on other rows.
 
     Raises:
         ConfigError: if the loss fails, or ignores extra outputs of the model.
@@ -394,7 +394,7 @@ def _model(config: Config) -> str:
         raise Wrong(
             "returns different outputs for a row if other rows change, but batches may be computed"
             " in parts.\nCompute each row independently. To mix rows, use data.mixup or"
-            " data.cutmix. To compare rows, use the loss or BatchNormalization, which use groups."
+            " data.cutmix. To compare rows, use the loss or BatchNormalization, which get groups."
         )
     _refuse_lost_state(config, model, images, outputs)
     softmax = outputs.min() >= 0 and np.abs(outputs.sum(axis=-1) - 1).max() < SUM_TOLERANCE
@@ -495,7 +495,7 @@ def main(config: str, folder: Path) -> None:
 
 
 def _train_step(config: Config) -> str:
-    """Compare two steps of whole batches with micro-batches and, if possible, two devices."""
+    """Check that weights are the same with micro-batches and, if possible, on two devices."""
     if jax.process_count() > 1:
         return "not checked; run python -m pipeline check, which uses a single process"
     small = replace(
@@ -593,7 +593,7 @@ QUESTIONS: dict[str, Question] = {
 
 
 def _differ(values: np.ndarray, others: np.ndarray, least: float = 0.0) -> bool:
-    """Return whether two arrays differ by more than rounding errors, or in their NaNs.
+    """Return whether two arrays differ in NaNs, or by more than rounding errors.
 
     Args:
         least: minimum magnitude that the tolerance is relative to.
@@ -622,7 +622,7 @@ def inputs(config: Config, seed: int = 0) -> np.ndarray:
 
 
 def _outputs(config: Config) -> np.ndarray:
-    """Return synthetic outputs, float32 (16, outputs), or in the format of a custom model."""
+    """Return synthetic outputs as float32 (16, outputs), or in the format of a custom model."""
     if config.target == "custom":
         return _outputs_of(architectures.build(config))[0]
     return _made_up(("float32", config.outputs), 1)

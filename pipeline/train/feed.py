@@ -7,7 +7,7 @@
   thread, since another thread would compete for the interpreter (docs/dev/findings.md). Large
   batches are copied by all cores, a few calls ahead.
 
-Batches are copied into reused buffers. They are bit-for-bit identical in all three cases.
+Batches are copied into reused buffers and are bit-for-bit identical in all three cases.
 """
 
 from collections import deque
@@ -28,8 +28,7 @@ from pipeline.train.step import Batch, TrainStep
 
 # Maximum fraction of device memory used for images.
 SHARE = 0.25
-# Minimum size in bytes for copying a call's batches in threads, since each thread waits 0.1 ms for
-# the interpreter.
+# Minimum bytes per call for copying in threads, each of which waits 0.1 ms for the interpreter.
 THREADED = 4 << 20
 AHEAD = 2  # number of calls whose batches are copied in advance
 
@@ -107,7 +106,7 @@ class Feed:
             self._free.append(self._used.popleft()[1])
 
     def _begin(self, span: tuple[int, int]) -> Begun:
-        """Start copying a call's images. If they are on the devices, return their row indices."""
+        """Start copying a call's images, or return row indices if the images are on the devices."""
         first, number = span
         if self.held:
             steps = [first + min(place, number - 1) for place in range(self._steps)]

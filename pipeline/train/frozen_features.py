@@ -68,7 +68,7 @@ Head = Linear | trees.Numbers  # replaces the last layer
 
 
 def parts(model: Any, config: Config) -> tuple[Any, Any]:
-    """Split the model into the part from inputs to features, and the last layer.
+    """Split a model into the part that computes features, and the last layer.
 
     Raises:
         ConfigError: if the last layer cannot be a linear model, or the layers below it are not
@@ -145,7 +145,7 @@ def of(
             made.append(kept)
             continue
         if why := session.over((time.monotonic() - begun) / max(len(made), 1)):
-            show(f"Stopped at features {start:,} of {number:,}: {why}. Run again to resume.")
+            show(f"Stopped after {start:,} of {number:,} features: {why}. Run again to resume.")
             return None
         computed = []
         for images, real in blocks(inputs, rows, batch):
@@ -238,7 +238,9 @@ def _loss(config: Config, outputs: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _columns(config: Config, labels: np.ndarray, number: int) -> np.ndarray:
-    """Return the labels as columns of 0 and 1. For "ordinal", 1 means above the column's grade."""
+    """Return the labels as columns of 0 and 1. For "ordinal", 1 means that a label is above the
+    column's grade.
+    """
     if config.target == "ordinal":
         return (labels[:, None] > np.arange(number)).astype(int)
     return labels.reshape(len(labels), -1).astype(int)
@@ -264,7 +266,7 @@ def _solved(
 def _of_classes(
     features: np.ndarray, labels: np.ndarray, weights: Any, strength: float, number: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return each class's kernel and bias. Classes without rows get the probability of one row."""
+    """Return each class's kernel and bias. Classes without rows are treated as having one row."""
     from sklearn.linear_model import LogisticRegression
 
     seen = np.unique(labels).astype(int)
@@ -272,8 +274,8 @@ def _of_classes(
     if len(seen) > 1:
         model = LogisticRegression(C=strength, max_iter=STEPS, tol=EXACT)
         found = model.fit(features, labels, weights)
-        # With two classes, there is one row of coefficients. Use half of it for the second class,
-        # and minus half for the first.
+        # For two classes there is one row of coefficients. Half of it is for the second class, and
+        # minus half for the first.
         halves = np.array([[-0.5], [0.5]]) if len(seen) == 2 else np.ones((1, 1))
         kernel[:, seen] = (halves * found.coef_).T
         bias[seen] = halves[:, 0] * found.intercept_

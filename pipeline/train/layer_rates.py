@@ -35,10 +35,10 @@ class Part(NamedTuple):
 def factors(model: Any, config: Config) -> list[float] | None:
     """Return the learning rate factor of each trainable variable; None if all are 1.
 
-    `optimizer.layer_decay` counts depth from the outputs of a published network. Without one, it
-    counts from the head, which is the last layer with weights. New layers such as a head have a
+    `optimizer.layer_decay` counts depth from the outputs of a published network. Without one, depth
+    is counted from the head, which is the last layer with weights. New layers such as a head have a
     factor of 1. In a transformer (a stack of identical blocks) each block is a part, as in Clark et
-    al. 2020, arXiv:2003.10555: the last block has the factor layer_decay, the block before it
+    al. 2020, arXiv:2003.10555. The last block has the factor layer_decay, the block before it
     layer_decay^2, and so on. Layers before the first block (embeddings) count as another block. A
     layer after a block belongs to that block. Other networks are split into 12 parts with the same
     number of layers, as in Liu et al. 2022 (ConvNeXt), arXiv:2201.03545. If there are fewer layers,

@@ -1,8 +1,8 @@
 """Scale hyperparameters that were tuned at one batch size to another batch size.
 
 Given `config.optimizer` (hyperparameters and the batch size at which they were tuned) and
-`config.batch`, `apply` returns `Applied`. It contains every hyperparameter that depends on the
-batch size, and the warm-up and decay steps. No other module scales them.
+`config.batch`, `apply` returns every hyperparameter that depends on the batch size, and the warm-up
+and decay steps, as `Applied`. No other module scales them.
 
 TPUs use a far larger batch than the GPU on which a learning rate was tuned. With
 kappa = batch / base_batch:
@@ -22,7 +22,7 @@ Goyal et al. 2017, arXiv:1706.02677; Malladi et al. 2022, arXiv:2205.10287; Wang
 arXiv:2405.13698; Busbridge et al. 2023, arXiv:2307.13813.
 
 For other optimizers, `optimizer.scaling` sets the rule for the learning rate. A custom function
-with a parameter `kappa` can scale the rest.
+that accepts `kappa` can scale the rest.
 
 Each step decays the weights by learning rate x weight decay, so that the decay per epoch does not
 change. With SGD, scaling the learning rate is sufficient for this. Adam is used without weight
@@ -70,8 +70,8 @@ class Applied:
         batch, base_batch: images per optimizer step, over all replicas.
         kappa: batch / base_batch.
         peak_rate: learning rate per step after the warm-up.
-        warmup_steps: number of initial steps in which the learning rate increases.
-        frozen_steps: number of initial steps in which only new layers are trained.
+        warmup_steps: initial steps in which the learning rate increases.
+        frozen_steps: initial steps in which only new layers are trained.
         growing_steps: the steps after which images grow, one for each item of `progressive`.
         total_steps: number of steps of the whole run. The learning rate ends at 0.
         decay_steps: for "constant", number of final steps in which the learning rate decreases.
@@ -185,7 +185,7 @@ def apply(config: Config, num_images: int) -> Applied:
 
 
 def _warnings(config: Config, num_images: int, kappa: float, total_steps: int) -> Iterator[str]:
-    """Yield a warning for each limit that is exceeded, except for those of the betas."""
+    """Yield a warning for each exceeded limit, except for those of beta_1 and beta_2."""
     name, steps_per_epoch = config.optimizer.name, num_images / config.batch
     if name not in OPTIMIZERS and kappa > 1:
         yield (
@@ -196,7 +196,7 @@ def _warnings(config: Config, num_images: int, kappa: float, total_steps: int) -
         yield (
             f"{name}'s learning rate is scaled by {math.sqrt(kappa):.3g}, with"
             f" {steps_per_epoch:.1f} steps per epoch. This rule was only confirmed for tables with"
-            f" at least {ADAM_STEPS_PER_EPOCH}, at up to {SEEN_FACTOR} times the base batch. Tune"
+            f" at least {ADAM_STEPS_PER_EPOCH} and up to {SEEN_FACTOR} times the base batch. Tune"
             f" base_rate at base_batch={config.batch}, or run `scale-check`."
         )
     if name == "sgd" and config.batch > LINEAR_RULE_LIMIT:
@@ -213,8 +213,8 @@ def _warnings(config: Config, num_images: int, kappa: float, total_steps: int) -
     if few and kappa > SEEN_FACTOR:
         yield (
             f"There are {total_steps} steps in total and {steps_per_epoch:.1f} per epoch. At least"
-            f" {LEAST_STEPS} are recommended for a scaled batch, and {LEAST_STEPS_PER_EPOCH} per"
-            " epoch for reliable BatchNorm statistics. Decrease batch or increase epochs."
+            f" {LEAST_STEPS} steps are recommended for a scaled batch, and {LEAST_STEPS_PER_EPOCH}"
+            " per epoch for reliable BatchNorm statistics. Decrease batch or increase epochs."
         )
 
 

@@ -190,9 +190,9 @@ class Loop:
                 feed.ended(self.step)
                 calls.restart(keep_newest=not ends_epoch)
                 session.progress()
-            # After another call, the run must wait for all calls in flight, and possibly for a
-            # validation, before it can save. The first call of a phase also compiles, which takes
-            # at least as long as in the very first call.
+            # After another call, saving must wait for all calls in flight, and possibly for a
+            # validation. The first call of a phase also compiles, which takes at least as long as
+            # in the very first call.
             reserve = saver.reserve() + calls.seconds + self._validation_seconds
             reserve += self.seconds["compile"] if self._begins_program else 0.0
             stop = session.over(reserve)
@@ -360,8 +360,8 @@ class Loop:
     def _evaluations(
         self, rows: np.ndarray, evaluate: Callable[[int, np.ndarray, int], Any], session: Session
     ) -> Iterator[Any]:
-        """Yield the results of `evaluate` for each block of rows, on the host, with some blocks in
-        flight. `evaluate` receives the index of the block's first row, the inputs, and the number
+        """Evaluate blocks of rows and yield the results on the host, with some blocks in flight.
+        `evaluate` receives the index of the block's first row, the inputs, and the number
         of inputs that are not padding.
         """
         step, in_flight = self.compiled, deque[Any]()
@@ -496,7 +496,7 @@ class Loop:
             then, now = record.origin[name], origin[name]
             if then != now:
                 self.show(
-                    f"Warning: {name} changed since the run started, from {then} to {now}."
+                    f"Warning: {name} changed from {then} to {now} since the run started."
                     " The results will be a mixture of both."
                 )
         record.origin["config"] = origin["config"]  # some fields can change
@@ -529,8 +529,8 @@ class CallQueue:
     """The calls in flight, oldest first.
 
     Args:
-        replicas: number of devices of a call. If a CPU has several, the limit is `MIN_CALLS`, for
-            the same reason as in `EVALUATIONS`.
+        replicas: number of devices of a call. On a CPU with several devices, the limit is
+            `MIN_CALLS`, for the same reason as in `EVALUATIONS`.
     """
 
     def __init__(self, replicas: int = 1) -> None:

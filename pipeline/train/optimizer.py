@@ -1,6 +1,4 @@
-"""Create an optimizer, which is Keras' SGD, Adam or AdamW with scaled hyperparameters, another
-Keras class, or a custom one.
-"""
+"""Create SGD, Adam or AdamW with scaled hyperparameters, or another Keras or custom optimizer."""
 
 import inspect
 from collections.abc import Sequence

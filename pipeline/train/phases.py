@@ -4,9 +4,9 @@ A phase has its own program, which is compiled when it first runs. Phases consis
 epochs, so no call spans two phases. Images are resized after augmentation, so batches and random
 numbers do not depend on the phase, and a run can resume in any phase.
 
-Growing image sizes (`Config.progressive`) speed up training: Howard et al. 2018 (fast.ai's entry
-for DAWNBench); Tan & Le 2021, arXiv:2104.00298. The weights of a convolutional network do not
-depend on the image size, so all sizes use the same state.
+Training is faster with growing image sizes (`Config.progressive`), see Howard et al. 2018
+(fast.ai's entry for DAWNBench) and Tan & Le 2021, arXiv:2104.00298. The weights of a convolutional
+network do not depend on the image size, so all sizes use the same state.
 """
 
 from collections.abc import Sequence
@@ -40,12 +40,12 @@ class Phase(NamedTuple):
 
 
 def of(applied: Applied, step: int) -> Phase:
-    """Return the phase of a step; the first step is 0."""
+    """Return the phase of a step, counted from 0."""
     return Phase(step < applied.frozen_steps, sum(step >= end for end in applied.growing_steps))
 
 
 def sizes(config: Config) -> list[tuple[int, int]]:
-    """Return the image (height, width) of each part of the epochs, ending with the full size.
+    """Return the images' (height, width) in each part of the run, ending with the full size.
 
     Raises:
         ConfigError: if the rounded sizes do not increase.

@@ -24,7 +24,7 @@ Show = Callable[[str], None]  # receives each line of text
 HISTORY, LINES = "history.csv", "progress.jsonl"
 LINE = re.compile(r'\{.*"step": (?P<step>\d+),.*\}\n')
 ROW = re.compile(r"(?:epoch,step|\d+,(?P<step>\d+)),.*\r\n")  # column names or an epoch
-# How to format the values of a line, in this order. Other values are not shown to the user.
+# Formats of the values that are shown to the user, in this order.
 WORDS = {
     "fold": "  fold {:.0f}",
     "folds": " of {:.0f}",
@@ -93,7 +93,7 @@ def readable(text: str) -> str:
 
 @dataclass(frozen=True)
 class Fold:
-    """A fold's number (from 1), the number of folds, and the number of steps of later folds."""
+    """A fold of a run. `number` counts from 1, and `steps_after` is for all later folds."""
 
     number: int
     count: int
@@ -157,7 +157,7 @@ class Progress:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Exclude the time in this context from `images_per_second`, because no step runs."""
+        """Exclude the time in this context, when no step runs, from `images_per_second`."""
         started = time.monotonic()
         try:
             yield

@@ -18,8 +18,8 @@ from typing import Any, Self
 
 from pipeline.runtime import processes
 
-# Time reserved after the last checkpoint for figures, the list of outputs and Kaggle's copying. In
-# short sessions, a twentieth of the session is reserved.
+# Time reserved after the last checkpoint for figures, the list of outputs and Kaggle's copying, but
+# at most a twentieth of the session.
 MARGIN_SECONDS, MARGIN_SHARE = 300.0, 0.05
 STALLED, CTRL_C = "stalled.txt", "Ctrl-C"
 STALL_SECONDS = 1800.0  # longer than any step, validation or read
@@ -38,8 +38,7 @@ class Session:
     Args:
         hours: wall-clock limit since the process started; None for no limit.
         output: the run's output folder. After `STALL_SECONDS` without a call to `progress`, the
-            stack traces of all threads are written to stalled.txt in it, and the process exits with
-            code 1.
+            process writes all stack traces to stalled.txt in it, and exits with code 1.
 
     Attributes:
         margin: seconds reserved after the last checkpoint.
@@ -80,7 +79,7 @@ class Session:
 
     def over(self, reserve: float) -> str | None:
         """Return why the run must stop now, or None to continue. Processes that train together must
-        all call this equally often, and get the same result.
+        call this equally often, and they get the same result.
 
         Args:
             reserve: seconds needed for the steps in flight and a checkpoint.
@@ -103,7 +102,7 @@ class Session:
             if seconds < STALL_SECONDS:
                 continue
             text = (
-                f"Error: no step ended within {seconds:.0f} s. Stopping the run, which can be"
+                f"Error: no step finished within {seconds:.0f} s. Stopping the run, which can be"
                 " resumed from its last checkpoint.\n"
                 f"Stack traces of all threads: {self._output / STALLED}"
             )

@@ -1,5 +1,5 @@
-"""The training state, which contains everything that a step changes. It is stored on the devices,
-and in checkpoints as arrays by name.
+"""The training state, which contains everything that a step changes. The state is stored
+on the devices, and in checkpoints as named arrays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ class Totals(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """The state of a training run, which each step maps to the next one.
+    """The state of a training run. Each step returns a new one.
 
     Attributes:
         params: trainable weights, in the model's order.

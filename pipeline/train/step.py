@@ -1,15 +1,15 @@
 """The training step, which updates the state with one batch for any model and number of devices.
 
-To customize training, edit `TrainStep.train_step`. Together with the methods that it calls, it
-defines the whole weight update. You can also set `train_step` in a config to a function with the
-same arguments. The code below it computes sums over a batch. The result depends only on the
-batch. Replicas and micro-batches only determine how it fits into memory.
+To customize training, edit `TrainStep.train_step`. This method and those that it calls define the
+whole weight update. You can also set `train_step` in a config to a function with the same
+arguments. The code below these methods computes sums over a batch. The result depends only on the
+batch. Replicas and micro-batches only determine how a batch fits into memory.
 
 - BatchNorm normalizes each group of `batchnorm_batch` images separately (ghost batches, Hoffer et
   al. 2017, 1705.08741) and updates its statistics with the mean over all groups.
 - Augmentation and dropout derive their random numbers from (seed, step, index in the batch).
 - A custom loss that compares rows (contrastive, ranking) or uses random numbers receives the
-  outputs and labels of whole groups. A custom mix also receives whole groups.
+  outputs and labels of whole groups. Custom mixing also receives whole groups.
 
 So one replica that accumulates gradients over many micro-batches computes the same sum over images
 as eight replicas with one micro-batch each, up to the order of additions. Each replica sums over
@@ -81,7 +81,7 @@ class Examples(NamedTuple):
 
     @property
     def weights(self) -> Any:
-        """Loss weight of each example, float32 (n,). Mixtures have mixed weights."""
+        """Loss weight of each example as float32 (n,). Mixtures have mixed weights."""
         if self.share is None:
             return self.labels.weights
         return self.share * self.labels.weights + (1 - self.share) * self.other_labels.weights
@@ -117,7 +117,7 @@ class Sums(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Copies of the totals, the last learning rate, and the loss scale or () after a call."""
+    """The totals, the last learning rate, and the loss scale (or ()) after a call."""
 
     totals: Totals
     learning_rate: Any
@@ -136,8 +136,8 @@ class TrainStep:
         layout: meaning of each array in a state.
         optimizer: the Keras optimizer.
         replicas: number of accelerator cores that split the work.
-        micro_batch: images per forward and backward pass on a replica, which are all or a fraction
-            of its part of the batch.
+        micro_batch: number of images that a replica computes at a time, which divides its part of
+            the batch.
         steps_per_call: maximum number of steps per call to the devices.
         phase: phase of the next calls. Initially, all weights train on full-size images.
         models: one model per image size (`phases.models`).
@@ -184,7 +184,7 @@ class TrainStep:
 
     @property
     def smaller(self) -> list[int]:
-        """The smaller micro-batch sizes, in the order to try them."""
+        """The smaller micro-batch sizes, in the order in which they are tried."""
         return self._sizes[self._sizes.index(self.micro_batch) + 1 :]
 
     def use(self, smaller: int) -> bool:
@@ -344,7 +344,7 @@ class TrainStep:
         return TrainState(params, buffers, opt_state, ema, totals, state.scale, state.step + 1)
 
     def _shares(self, step: Any) -> list[Any]:
-        """Return the learning rate factor of each weight; None for 1.
+        """Return the learning rate factor of each weight, or None instead of 1.
 
         Adam's bias correction depends on its step count. Weights that were frozen at first have
         seen fewer steps, so their first updates would be three times too large.
@@ -634,7 +634,8 @@ def steps_per_call(config: Config, applied: Applied, model: Any, share: int) -> 
     """Return the maximum number of steps per call to the devices.
 
     It only depends on the model and the data, so that every session compiles the same program.
-    Models with convolutions or attention, whose weights have more than two axes, run one step.
+    Models with convolutions or attention, whose weights have more than two axes, run one step per
+    call.
 
     Args:
         share: number of examples of a batch on each replica.

@@ -243,7 +243,7 @@ class Training:
             show(f"Warning: {warning}")
 
     def _clear_output(self, *, fresh: bool) -> None:
-        """Set earlier runs aside if `fresh`. Otherwise, reject those with other folds or fit."""
+        """Set earlier runs aside if `fresh`. Otherwise, require the same folds and fit."""
         for place in (self.output, *sorted(self.output.glob("fold-*"))):
             folder = place / "checkpoints"
             if fresh:
@@ -280,7 +280,7 @@ class Training:
     def _keras_set_up(self) -> Iterator[None]:
         """Configure Keras to use all devices and the run's precision."""
         before, several = keras.config.dtype_policy(), self.here.count > 1
-        # The libraries hold a million objects, so a garbage collection takes a quarter of a second.
+        # With a million library objects, a garbage collection takes a quarter of a second.
         gc.freeze()
         try:
             everywhere = keras.distribution.DataParallel() if several else None
@@ -358,7 +358,7 @@ class Training:
             self.show(f"Fitted to {len(rows):,} {config.data.noun}: {found}")
             session.progress()
             if why := session.over((time.monotonic() - begun) / (number + 1)):
-                self.show(f"Stopped after a fold: {why}. Run the same command to fit all again.")
+                self.show(f"Stopped after a fold: {why}. Run the same command to fit all folds.")
                 return None
         # The final model is fitted to all rows, so that inference only runs the network once.
         if config.folds:
@@ -429,7 +429,7 @@ class Training:
             "code": provenance_module.code(),
             "pretrained": self.pretrained,
         }
-        edit = "Start all with the same --input and the same version of this project."
+        edit = "Start all processes with the same --input and the same version of this project."
         processes.refuse_differences("the training data", origin, edit)
         config = self.config.to_json() | {"custom_code": custom_code.digest(self.config)}
         return {**origin, "config": config, "devices": str(self.here)}
@@ -514,8 +514,8 @@ class Training:
             artifact.assign(rebuilt, fold.weights)
             weights.append(artifact.weights_of(rebuilt))
             predictions[rows] = target.predictions(fold.outputs)
-            # Other machines must reproduce these outputs, so a TPU must not use bfloat16. They are
-            # computed on one device, with a batch size that fits on a replica during training.
+            # Other machines must reproduce these outputs, so a TPU must not use bfloat16. A single
+            # device computes them with a batch size that fits on a replica during training.
             batch = min(fold.record.micro_batch, GOLDEN_ROWS)
             with jax.default_matmul_precision("highest"):
                 outputs = architectures.outputs(rebuilt, inputs[golden], batch)

@@ -150,7 +150,7 @@ BROKEN = [
         "the extra outputs early, but loss='both' ignores them",
     ),
     ("halves", ("others, number)", "others, 64)[:number]"), "line 7.*rows of different groups"),
-    ("halves", ("partners, 1 -", "partners, 1 - 3 *"), "shares from -0.5"),
+    ("halves", ("partners, 1 -", "partners, 1 - 3 *"), "weights from -0.5"),
     ("halves", (", 1 - inside.mean(1, dtype=jnp.float32)", ", labels"), "it returned .*; expected"),
     ("rare_twice", ("1.0)", "np.nan)"), r"line 9\) raised ValueError.*weights of 0 or more"),
     ("rare_twice", ("epoch < 10", "np.random.rand(len(labels)) < 0.5"), "different rows for"),

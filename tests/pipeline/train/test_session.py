@@ -122,7 +122,7 @@ def test_a_run_that_hangs_writes_its_stacks_and_ends(tmp_path, in_the_way):
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
 
     assert run.returncode == 1 and 0.5 <= float(run.stdout) < 600
-    assert "no step ended within" in run.stderr
+    assert "no step finished within" in run.stderr
     assert in_the_way or "hang.py" in (tmp_path / STALLED).read_text()
 
 
