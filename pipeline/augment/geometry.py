@@ -87,8 +87,8 @@ def flip_vertical(images: Any, flipped: Any, data: Data) -> Any:
 
 
 def draw_crops(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw crops and flips as int32 (batch, 3). The columns are the window's first row and first
-    column in the padded image, and 1 to flip it. Half of the images are flipped if `data.flip`.
+    """Draw crops and flips as int32 (batch, 3). The columns are the window's first row and column
+    in the padded image, and whether to flip it. Half are flipped if `data.flip` is set.
     """
     windows = random.integers(0, 2 * data.crop_padding + 1, (2, batch))
     mirrored = (random.random(batch) < 0.5) & data.flip
@@ -96,8 +96,8 @@ def draw_crops(random: np.random.Generator, batch: int, data: Data) -> np.ndarra
 
 
 def crop_and_flip(images: Any, numbers: Any, data: Data) -> Any:
-    """Crop a window of the original size from each of the uint8 images (n, height, width, channels)
-    after padding, and flip some of them.
+    """Pad the uint8 images (n, height, width, channels), crop a window of the original size from
+    each of them, and flip it if drawn.
 
     >>> data = Data(height=2, width=2, channels=1, crop_padding=1, flip=True)
     >>> image = jnp.array([[[[1], [2]], [[3], [4]]]], jnp.uint8)
@@ -157,6 +157,6 @@ def resampled(images: Any, positions: Any, axis: int) -> Any:
 
     weights = [256 - part, part]
     sums = jax.lax.platform_dependent(images, places, weights, tpu=multiply, default=gather)
-    # Positions up to half a pixel outside belong to the image, as if rounded to the nearest pixel.
+    # The image extends half a pixel beyond its border, as if rounding to the nearest pixel.
     inside = (positions >= -(ONE // 2)) & (positions < size * ONE - ONE // 2)
     return jnp.where(per_line(inside), (sums + 128) >> 8, 0).astype(jnp.uint8)

@@ -31,7 +31,7 @@ AGAIN = "Find the weights again:\npython -m pipeline ensemble OUT OUT --output D
 PULL_AGAIN = "Pull the run again, or train it again."
 PINS = ("run_id", "weights_sha256")  # the fields that identify a member
 LEAST_ROWS = 20  # minimum number of rows to find weights
-ROUNDS = 50  # rounds of hill climbing, so that the smallest weight is 1/50
+ROUNDS = 50  # rounds of hill climbing, so the smallest weight is 1/50
 
 # Members of an inference
 
@@ -170,7 +170,7 @@ class CommonRows:
         members: artifact of each run.
         folders: folders of the artifacts.
         metric: the competition's metric.
-        ids: ids of the n rows as strings.
+        ids: ids of n rows.
         truth: true values for the metric, (n, …).
         predictions: predictions of each member, float32 (m, n, …).
     """
@@ -222,7 +222,7 @@ def find(outputs: Sequence[Path], output: Path, show: Callable[[str], None]) -> 
 
 
 def search(rows: CommonRows) -> dict[str, Any]:
-    """Return the contents of ensemble.json, with weights found by hill climbing, and scores.
+    """Find weights by hill climbing, and return the contents of ensemble.json.
 
     `alone` is a member's score, and `without` is the score of all others with their weights.
     `other_half` contains the scores of the ensemble and the best member, chosen on one half of the
@@ -254,8 +254,8 @@ def search(rows: CommonRows) -> dict[str, Any]:
 
 
 def climb(rows: CommonRows) -> np.ndarray:
-    """Return a weight for each member as float (m,). They sum to 1 and score at least as well as
-    the best member.
+    """Return a weight for each member as float (m,). The weights sum to 1 and score at least as
+    well as the best member.
 
     Uses greedy selection with replacement, starting from the best member (Caruana et al. 2004,
     Ensemble selection from libraries of models). Each round adds the member that results in the
@@ -311,7 +311,7 @@ def _table(value: Mapping[str, Any]) -> list[str]:
 
 
 def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonRows:
-    """Return the predictions of several runs for the rows that all of them held out, by run id.
+    """Return several runs' predictions for the rows that all of them held out, sorted by run id.
 
     Args:
         outputs: folders of training runs, from `python -m pipeline train` or `invoke pull`, or of
@@ -352,7 +352,7 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
     places = [each.get_indexer(common) for each in ids]
     truth = truths[0][places[0]]
     for output, every, rows in zip(outputs, truths, places, strict=True):
-        # Numbers can differ slightly, because training standardizes them over all readable rows.
+        # Numbers can differ slightly, since training standardizes them over all readable rows.
         if not np.allclose(every[rows], truth, rtol=1e-4, atol=1e-6, equal_nan=True):
             raise ReportError(
                 f"{output / ARRAYS} has different labels than {outputs[0] / ARRAYS} for the same"

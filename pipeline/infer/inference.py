@@ -35,7 +35,7 @@ from pipeline.infer.views import views
 
 # These files describe the golden checks, and the members with their weights.
 GOLDEN, MEMBERS = "golden.json", "members.json"
-SHARE = 0.9  # fraction of time for predictions; the rest is for writing and for later cells
+SHARE = 0.9  # fraction of time for predictions; the rest is for writing and later cells
 clock = time.monotonic
 NOT_FINITE = "its prediction is not a finite number"
 
@@ -222,7 +222,7 @@ def _averaged(
 ) -> tuple[Predictions, list[float]]:
     """Return the mean over as many members as time allows, and the weight of each in that mean.
 
-    The best member is always used. Others are either computed completely or skipped. The
+    The best member is always used. Other members are either computed completely or skipped. The
     remaining time is divided equally between members when choosing the number of views.
 
     Args:
@@ -370,7 +370,7 @@ def _refuse_broken(broken: Mapping[str, str], total: int, config: Config) -> Non
 
 
 def _warn(predictions: Predictions, show: Show) -> None:
-    """Warn about rows with the mean prediction, and if all predictions are the same."""
+    """Show warnings if rows have the mean prediction, or if all predictions are the same."""
     rows, broken, left_out = len(predictions.test), predictions.broken, predictions.left_out
     if broken:
         listed = "; ".join(f"{name[:80]!r}: {reason}" for name, reason in list(broken.items())[:5])

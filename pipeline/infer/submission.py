@@ -276,7 +276,7 @@ def separator(target: Target, shown: Collection[str]) -> str:
 
 
 def limits(config: Config) -> Range | None:
-    """Return the argument `within` of `check` for a submission of this config."""
+    """Return the `within` argument of `check` for submissions of this config."""
     if config.target == "custom":
         return ANY_TEXT
     if config.target == "regression" or config.write_submission:

@@ -1,4 +1,4 @@
-"""Save the whole state of a run in checkpoints, which survive a kill at any moment.
+"""Save the whole state of a run in checkpoints, which survive a kill at any time.
 
 A checkpoint (`formats.checkpoint_folder`) is written in the same way as an artifact
 (`formats.sealed_folder`), and the two newest valid ones are kept. `Saver` derives the interval from
@@ -239,7 +239,7 @@ class Saver:
         return max(cost / SHARE, math.sqrt(2 * cost * FAILURE_SECONDS))
 
     def reserve(self) -> float:
-        """Return the seconds to reserve for the last checkpoint, twice those of the slowest one."""
+        """Return twice the time of the slowest checkpoint, which is reserved for the last one."""
         return 2 * max(self.costs, default=self._size / SLOWEST_BYTES_PER_SECOND)
 
     def due(self) -> bool:

@@ -189,7 +189,7 @@ def _augmented(config: Config, images: np.ndarray) -> list[np.ndarray]:
 def _loss(config: Config) -> str:
     model, labels = architectures.build(config), _labels(config)
     every, (names, together) = _outputs_of(model), tried_loss(config, model)
-    # Shuffle the labels, because a contrastive loss only depends on which of them are equal.
+    # Shuffle them, since a contrastive loss only depends on which labels are equal.
     others = labels[np.random.default_rng(0).permutation(ROWS)]
     values, different = (_computed(config, each, every) for each in (labels, others))
     for name, each in values.items():
@@ -234,7 +234,7 @@ def tried_loss(config: Config, model: Any) -> tuple[tuple[str, ...], bool]:
     if custom is None:
         return (), False
     labels, together = _labels(config), losses.KEY in losses.asked(config)
-    # Try several scales, because a loss with a margin is 0 for distant rows.
+    # Try several scales, since a loss with a margin is 0 for distant rows.
     for size in (0.1, 1, 10):
         sized = jax.tree.map(lambda array, size=size: size * array, outputs)
         with custom_code.telling(config, "loss"), jax.default_matmul_precision("highest"):
@@ -332,7 +332,7 @@ def _optimizer(config: Config) -> str:
         )
     if not all(np.array_equal(*pair) for pair in zip(second, again, strict=True)):
         raise Wrong(
-            "produces different weights after resuming, because it keeps state outside of Keras"
+            "produces different weights after resuming, since it keeps state outside of Keras"
             " variables. Checkpoints do not contain such state.\nCreate variables for all state in"
             " build: self.add_variable_from_reference(variable, name)."
         )

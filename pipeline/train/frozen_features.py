@@ -110,7 +110,7 @@ def passing(below: Any) -> Callable[[Any], np.ndarray]:
     """Return a network's compiled forward pass, which returns float32 (n, features).
 
     Args:
-        below: model from `parts`. All calls must have the same number of inputs.
+        below: model from `parts`. Each call must have the same number of inputs.
     """
     # TPUs round float32 to bfloat16 by default.
     multiplied = devices.matmul_precision(keras.config.dtype_policy().name)

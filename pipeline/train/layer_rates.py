@@ -35,14 +35,14 @@ class Part(NamedTuple):
 def factors(model: Any, config: Config) -> list[float] | None:
     """Return the learning rate factor of each trainable variable; None if all are 1.
 
-    `optimizer.layer_decay` counts depth from the outputs of a published network. Without one, depth
-    is counted from the head, which is the last layer with weights. New layers such as a head have a
-    factor of 1. In a transformer (a stack of identical blocks) each block is a part, as in Clark et
-    al. 2020, arXiv:2003.10555. The last block has the factor layer_decay, the block before it
-    layer_decay^2, and so on. Layers before the first block (embeddings) count as another block. A
-    layer after a block belongs to that block. Other networks are split into 12 parts with the same
-    number of layers, as in Liu et al. 2022 (ConvNeXt), arXiv:2201.03545. If there are fewer layers,
-    each layer is a part.
+    `optimizer.layer_decay` counts depth from the outputs of a published network. In other models,
+    it counts from the head, which is the last layer with weights. New layers such as a head have a
+    factor of 1. In a transformer (a stack of identical blocks), each block is a part, as in Clark
+    et al. 2020, arXiv:2003.10555. The last block has the factor layer_decay, the block before it
+    has layer_decay^2, and so on. Layers before the first block (embeddings) count as another block.
+    A layer after a block belongs to that block. Other networks are split into 12 parts with the
+    same number of layers, as in Liu et al. 2022 (ConvNeXt), arXiv:2201.03545. If there are fewer
+    layers, each layer is a part.
 
     `backbone_rate` multiplies the factors of a published network, and `optimizer.layer_rates`
     multiplies those of matching layers.
@@ -73,8 +73,8 @@ def factors(model: Any, config: Config) -> list[float] | None:
 
 
 def described(model: Any, config: Config) -> list[dict[str, Any]]:
-    """Return the factors of the trainable weights. Each dict has the factor of consecutive weights,
-    their number, and the first and last name.
+    """Return the factors of the trainable weights. Each dict describes consecutive weights by
+    their factor, their number, and the first and last name.
     """
     keys, runs = weight_names.keys(model), list[dict[str, Any]]()
     named = [weight_names.name(keys[id(one)]) for one in model.trainable_variables]

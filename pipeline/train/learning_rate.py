@@ -22,7 +22,7 @@ Goyal et al. 2017, arXiv:1706.02677; Malladi et al. 2022, arXiv:2205.10287; Wang
 arXiv:2405.13698; Busbridge et al. 2023, arXiv:2307.13813.
 
 For other optimizers, `optimizer.scaling` sets the rule for the learning rate. A custom function
-that accepts `kappa` can scale the rest.
+that accepts `kappa` can scale other hyperparameters.
 
 Each step decays the weights by learning rate x weight decay, so that the decay per epoch does not
 change. With SGD, scaling the learning rate is sufficient for this. Adam is used without weight
@@ -108,7 +108,7 @@ class Applied:
 def grouped(batch: int, base_batch: int) -> int:
     """Return the number of images that BatchNorm normalizes together. It is the largest divisor of
     `batch` up to the base batch. A divisor or multiple of an eighth of the batch is preferred if it
-    is at least half as large, because groups then align with the replicas on 8, 4 or 2 cores.
+    is at least half as large, since groups then align with the replicas on 8, 4 or 2 cores.
 
     The base batch also determines BatchNorm's noise, and normalizing over larger batches
     generalizes worse: Hoffer et al. 2017, arXiv:1705.08741 ("ghost batch normalization").
@@ -196,8 +196,8 @@ def _warnings(config: Config, num_images: int, kappa: float, total_steps: int) -
         yield (
             f"{name}'s learning rate is scaled by {math.sqrt(kappa):.3g}, with"
             f" {steps_per_epoch:.1f} steps per epoch. This rule was only confirmed for tables with"
-            f" at least {ADAM_STEPS_PER_EPOCH} and up to {SEEN_FACTOR} times the base batch. Tune"
-            f" base_rate at base_batch={config.batch}, or run `scale-check`."
+            f" at least {ADAM_STEPS_PER_EPOCH} steps per epoch and at most {SEEN_FACTOR} times"
+            f" the base batch. Tune base_rate at base_batch={config.batch}, or run `scale-check`."
         )
     if name == "sgd" and config.batch > LINEAR_RULE_LIMIT:
         yield (

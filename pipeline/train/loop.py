@@ -47,7 +47,7 @@ MIN_CALLS, MAX_CALLS, SECONDS, BYTES = 3, 32, 0.5, 256e6
 # starts a call waits for an older call that needs the same thread, and XLA aborts the process
 # (docs/dev/findings.md).
 EVALUATIONS = 16
-# Number of calls at the start of a run that are timed individually.
+# Number of initial calls that are timed individually.
 ALONE = 3
 
 
@@ -502,7 +502,7 @@ class Loop:
         record.origin["config"] = origin["config"]  # some fields can change
 
     def _changed(self, record: Record, arrays: Mapping[str, np.ndarray]) -> list[str]:
-        """Return descriptions of how this run differs from a checkpoint's run."""
+        """Describe how this run differs from the run of a checkpoint."""
         theirs, ours, metric = record.origin, self.record.origin, record.best.get("metric")
         found = changes(theirs["config"], ours["config"])
         if theirs["data"] != ours["data"]:

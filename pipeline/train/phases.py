@@ -4,7 +4,7 @@ A phase has its own program, which is compiled when it first runs. Phases consis
 epochs, so no call spans two phases. Images are resized after augmentation, so batches and random
 numbers do not depend on the phase, and a run can resume in any phase.
 
-Training is faster with growing image sizes (`Config.progressive`), see Howard et al. 2018
+Growing image sizes (`Config.progressive`) speed up training, as shown by Howard et al. 2018
 (fast.ai's entry for DAWNBench) and Tan & Le 2021, arXiv:2104.00298. The weights of a convolutional
 network do not depend on the image size, so all sizes use the same state.
 """
@@ -45,7 +45,7 @@ def of(applied: Applied, step: int) -> Phase:
 
 
 def sizes(config: Config) -> list[tuple[int, int]]:
-    """Return the images' (height, width) in each part of the run, ending with the full size.
+    """Return the image (height, width) in each part of the run, ending with the full size.
 
     Raises:
         ConfigError: if the rounded sizes do not increase.

@@ -39,7 +39,7 @@ WORDS = {
     "images_per_second": "  {:,.0f} {noun}/s",
 }
 NOUNS = ("images", "rows", "examples")
-# A run is input-bound if its devices spend at least this fraction of time waiting for the host.
+# A run is input-bound if its devices wait for the host at least this fraction of the time.
 INPUT_BOUND = 0.1
 
 

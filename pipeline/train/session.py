@@ -38,7 +38,7 @@ class Session:
     Args:
         hours: wall-clock limit since the process started; None for no limit.
         output: the run's output folder. After `STALL_SECONDS` without a call to `progress`, the
-            process writes all stack traces to stalled.txt in it, and exits with code 1.
+            process writes all stack traces to stalled.txt and exits with code 1.
 
     Attributes:
         margin: seconds reserved after the last checkpoint.
@@ -58,7 +58,7 @@ class Session:
         # Only the main thread can set signal handlers.
         if threading.current_thread() is threading.main_thread():
             self._handlers[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._on_signal)
-            # Keep any other Ctrl-C handler, which was set by the caller or ignores Ctrl-C.
+            # Keep a Ctrl-C handler that was set by the caller or ignores Ctrl-C.
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 self._handlers[signal.SIGINT] = signal.signal(signal.SIGINT, self._on_signal)
         self.progress()
@@ -79,7 +79,7 @@ class Session:
 
     def over(self, reserve: float) -> str | None:
         """Return why the run must stop now, or None to continue. Processes that train together must
-        call this equally often, and they get the same result.
+        call this method equally often. They get the same result.
 
         Args:
             reserve: seconds needed for the steps in flight and a checkpoint.

@@ -45,7 +45,7 @@ from pipeline.train.phases import Phase
 from pipeline.train.state import Arrays, StateLayout, Totals, TrainState
 
 # A step with fewer multiplications than this per replica takes about a millisecond, so the host's
-# overhead matters. Several steps then share a call, but an epoch still has several calls.
+# overhead matters. So several steps share a call, but an epoch still has several calls.
 QUICK_STEP, MOST_STEPS, CALLS_PER_EPOCH = 2**24, 16, 4
 
 
@@ -53,8 +53,8 @@ class Batch(NamedTuple):
     """The input of a step.
 
     Attributes:
-        inputs: inputs (batch, …), or int32 row indices (batch,) if all inputs are on the devices.
-        labels: labels (batch, …), or `Weighted`.
+        inputs: (batch, …), or int32 row indices (batch,) if all inputs are on the devices.
+        labels: (batch, …), or `Weighted`.
         draws: random numbers for the augmentation, int32 (batch, k).
     """
 
@@ -117,7 +117,7 @@ class Sums(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The totals, the last learning rate, and the loss scale (or ()) after a call."""
+    """The totals, the last learning rate, and the loss scale (if any) after a call."""
 
     totals: Totals
     learning_rate: Any
@@ -249,7 +249,7 @@ class TrainStep:
     ) -> tuple[Arrays, Sums]:
         """Return the mean gradient over a batch, and the sums returned by `loss_fn`.
 
-        Both include all micro-batches and replicas, and are the same on each replica.
+        Both include all micro-batches, and are the same on each replica.
 
         Args:
             params: weights at which to compute the gradient; None for those of the state.
@@ -344,7 +344,7 @@ class TrainStep:
         return TrainState(params, buffers, opt_state, ema, totals, state.scale, state.step + 1)
 
     def _shares(self, step: Any) -> list[Any]:
-        """Return the learning rate factor of each weight, or None instead of 1.
+        """Return the learning rate factor of each weight, with None for a factor of 1.
 
         Adam's bias correction depends on its step count. Weights that were frozen at first have
         seen fewer steps, so their first updates would be three times too large.
@@ -361,7 +361,7 @@ class TrainStep:
                 )
                 return jnp.sqrt(second) / first
 
-            # At least 1, because the check of custom functions starts with all weights unfrozen.
+            # At least 1, since the check of custom functions starts with all weights unfrozen.
             ratio = correction(jnp.maximum(step + 1 - late, 1)) / correction(step + 1)
             own = [(1.0 if share is None else share) * ratio for share in shares]
             shares = self._choose(own, shares)

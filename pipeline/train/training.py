@@ -71,7 +71,7 @@ class Fitted:
     """The result of a completed loop.
 
     Attributes:
-        record: record from the last checkpoint. steps: number of steps.
+        record: from the last checkpoint. steps: number of steps.
         metrics: metrics of the weights.
         weights: weights for inference, by name.
         outputs: outputs for the held-out rows, float32 (n, outputs).
@@ -195,7 +195,7 @@ class Training:
             custom_check.check_submission_of(config, form.columns, self.folder)
         self.pairs = folds.splits(examples, config, self.show)
         if config.target == "regression" and config.limit_predictions:
-            # With folds, use all rows, because the averaged predictions have a single range.
+            # With folds, use all rows, since the averaged predictions have a single range.
             seen = np.unique(np.concatenate([rows for rows, _ in self.pairs]))
             examples = replace(examples, target=examples.target.limited(examples.labels[seen]))
         self.examples = examples
@@ -243,7 +243,7 @@ class Training:
             show(f"Warning: {warning}")
 
     def _clear_output(self, *, fresh: bool) -> None:
-        """Set earlier runs aside if `fresh`. Otherwise, require the same folds and fit."""
+        """Set earlier runs aside if `fresh`, or else reject those with different folds or fit."""
         for place in (self.output, *sorted(self.output.glob("fold-*"))):
             folder = place / "checkpoints"
             if fresh:

@@ -102,7 +102,7 @@ def begin(model: Any, first: Artifact, config: Config, number: int, show: Show) 
     Args:
         model: a built Keras model.
         number: number of this run's fold, from 1.
-        show: receives lines about which layers were loaded.
+        show: receives lines about loaded layers.
 
     Returns:
         source, run_id, weights_sha256 and fold, for checkpoints and the manifest.
