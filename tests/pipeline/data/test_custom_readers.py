@@ -191,7 +191,7 @@ def test_a_submission_with_wrong_columns_is_refused_before_training_too(maps, tm
     with pytest.raises(SubmissionError, match=r"returned 2 rows, .*'Largest': .*; expected a"):
         form.write(tmp_path / "out.csv", IDS[:2], np.zeros((2, 2, 3), np.float32))
     assert not (tmp_path / "out.csv").exists()
-    with pytest.raises(SubmissionError, match="expected a dict with first, largest"):
+    with pytest.raises(SubmissionError, match=r"expected a dict .* id: first, largest"):
         custom_check.check_submission_of(config, sample.columns, folder)
 
 

@@ -295,7 +295,7 @@ def test_runs_that_hold_out_few_rows_in_common_are_refused(copied):
     scores = members.held_out(copied[1], 2, CLASSES, first=50)
     made = artifact.load(copied[1] / "artifact")
     members.save(copied[1], made, "run-2", scores)
-    with pytest.raises(ConfigError, match=r"60, 60, 60 rows, but only 10 .*common.*\nTrain each"):
+    with pytest.raises(ConfigError, match=r"60, 60, 60 rows, but have only 10 .*\nTrain each"):
         ensemble.common_rows(copied, str)
 
 
