@@ -1,1 +1,1 @@
-"""How fast the template is beside what people use otherwise: a script per subject."""
+"""Benchmarks that compare this template with common alternatives, with one script per subject."""

@@ -1,11 +1,12 @@
-"""Measures, and writes docs/benchmarks.md.
+"""Run benchmarks and write the results to docs/benchmarks.md.
 
-    python -m benchmarks              # feed, jpeg, inference, loop, starts: 16 minutes
-    python -m benchmarks plan gpu     # those named
+    python -m benchmarks              # run feed, jpeg, inference, loop and starts (16 minutes)
+    python -m benchmarks plan gpu     # only run the given subjects
 
-Each subject runs in a process of its own and replaces its own section as a whole, so a figure
-cannot be edited or measured alone (`benchmarks.folders NAME` and `benchmarks.finetuning --only
-NAME` keep other rows, and say so). Run it on a machine that does nothing else.
+Each subject runs in a separate process and replaces its whole section of the page, so results are
+never edited or measured individually. `benchmarks.folders NAME` and `benchmarks.finetuning --only
+NAME` are exceptions. They keep the other rows, and the page states which rows were kept. Run the
+benchmarks on a machine that is otherwise idle.
 """
 
 import argparse
@@ -14,28 +15,29 @@ import sys
 from collections.abc import Sequence
 
 SUBJECTS = ("feed", "jpeg", "inference", "loop", "starts")
-# 20 minutes; half an hour and keras-hub; two hours, and an hour, with packages that they name;
-# an NVIDIA GPU
+# plan takes 20 minutes. published takes half an hour and requires keras-hub. folders takes two
+# hours and finetuning takes one; their docstrings list the packages that they require. gpu requires
+# an NVIDIA GPU.
 LONGER = ("plan", "published", "folders", "finetuning", "gpu")
 
 
 def named(words: Sequence[str]) -> Sequence[str]:
-    """Return the subjects that a command line names, or those of a plain run."""
+    """Return the subjects given on the command line, or the default subjects if there are none."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    # With choices, Python 3.11 refuses the empty list, too.
+    # Do not pass `choices`, because Python 3.11 would then reject an empty list.
     parser.add_argument("subjects", nargs="*", default=SUBJECTS, help=", ".join(SUBJECTS + LONGER))
     given: Sequence[str] = parser.parse_args(words).subjects
     for name in [name for name in given if name not in SUBJECTS + LONGER]:
-        parser.error(f"no subject {name!r}; expected some of {', '.join(SUBJECTS + LONGER)}")
+        parser.error(f"unknown subject {name!r}; expected {', '.join(SUBJECTS + LONGER)}")
     return given
 
 
 def main() -> int:
-    """Run the subjects that were named, one after the other; return the number that failed."""
+    """Run the requested subjects one after another, and return the number that failed."""
     failed = 0
     for name in named(sys.argv[1:]):
         print(f"benchmarks.{name}", flush=True)

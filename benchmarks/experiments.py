@@ -1,11 +1,13 @@
-"""Makes a table for `invoke runs`: thirteen dry runs of the embedded digits, by three configs with
-other seeds, folds and epochs, the last one with a data leak.
+"""Create thirteen experiments, so that `invoke runs` has a table to show.
 
-    python -m benchmarks.experiments FOLDER        all of them, a quarter of an hour on two cores
-    python -m benchmarks.experiments FOLDER 4 8    from number 4 to before number 8
+Each experiment is a dry run of the embedded digits. Their configs use different networks, seeds,
+numbers of folds and numbers of epochs. The last one has a data leak.
 
-The configs are written to FOLDER; the runs are left in runs/. The leak is an everyday one: few rows
-are repeated under new ids before the split, so copies of a held-out row are trained on.
+    python -m benchmarks.experiments FOLDER        all of them (a quarter of an hour on two cores)
+    python -m benchmarks.experiments FOLDER 4 8    number 4 up to, but not including, number 8
+
+Configs are written to FOLDER, and runs to runs/. The data leak is a common one. A few rows are
+repeated with new ids before the split, so the model is trained on copies of the held-out rows.
 """
 
 import subprocess
@@ -21,7 +23,7 @@ DENSE = {"model": "mlp", "model_options": {"width": 32, "depth": 1, "dropout": 0
 CONV = {"model": "small_cnn", "model_options": {"width": 8, "dropout": 0.1}}
 WIDE = {"model": "mlp", "model_options": {"width": 256, "depth": 2, "dropout": 0.3}}
 LEAK = "digits_repeated"
-# Name of the config, and what differs from the shipped digits.
+# Name of each config, and its changes to the digits config.
 RUNS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("digits_dense", {**DENSE, "epochs": 2, "seed": 0}),
     ("digits_dense", {**DENSE, "epochs": 2, "seed": 1}),
@@ -68,7 +70,7 @@ def read_test(folder, config, ids, state):
 
 
 def written(folder: Path, name: str, changes: dict[str, Any]) -> Path:
-    """Write a config, with its readers if it has a leak, and return its path."""
+    """Write a config and return its path. The config with the leak also gets custom readers."""
     config: Config = replace(configs.load("digits"), name=name, warmup_epochs=1, **changes)
     if name == LEAK:
         data = Data(kind="custom", custom_inputs={"picture": ("uint8", 8, 8, 1)})

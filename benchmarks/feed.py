@@ -1,7 +1,8 @@
-"""Batches of images: gathered, shifted and mirrored, beside tf.data and Grain.
+"""Benchmark gathering and augmenting batches of images against tf.data and Grain.
 
-An accelerator's allocator keeps memory that is freed. A CPU's gives it back, and each batch would
-then pay for new pages. So this process keeps its memory, for all variants alike.
+The memory allocator of an accelerator keeps freed memory, but a CPU's returns it to the operating
+system, so each batch would have to allocate new pages. Therefore, this process is configured to
+keep freed memory, for all variants.
 """
 
 import ctypes
@@ -21,7 +22,7 @@ SIDE, IMAGES, BATCH, PADDING = 224, 1024, 128, 28
 
 
 def main() -> None:
-    """Measure, and write the section."""
+    """Run the benchmark and write its section."""
     begun = time.perf_counter()
     backend_for_two_devices()
     tables = [gathered()]
@@ -31,7 +32,7 @@ def main() -> None:
 
 
 def backend_for_two_devices() -> None:
-    """Choose JAX with a device per core, before anything imports it."""
+    """Select JAX with one device per core. This must be called before JAX is imported."""
     import os
 
     os.environ.update(
@@ -43,20 +44,20 @@ def backend_for_two_devices() -> None:
 
 
 def keep_memory() -> None:
-    """Let this process keep memory that is freed: glibc's M_MMAP_MAX and M_TRIM_THRESHOLD."""
+    """Make this process keep freed memory, by setting M_MMAP_MAX and M_TRIM_THRESHOLD in glibc."""
     mallopt = ctypes.CDLL(None).mallopt
     if not (mallopt(-4, 0) and mallopt(-1, 2**31 - 1)):
-        raise OSError("mallopt refused to keep memory")
+        raise OSError("mallopt failed, so this process does not keep freed memory")
 
 
 def photographs() -> np.ndarray:
-    """Return images of noise, uint8 (IMAGES, SIDE, SIDE, 3)."""
+    """Return images of random noise, shape (IMAGES, SIDE, SIDE, 3) and dtype uint8."""
     draw = np.random.default_rng(SEED)
     return draw.integers(0, 256, (IMAGES, SIDE, SIDE, 3), np.uint8)
 
 
 def gathered() -> Table:
-    """Return how fast rows are gathered into a batch, beside a plain copy of as many bytes."""
+    """Benchmark gathering rows into a batch against copying the same number of bytes."""
     from pipeline.data.dataset import Batches
     from pipeline.data.row_gathering import Gatherer
 
@@ -84,7 +85,7 @@ def gathered() -> Table:
 
 
 def augmented(steps: int) -> Table:
-    """Return how fast batches are gathered, cropped and mirrored, and on the devices."""
+    """Benchmark creating augmented batches, including their transfer to the devices."""
     images = photographs()
     variants = {
         "ours": rate(steps * BATCH, partial(ours_on_devices(images), steps)),
@@ -97,7 +98,10 @@ def augmented(steps: int) -> Table:
 
 
 def ours_on_devices(images: np.ndarray) -> Callable[[int], None]:
-    """Return our way: the host gathers with both cores, both devices change the images."""
+    """Return a function that creates batches with our implementation.
+
+    The host gathers rows on both cores, and both devices augment the images.
+    """
     import jax
 
     from pipeline.augment.augmentation import Augmentation
@@ -139,7 +143,7 @@ def ours_on_devices(images: np.ndarray) -> Callable[[int], None]:
 
 
 def tf_data(images: np.ndarray, *, change: bool) -> Callable[[int], Iterable[Any]]:
-    """Return a tf.data pipeline of so many batches."""
+    """Return a function that creates a tf.data pipeline with the given number of batches."""
     import tensorflow as tf
 
     held = tf.constant(images)
@@ -158,7 +162,10 @@ def tf_data(images: np.ndarray, *, change: bool) -> Callable[[int], Iterable[Any
 
 
 def grain(images: np.ndarray) -> Callable[[int], Iterable[Any]]:
-    """Return a Grain pipeline of so many batches, with a thread per core."""
+    """Return a function that creates a Grain pipeline, which uses one thread per core.
+
+    Its argument is the number of batches.
+    """
     import grain as library
 
     def changed(row: int, draw: np.random.Generator) -> np.ndarray:
@@ -173,12 +180,12 @@ def grain(images: np.ndarray) -> Callable[[int], Iterable[Any]]:
 
 
 def drained(pipeline: Callable[[int], Iterable[Any]], steps: int) -> Callable[[], None]:
-    """Return what takes so many batches; nothing of the pipeline goes on after them."""
+    """Return a function that iterates over a pipeline of `steps` batches until it is exhausted."""
 
     def take_all() -> None:
         taken = sum(1 for _ in pipeline(steps))
         if taken != steps:
-            raise ValueError(f"the pipeline gave {taken} batches, expected {steps}")
+            raise ValueError(f"The pipeline produced {taken} batches, but {steps} were expected.")
 
     return take_all
 

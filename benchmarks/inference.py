@@ -1,6 +1,6 @@
-"""Photographs to submission.csv, beside Keras' `model.predict`.
+"""Benchmark inference, from photographs to submission.csv, against Keras' `model.predict`.
 
-`python -m benchmarks.inference PART …` is a process of its own and prints one JSON value.
+`python -m benchmarks.inference PART …` runs one part in a separate process and prints a JSON value.
 """
 
 import json
@@ -25,14 +25,14 @@ PREDICTS = ("ours", "model.predict, batch 32", "model.predict, batch 1024")
 
 
 def main() -> None:
-    """Measure, and write the section."""
+    """Run the benchmark and write its section."""
     begun = time.perf_counter()
     tables = [beside_predict(backend) for backend in ("jax", "tensorflow")]
     write("inference", "Inference", tables, begun)
 
 
 def beside_predict(backend: str) -> Table:
-    """Return the seconds from a loaded artifact to submission.csv, compilation included."""
+    """Return the time from a loaded artifact to submission.csv, including compilation."""
     run = partial(in_process, "benchmarks.inference", KERAS_BACKEND=backend)
     taken: dict[str, list[float]] = {name: [] for name in PREDICTS}
     with tempfile.TemporaryDirectory() as folder:
@@ -45,14 +45,14 @@ def beside_predict(backend: str) -> Table:
             Path(folder) / "theirs.csv"
         ).read_text()
     if not same:
-        raise ValueError(f"ours and model.predict wrote different files on {backend}")
+        raise ValueError(f"Our submission differs from that of model.predict on {backend}.")
     title = f"{ROWS:,} JPEGs of 500x375 to submission.csv, {backend}, start and compilation counted"
-    note = "Ours also checks the golden outputs, writes a fallback first, and validates the file."
+    note = "Ours also checks the golden outputs, writes a fallback first and validates the file."
     return Table(title, "s", taken, note)
 
 
 def untrained(folder: Path) -> None:
-    """Save an artifact of random weights."""
+    """Save an artifact with random weights."""
     import keras
 
     from pipeline import artifact
@@ -81,7 +81,7 @@ def untrained(folder: Path) -> None:
 
 
 def competition(folder: Path, files: list[Path]) -> None:
-    """Write a test set whose rows are names for these files."""
+    """Write a test set of `ROWS` images, which are hard links to the given files."""
     (folder / "test").mkdir(parents=True)
     ids = [f"t{row:07d}" for row in range(ROWS)]
     for row, name in enumerate(ids):
@@ -91,7 +91,10 @@ def competition(folder: Path, files: list[Path]) -> None:
 
 
 def predict(name: str, folder: Path) -> float:
-    """Return the seconds from a loaded artifact to submission.csv of one of `PREDICTS`."""
+    """Return the time in seconds that one of `PREDICTS` takes to write submission.csv.
+
+    The time for loading the artifact is excluded.
+    """
     import pandas as pd
 
     from pipeline import artifact
@@ -108,7 +111,7 @@ def predict(name: str, folder: Path) -> float:
     artifact.assign(built, loaded.weights)
     sample = pd.read_csv(place / "sample_submission.csv", dtype=str)
     paths = [place / "test" / f"{row}{loaded.config.data.suffix}" for row in sample["id"]]
-    images = FileImages(paths, loaded.config.data)[:]  # by the same code as ours
+    images = FileImages(paths, loaded.config.data)[:]  # decoded by the same code as ours
     found = built.predict(images, batch_size=int(name.split()[-1]), verbose=0)
     sample["label"] = [NAMES[index] for index in found.argmax(axis=1)]
     sample.to_csv(folder / "theirs.csv", index=False)
@@ -116,7 +119,7 @@ def predict(name: str, folder: Path) -> float:
 
 
 def part(what: str, *words: str) -> Any:
-    """Return what a process of this script was started for."""
+    """Run the part of the benchmark that this process was started for, and return its result."""
     folder = Path(words[-1])
     if what == "predict":
         return predict(words[0], folder)

@@ -1,8 +1,9 @@
-"""Photographs to arrays, beside Keras' `image_dataset_from_directory`.
+"""Benchmark decoding photographs against Keras' `image_dataset_from_directory`.
 
-The variants do not do the same work: Keras computes each new pixel from four of the original, ours
-from all that it covers ("full"), or from those of the file decoded at half its size ("reduced").
-So the second table compares pixels with the whole decode, resized in floating point by Pillow.
+The variants do not do the same work. Keras computes each new pixel from four original pixels. With
+decode="full", we use all original pixels that the new pixel covers. With decode="reduced", we use
+the pixels of a file that was decoded at half its size. For this reason, the pixels of each variant
+are also compared with those of an image that Pillow decodes in full and resizes in floating point.
 """
 
 import os
@@ -27,12 +28,12 @@ SEED, TURNS = 20261125, 7
 SIDE, BATCH, COMPARED = 224, 64, 40
 FORM = Data(height=SIDE, width=SIDE, channels=3, resize="stretch")
 FORMS = {name: replace(FORM, decode=name) for name in ("reduced", "full")}
-# Width, height, files: small photographs, and some as cameras make them.
+# Width, height and number of files, for small photographs and for photographs from a camera.
 SIZES = ((500, 375, 1000), (2000, 1500, 60))
 
 
 def main() -> None:
-    """Measure, and write the section."""
+    """Run the benchmark and write its section."""
     begun = time.perf_counter()
     os.environ.update(KERAS_BACKEND="jax", TF_CPP_MIN_LOG_LEVEL="2")
     with tempfile.TemporaryDirectory() as folder:
@@ -41,7 +42,7 @@ def main() -> None:
 
 
 def measured(folder: Path, width: int, height: int, number: int) -> Table:
-    """Return the images/s of each variant for files of that size."""
+    """Measure the images per second of each variant for files of the given size."""
     import keras
 
     paths = photographs(folder / f"{width}x{height}", width, height, number)
@@ -58,7 +59,7 @@ def measured(folder: Path, width: int, height: int, number: int) -> Table:
         images = FileImages(paths, form)
         blocks = row_gathering.blocks(images, np.arange(number), BATCH)
         if sum(real for _, real in blocks) != number:
-            raise ValueError("images are missing")
+            raise ValueError("Some images are missing from the batches.")
 
     work: dict[str, Callable[[], object]] = {
         'ours, decode="reduced"': partial(decoded, FORMS["reduced"]),
@@ -70,13 +71,14 @@ def measured(folder: Path, width: int, height: int, number: int) -> Table:
         f"{number:,} files of {width}x{height} (quality 90) to {SIDE}x{SIDE}",
         "images/s",
         in_turn(variants, TURNS),
-        f"Levels (of 255) from a whole decode with an antialiased resize, mean and largest: "
+        "Mean and largest difference of pixel values (0 to 255) from a full decode with an"
+        " antialiased resize: "
         f"{differences(paths[:COMPARED], files)}.",
     )
 
 
 def differences(paths: list[Path], files: Any) -> str:
-    """Return how far the pixels of each variant are from the fair ones, in words."""
+    """Describe the difference between the pixels of each variant and those of `fairly`."""
     fair = np.stack([fairly(path) for path in paths])
     taken = files.take(-(-len(paths) // BATCH))
     found = {
@@ -91,7 +93,10 @@ def differences(paths: list[Path], files: Any) -> str:
 
 
 def fairly(path: Path) -> np.ndarray:
-    """Return an image as float32 levels (SIDE, SIDE, 3): decoded whole, resized with all pixels."""
+    """Return an image that was decoded in full and resized using all of its pixels.
+
+    The result has shape (SIDE, SIDE, 3) and dtype float32.
+    """
     with Image.open(path) as image:
         planes = [
             plane.convert("F").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
@@ -101,7 +106,7 @@ def fairly(path: Path) -> np.ndarray:
 
 
 def photographs(folder: Path, width: int, height: int, number: int) -> list[Path]:
-    """Write JPEGs of random crops of scikit-learn's two photographs."""
+    """Write random crops of scikit-learn's two photographs as JPEGs, and return their paths."""
     folder.mkdir(parents=True)
     originals = [Image.fromarray(array) for array in load_sample_images().images]
     draw = np.random.default_rng(SEED)

@@ -1,7 +1,8 @@
-"""What the training loop adds to its steps, beside a bare loop and Keras' fit.
+"""Benchmark the overhead of our training loop against a bare loop and Keras' `fit`.
 
-The bare loop calls one compiled step on a batch that lies ready. Ours makes batches, counts, logs
-and could checkpoint; fit makes the same batches in its own thread.
+The bare loop calls a compiled step on a batch that is already on the device. Our loop also creates
+batches, counts steps, writes a log and checks whether to save a checkpoint. `fit` creates the same
+batches in its own thread.
 """
 
 import gc
@@ -30,7 +31,8 @@ ORIGIN = {
 MLP: dict[str, Any] = {"model": "mlp", "model_options": {"width": 256, "depth": 2, "dropout": 0.2}}
 SMALL = {"batch": 32, "batchnorm_batch": 32}
 CNN: dict[str, Any] = {"model_options": {"width": 44, "dropout": 0.3}, **SMALL}
-# Changes of the config, steps per turn, turns. Where a step takes 1 ms, our loop makes 16 per call.
+# Changes to the config, steps per turn, and number of turns. If a step takes 1 ms, our loop runs 16
+# steps per call.
 SIZES: dict[str, tuple[dict[str, Any], int, int]] = {
     "A step of about 1 ms (MLP, batch 64)": (MLP, 960, 15),
     "A step of about 20 ms (CNN, batch 32)": (CNN, 100, 15),
@@ -38,11 +40,11 @@ SIZES: dict[str, tuple[dict[str, Any], int, int]] = {
 
 
 def main() -> None:
-    """Measure, and write the section."""
+    """Run the benchmark and write its section."""
     begun = time.perf_counter()
     os.environ.update(KERAS_BACKEND="jax", JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="2")
     found = images(IMAGES)
-    gc.freeze()  # as a training does, for all variants
+    gc.freeze()  # for all variants, because a training run does the same
     with tempfile.TemporaryDirectory() as folder:
         tables = []
         for name, (change, steps, turns) in SIZES.items():
@@ -52,7 +54,7 @@ def main() -> None:
 
 
 def images(number: int) -> "Examples":
-    """Return that many images of noise, 16x16, with labels of ten classes."""
+    """Return 16x16 images of random noise, with labels from ten classes."""
     from pipeline.data.dataset import Examples
     from pipeline.data.labels import Target
 
@@ -64,7 +66,7 @@ def images(number: int) -> "Examples":
 
 
 def settings(width: int, batch: int, **change: Any) -> "Config":
-    """Return a config of a convolutional network of that width."""
+    """Return a config for a convolutional network of the given width."""
     from pipeline import config as configs
 
     digits = configs.load("digits")
@@ -85,7 +87,7 @@ def settings(width: int, batch: int, **change: Any) -> "Config":
 
 
 def made(config: "Config", found: "Examples", output: Path) -> "Loop":
-    """Return a loop over all the images but the last hundred."""
+    """Return a training loop over all images except the last 100, which are held out."""
     import keras
 
     from pipeline.data.dataset import Batches
@@ -106,7 +108,7 @@ def made(config: "Config", found: "Examples", output: Path) -> "Loop":
 def variants(
     found: "Examples", folder: Path, change: dict[str, Any], steps: int
 ) -> dict[str, Callable[[], float]]:
-    """Return the loops: each makes so many steps and returns its ms per step."""
+    """Return functions that run a loop for `steps` steps and return its milliseconds per step."""
     import jax
 
     from pipeline.train import feed as feeding
@@ -139,14 +141,14 @@ def variants(
 
 
 def fit(config: "Config", run: "Loop", steps: int) -> Callable[[], float]:
-    """Return Keras' fit of the same model, optimizer and batches."""
+    """Return a function that times Keras' `fit` with the same model, optimizer and batches."""
     import keras
 
     from pipeline.models import architectures
     from pipeline.train.optimizer import optimizer
 
     class Feed(keras.utils.PyDataset):  # type: ignore[misc]
-        """The batches of our loop."""
+        """The same batches as in our loop."""
 
         def __len__(self) -> int:
             return steps

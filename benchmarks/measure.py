@@ -1,4 +1,4 @@
-"""Times variants in turn, keeps every repetition, and writes a section of docs/benchmarks.md."""
+"""Utilities for timing several variants and writing the results to docs/benchmarks.md."""
 
 import json
 import os
@@ -32,13 +32,15 @@ ratio is planned over measured.
 
 @dataclass(frozen=True)
 class Table:
-    """Repetitions of variants that do the same work.
+    """A table of measurements that compares variants doing the same work.
 
     Attributes:
-        title: what is done, with sizes.
-        unit: of the repetitions: "images/s", "rows/s" (more is faster), "ms" or "s" (less is).
-        taken: the repetitions of each variant, by its name; the first one is ours.
-        note: a sentence below the table, or nothing.
+        title: title of the table, which describes the work and its size.
+        unit: unit of the measurements. Higher is better for "images/s" and "rows/s", and lower is
+            better for "ms" and "s".
+        taken: the measurements as {name of the variant: one value per turn}. The first variant is
+            our implementation.
+        note: text to show below the table, or "".
     """
 
     title: str
@@ -68,13 +70,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Rows:
-    """A table of what was computed once.
+    """A table of results that were only computed once.
 
     Attributes:
-        title: what is computed.
-        columns: their headings.
-        rows: a cell a column.
-        note: a sentence below the table, or nothing.
+        title: title of the table.
+        columns: column headings.
+        rows: the rows, each with one cell per column.
+        note: text to show below the table, or "".
     """
 
     title: str
@@ -90,7 +92,7 @@ class Rows:
 
 
 def shown(value: float) -> str:
-    """Return a number with three digits.
+    """Format a number with three significant digits.
 
     >>> [shown(number) for number in (0.01234, 3.14159, 45.67, 123456)]
     ['0.0123', '3.14', '45.7', '123,000']
@@ -100,11 +102,14 @@ def shown(value: float) -> str:
 
 
 def in_turn(variants: Mapping[str, Callable[[], float]], turns: int) -> dict[str, list[float]]:
-    """Return what each variant gave in each turn; each turn begins with another variant.
+    """Run all variants in each turn, and return their measurements as {name: one value per turn}.
+
+    Each turn starts with a different variant.
 
     Args:
         variants: functions that do the work once and return a rate or a time.
-        turns: how many count; one more comes before, in which programs are compiled.
+        turns: number of turns to measure. An additional first turn compiles the code and is not
+            measured.
     """
     taken: dict[str, list[float]] = {name: [] for name in variants}
     order = list(variants.items())
@@ -119,20 +124,33 @@ def in_turn(variants: Mapping[str, Callable[[], float]], turns: int) -> dict[str
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return the seconds that the work takes."""
+    """Call a function and return how long it took in seconds."""
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun
 
 
 def rate(amount: int, work: Callable[[], object]) -> Callable[[], float]:
-    """Return a variant that does the work and returns `amount` per second."""
+    """Return a variant that calls a function and returns the rate at which it processes items.
+
+    Args:
+        amount: number of items that one call processes.
+        work: the function to call.
+    """
 
     return lambda: amount / seconds(work)
 
 
 def in_process(module: str, *words: object, **environment: str) -> Any:
-    """Return the JSON value that `python -m` with these words prints last, on JAX and this CPU."""
+    """Run `python -m MODULE` in a subprocess, and return the last line that it prints as JSON.
+
+    By default, the subprocess uses JAX on this machine's CPU.
+
+    Args:
+        module: name of the module to run.
+        words: command-line arguments for the module.
+        environment: additional environment variables.
+    """
     usual = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
     done = subprocess.run(
         [sys.executable, "-m", module, *map(str, words)],
@@ -145,13 +163,13 @@ def in_process(module: str, *words: object, **environment: str) -> Any:
 
 
 def write(name: str, title: str, tables: Sequence[Table | Rows], begun: float) -> None:
-    """Replace the section of that name, and put it in its place by the alphabet.
+    """Replace a section of the page, and sort all sections by name.
 
     Args:
-        name: of the script.
-        title: of the section.
-        tables: what was measured.
-        begun: `time.perf_counter()` when the script began.
+        name: name of the script, which is also the name of the section.
+        title: title of the section.
+        tables: tables to show in the section.
+        begun: value of `time.perf_counter()` when the script started.
     """
     minutes = max((time.perf_counter() - begun) / 60, 1)
     text = "\n".join(
@@ -174,11 +192,11 @@ def write(name: str, title: str, tables: Sequence[Table | Rows], begun: float) -
 
 
 def rows_before(section: str, title: str) -> dict[str, Sequence[str]]:
-    """Return the rows of a table that the page has, by their first cell.
+    """Return the rows of a table on the current page as {first cell: row}.
 
     Args:
-        section: name of the script that wrote it.
-        title: how the table's title begins.
+        section: name of the script that wrote the table.
+        title: first words of the table's title.
     """
     page = PAGE.read_text() if PAGE.exists() else ""
     text = page.partition(f"<!-- {section} -->")[2].partition("<!-- ")[0]
@@ -188,7 +206,7 @@ def rows_before(section: str, title: str) -> dict[str, Sequence[str]]:
 
 
 def _commit() -> str:
-    """Return the commit that was measured, and whether files differ from it."""
+    """Return the current commit, and whether there are uncommitted changes."""
 
     def git(*words: str) -> str:
         done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
@@ -201,7 +219,7 @@ def _commit() -> str:
 
 
 def _machine() -> str:
-    """Return processor, cores and versions."""
+    """Return the processor, the number of cores and the versions of important packages."""
     processor = platform.processor() or platform.machine()
     with suppress(OSError):
         found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())

@@ -1,7 +1,7 @@
-"""What `python -m workbench plan --for cpu` predicts, beside trainings on this machine.
+"""Compare the predictions of `python -m workbench plan --for cpu` with actual training runs.
 
-Four networks that ship, in two precisions and with two feeds. Plan and training take turns.
-`python -m benchmarks.plan CONFIG DATA OUT` trains in a process of its own.
+It uses four networks that are part of this project, with two precisions and two feeds. Plans and
+training runs alternate. `python -m benchmarks.plan CONFIG DATA OUT` trains in a separate process.
 """
 
 import gc
@@ -34,7 +34,7 @@ IMAGES, SIDE, BATCH = 448, 64, 64
 
 
 def main() -> None:
-    """Measure, and write the section."""
+    """Run the benchmark and write its section."""
     begun = time.perf_counter()
     cases, found = list(product(MODELS, PRECISIONS, FEEDS)), []
     with tempfile.TemporaryDirectory() as folder:
@@ -43,7 +43,7 @@ def main() -> None:
         for case in cases:
             found.append(compared(Path(folder), data, *case))
             print(f"  {' '.join(case)}: {found[-1]}", file=sys.stderr, flush=True)
-    order = f"The numbers of the last column are of: {'; '.join(map(' '.join, cases))}."
+    order = f"The last column lists the cases in this order: {'; '.join(map(' '.join, cases))}."
     tables = [
         Table(title, unit, {name: [one[unit, name] for one in found] for name in NAMES}, order)
         for title, unit in (
@@ -57,7 +57,10 @@ def main() -> None:
 def compared(
     folder: Path, data: Path, model: str, precision: str, feed: str
 ) -> dict[tuple[str, str], float]:
-    """Return what was planned for a case and what came of it; both take turns."""
+    """Plan and train a case alternately, and return the planned and measured values.
+
+    The keys of the result are (unit, "trained" or "planned").
+    """
     config = write_config(folder, model, precision, feed)
     kept = {
         "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
@@ -78,7 +81,7 @@ def compared(
 
 
 def train(config: str, data: Path, output: Path) -> dict[str, Any]:
-    """Train, and return the bytes of a step and the seconds of each epoch after the second."""
+    """Train, and return the memory of a step and the duration of each epoch after the second."""
     from pipeline.runtime import backend
 
     settings = configs.load(config)
@@ -91,19 +94,19 @@ def train(config: str, data: Path, output: Path) -> dict[str, Any]:
     most: list[int] = []
 
     def show(line: str) -> None:
-        """Measure between two calls of the second epoch: until then programs are compiled."""
+        """Measure memory between calls in the second epoch, when everything has been compiled."""
         found = json.loads(line) if line.startswith("{") else {}
         if not 1 <= found.get("epoch", 0.0) < 2:
             return
         if before:
             most.append(status("VmHWM") - before[-1])
         for array in jax.live_arrays():  # type: ignore[no-untyped-call]
-            with suppress(RuntimeError):  # given to the step that takes its place
+            with suppress(RuntimeError):  # donated to the next step
                 jax.block_until_ready(array)  # type: ignore[no-untyped-call]
-        time.sleep(0.5)  # XLA's threads give back what they held
+        time.sleep(0.5)  # wait until XLA's threads have freed their memory
         gc.collect()
         before.append(status("VmRSS"))
-        Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins again
+        Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
 
     training.train(settings, data, output, show=show)
     table = (output / "history.csv").read_text().splitlines()
@@ -112,10 +115,10 @@ def train(config: str, data: Path, output: Path) -> dict[str, Any]:
 
 
 def status(name: str) -> int:
-    """Return a size in /proc/self/status, in bytes."""
+    """Return a size from /proc/self/status in bytes."""
     found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     if found is None:
-        raise OSError(f"/proc/self/status has no {name}")
+        raise OSError(f"{name} not found in /proc/self/status.")
     return int(found[1]) * 1024
 
 
@@ -145,7 +148,7 @@ def write_config(folder: Path, model: str, precision: str, feed: str) -> Path:
 
 
 def write_data(folder: Path) -> None:
-    """Write a competition of two classes, as arrays."""
+    """Write a competition with two classes, whose images are stored in .npy files."""
     draw = np.random.default_rng(SEED)
     labels = draw.integers(0, 2, IMAGES)
     pixels = draw.integers(0, 120, (IMAGES, SIDE, SIDE, 3)) + 100 * labels[:, None, None, None]

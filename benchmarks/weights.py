@@ -1,4 +1,4 @@
-"""Files of published weights for `benchmarks.finetuning`: read without running what they hold."""
+"""Utilities for `benchmarks.finetuning` that read published weights without executing code."""
 
 import json
 import pickle
@@ -13,26 +13,32 @@ PUBLISHED, RANDOM = "published.safetensors", "random.safetensors"
 
 
 class Tensors(pickle.Unpickler):
-    """A reader of the pickle in a .pth file that knows tensors alone, and runs nothing else."""
+    """An unpickler for .pth files that only loads tensors and never executes code from the file."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what stands for one of the three names that a file of tensors has."""
+        """Return a replacement for a name in the pickle, if it is used for storing tensors.
+
+        Raises:
+            pickle.UnpicklingError: if it is any other name.
+        """
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
             return lambda storage, first, shape, strides, *rest: (storage, first, shape, strides)
         if module == "torch" and name in ("FloatStorage", "LongStorage"):
             return name
-        raise pickle.UnpicklingError(f"the file names {module}.{name}; expected tensors alone")
+        raise pickle.UnpicklingError(f"Expected a file with only tensors, found {module}.{name}.")
 
     def persistent_load(self, place: Any) -> Any:
-        """Return the type and key of a storage, whose bytes follow the pickle."""
+        """Return the type and key of a storage. Its bytes are located after the pickle."""
         return place[1], place[2]
 
 
 def tensors(file: BinaryIO) -> dict[str, np.ndarray]:
-    """Return the arrays of a .pth file as PyTorch wrote it before 1.6: three headers, a pickle of
-    tensors, a pickle with the keys of their storages, and the storages, each after its length.
+    """Return the arrays in a .pth file that was written by PyTorch before version 1.6.
+
+    Such a file starts with three headers. They are followed by a pickle of the tensors and a pickle
+    with the keys of their storages. The rest of the file contains each storage after its length.
     """
     for _ in range(3):
         Tensors(file).load()
@@ -52,7 +58,7 @@ def tensors(file: BinaryIO) -> dict[str, np.ndarray]:
 
 
 def write_safetensors(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write the float32 arrays as github.com/huggingface/safetensors describes the format."""
+    """Write all float32 arrays to a file in the format of github.com/huggingface/safetensors."""
     header, content = dict[str, Any](), b""
     for name, each in arrays.items():
         if each.dtype == np.float32:
@@ -71,7 +77,10 @@ def shapes(path: Path) -> dict[str, Sequence[int]]:
 
 
 def drawn(shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
-    """Return random weights of these shapes (He et al. 2015), and the first numbers of norms."""
+    """Return randomly initialized weights with the given shapes (He et al. 2015).
+
+    One-dimensional arrays are filled with ones or zeros, as in a new normalization layer.
+    """
     draw, found = np.random.default_rng(0), dict[str, np.ndarray]()
     for name, shape in shapes.items():
         if len(shape) > 1:

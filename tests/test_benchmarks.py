@@ -99,7 +99,7 @@ def test_rows_of_folders_that_are_not_run_again_stay_and_are_named(tmp_path, mon
 
     folders.show(folders.written(), ["salt"], {"glyphs": "glyphs: no font"}, time.perf_counter())
     page = measure.PAGE.read_text()
-    assert "From an earlier run: salt." in page and "missing: glyphs: no font." in page
+    assert "from an earlier run: salt." in page and "skipped (glyphs: no font)." in page
 
 
 def test_a_folder_whose_maker_lacks_something_says_what(tmp_path, monkeypatch):
@@ -158,7 +158,7 @@ def test_rows_of_a_fine_tuning_that_are_not_measured_again_stay(tmp_path, monkey
     assert [row[0] for row in table.rows] == names
     assert all(row[1:] == ["4", "5", "6"] for row in table.rows[:-1])
     assert table.rows[-1][1:3] == ["1.000", "1.000 1.000 1.000"]
-    assert table.note.endswith(f"From an earlier run: all rows but {names[-1]}.")
+    assert table.note.endswith(f"All rows except {names[-1]} are from an earlier run.")
 
 
 def words(folder: Path) -> tuple[Path, pd.Series]:
