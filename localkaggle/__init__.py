@@ -2,7 +2,7 @@
 
 import sys
 
-if sys.platform == "win32":  # check this first, because fcntl and pwd cannot be imported
+if sys.platform == "win32":  # check this first, because fcntl and pwd do not exist there
     print(
         "kaggle-relay needs Linux or macOS; on Windows run it in WSL:"
         " https://learn.microsoft.com/windows/wsl/install",

@@ -33,7 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
     serving = commands.add_parser("serve", help="run a server on 127.0.0.1 until Ctrl-C")
     serving.set_defaults(command=_serve, parser=serving)
     add = serving.add_argument
-    add("--port", type=int, help="default: the port last used with --folder, or any free port")
+    text = "port to use (default: the port last used with --folder, otherwise any free port)"
+    add("--port", type=int, help=text)
     text = "folder for the server's state, to resume from later (default: a temporary folder)"
     add("--folder", type=Path, help=text)
     add("--offline", action="store_true", help="do not give sessions internet access")
@@ -43,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     add("--dataset", action="append", default=[], metavar="OWNER/SLUG=DIR", help=text)
     text = "publish the files in DIR as the model version NAME; can be repeated"
     add("--model", action="append", default=[], metavar="NAME=DIR", help=text)
-    export = commands.add_parser("export", help="write a competition as it is mounted by Kaggle")
+    export = commands.add_parser("export", help="write a competition's files as Kaggle mounts them")
     export.set_defaults(command=_export)
     export.add_argument("competition", choices=competitions.NAMES)
     export.add_argument("folder", type=Path, help="path to a new or empty folder")
@@ -92,8 +93,8 @@ def serve(folder: Path | None, command: str, **more: Any) -> int:
             free = f" --folder {shlex.quote(str(place))} --port 0" if in_use else ""
             text = f"cannot start the server: {error}; expected a free port and a writable folder"
             return _refused(2 if in_use else 8, text, command + free)
-        hosted = f"competitions: {', '.join(kaggle.competitions)}"
-        print(f"# Serving on 127.0.0.1:{kaggle.port}, {hosted}; its files are in {place}")
+        hosted = f"the competitions {', '.join(kaggle.competitions)}"
+        print(f"# Serving {hosted} on 127.0.0.1:{kaggle.port}. The files are in {place}")
         if not namespaces():
             print(f"# {NO_NAMESPACES}.")
         print("# Paste these lines into another shell, then use kaggle or invoke there.")
@@ -123,7 +124,7 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _beside(folder: Path) -> str:
-    """Return the path to a different folder with the same parent, quoted for a shell."""
+    """Return the path of a folder next to the given one, quoted for a shell."""
     place = folder.resolve()
     return shlex.quote(str(place.with_name(f"{place.name}-2")))
 

@@ -1,4 +1,4 @@
-"""Settings for behavior of Kaggle that is uncertain or varies.
+"""Settings for the parts of Kaggle's behavior that are uncertain or vary.
 
 The defaults are what a new user sees if nothing goes wrong. All other values were reported by users
 (see docs/facts.md).
@@ -42,8 +42,9 @@ class Facts:
         internet: whether sessions that request internet access get it.
         missing: status code for a kernel or dataset of the user that does not exist, "404" or
             "403". For other users' kernels and datasets it is always 403.
-        gate: terms that the account has not accepted, either "rules" (of the competition),
-            "licence" (of the models, which are then neither listed nor mounted) or "".
+        gate: the terms that the account has not accepted. "rules" means the competition's rules.
+            "licence" means the models' licences, so models are neither listed nor mounted. ""
+            means that all terms have been accepted.
     """
 
     refused_push: str = "nothing"
@@ -69,8 +70,8 @@ class Options:
 
     Attributes:
         offline: whether to deny internet access to sessions that request it.
-        layout: layout of /kaggle/input, either "2026" (`competitions/<slug>`,
-            `datasets/<owner>/<slug>` etc.), "flat" (`<slug>`) or "both".
+        layout: layout of /kaggle/input. "2026" uses paths such as `competitions/<slug>` and
+            `datasets/<owner>/<slug>`, "flat" uses `<slug>`, and "both" uses both.
         verified: whether the account is verified. Otherwise, a TPU push silently runs on a CPU.
         session_seconds: time limits for sessions, as {"TPU", "GPU" or "CPU": seconds}.
         own_output: whether a notebook can mount the output of its own newest complete version.
@@ -81,8 +82,8 @@ class Options:
             package versions.
         variables: environment variables for all sessions.
         private: folders that are hidden from sessions, such as one with hidden labels.
-        session: the session class, which tests replace if they do not need to run a notebook.
-        facts: settings for behavior of Kaggle that is uncertain or varies.
+        session: the session class. Tests replace it if they do not need to run a notebook.
+        facts: settings for the parts of Kaggle's behavior that are uncertain or vary.
     """
 
     offline: bool = False

@@ -17,7 +17,7 @@ from werkzeug.wrappers import Request, Response
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
-DRIP_SECONDS = 1.0  # between two bytes
+DRIP_SECONDS = 1.0  # delay between two bytes
 SILENT_AT_MOST = 120.0
 CUSTOM = "custom"  # name used for kinds that are not in `KINDS`
 Change = Callable[[Response], object]
@@ -131,7 +131,7 @@ def _removed(*names: str) -> Edit:
 
 
 def _older(value: dict[str, Any]) -> object:
-    """Change a response to that of a replica that has not received the latest change."""
+    """Change a response to one from before the latest change, as an outdated replica sends it."""
     if value.get("currentVersionNumber"):
         value["currentVersionNumber"] -= 1
     elif value.get("publicScore"):
@@ -163,7 +163,7 @@ PAGE = b"<html><body>We will be back soon</body></html>"
 EXPIRED = b"<Error><Code>ExpiredToken</Code></Error>"
 NO_NOTEBOOK = {"error": "Notebook not found"}
 KINDS: dict[str, Kind] = {
-    # Faults before the call, which has no effect
+    # Faults that occur before the call, so that it has no effect
     "500": _refusal(500, "Internal error"),
     "502": _refusal(502, "Bad gateway"),
     "503, Retry-After 0": _refusal(503, "Unavailable", Retry_After="0"),
@@ -179,7 +179,7 @@ KINDS: dict[str, Kind] = {
     "no such notebook": replace(instead(200, NO_NOTEBOOK), only=("SaveKernel",)),
     "reset": Kind(False, lost=True),
     "silence": Kind(False, lost=True, silence=True),
-    # Faults after the call, which takes effect
+    # Faults that occur after the call has taken effect
     "500 after": _refusal(500, "Internal error", after=True),
     "reset after": Kind(True, lost=True),
     "silence after": Kind(True, lost=True, silence=True),
@@ -213,7 +213,7 @@ class Faults:
     Attributes:
         app: the wrapped application, which handles the requests that do not fail.
         seen: the operation of each request since the last `clear`. Requests that follow a log are
-            omitted, because their number depends on timing.
+            omitted because their number depends on timing.
         struck: (kind, operation) of each request that failed as planned.
     """
 
@@ -290,11 +290,11 @@ def _drip(connection: socket, answer: Response, ended: threading.Event) -> None:
 
 @dataclass
 class Wire:
-    """Connections that transfer files, which can be interrupted.
+    """Counts the bytes that are transferred in files, and can break their connections.
 
     Attributes:
         breaks_after: number of bytes after which a connection breaks. 0 means that it never does.
-        down, up: number of bytes that were downloaded and uploaded.
+        down, up: numbers of downloaded and uploaded bytes.
         passed: called after each chunk of a file.
     """
 
@@ -305,7 +305,7 @@ class Wire:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def passing(self, pieces: Iterable[bytes], *, up: bool) -> Iterator[bytes]:
-        """Yield the chunks of a file that are transferred on one connection, and count their bytes.
+        """Yield the chunks of a file that are sent over one connection, and count their bytes.
 
         Raises:
             ConnectionResetError: when the connection breaks.

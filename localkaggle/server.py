@@ -34,9 +34,9 @@ class LocalKaggle:
     Args:
         folder: a new or empty folder, or the folder of an earlier local Kaggle. The server resumes
             from the latter with the same credentials, kernels, datasets, submissions and quota.
-            Runs and submissions that were in progress fail.
-        competitions: slugs of embedded competitions, which are built on first use, or
-            `Competition`s.
+            Runs and submissions that were in progress are marked as failed.
+        competitions: a list of `Competition`s and of slugs of embedded competitions, which are
+            built on first use.
         port: port on 127.0.0.1. 0 selects any free port. None selects the port that was last used
             with the folder, or any free port for a new folder.
         datasets: other users' datasets, as {owner/slug: folder}.
@@ -112,9 +112,9 @@ class LocalKaggle:
     def environment(self) -> dict[str, str]:
         """Environment variables that make Kaggle clients connect to this server.
 
-        HOME is a private folder, because a token in the user's home would override these
-        credentials and be sent. No server listens on the HTTPS proxy's port, so that requests to
-        other hosts fail immediately.
+        HOME is a private folder, because clients would use a token in the user's home instead of
+        these credentials. No server listens on the HTTPS proxy's port, so requests to other hosts
+        fail immediately.
         """
         home = self.folder / "home"
         for name in (".kaggle", "tmp"):
@@ -161,8 +161,9 @@ class LocalKaggle:
         self.state.load({type(part).__name__: part for part in parts})
         if lost := sorted({*self.hosted} - {*self.competitions}):
             raise ValueError(
-                f"the local Kaggle in {self.folder} hosts {lost[0]}; expected a new folder, or the"
-                " same command as before (`invoke serve --input`, if it hosted your own folder)"
+                f"the local Kaggle in {self.folder} hosts the competition {lost[0]}; use another"
+                " folder, or start it with the same command as before (`invoke serve --input` if it"
+                " hosted your own folder)"
             )
         shutil.rmtree(self.folder / "objects", ignore_errors=True)
         for path in self.folder.glob("sessions/rerun-*"):

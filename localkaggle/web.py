@@ -56,7 +56,13 @@ ROUTES = Map(
 
 
 class Call(NamedTuple):
-    """An API call: its method, the request without credentials and the response status."""
+    """A recorded API call.
+
+    Attributes:
+        method: name of the API method.
+        asked: JSON body of the request, or None if it was malformed or may contain a token.
+        code: HTTP status code of the response.
+    """
 
     method: str
     asked: Any
@@ -83,11 +89,12 @@ class Web:
     """The WSGI application.
 
     Args:
-        site: the local Kaggle, whose services handle the calls and whose state is saved after each.
+        site: the local Kaggle. Its services handle the calls, and its state is saved after each
+            call that may change it.
 
     Attributes:
         wire: counts transferred bytes and breaks connections.
-        journal: the calls so far. Each is added before its response is sent.
+        journal: all calls so far. A call is added before its response is sent.
     """
 
     def __init__(self, site: "LocalKaggle") -> None:
@@ -216,7 +223,7 @@ class Web:
 def _message(service: str, method: str) -> Any:
     """Return kagglesdk's request class for a method, or None if there is none.
 
-    The class is in the module that is named after the service.
+    The module that defines the class is named after the service.
     """
     package, _, name = service.partition(".")
     module = re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()

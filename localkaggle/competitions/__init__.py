@@ -2,7 +2,7 @@
 
 Each competition has public files and a hidden test set, whose labels are only available to the
 server. Nothing is downloaded, because the data comes with scikit-learn or is generated from a seed.
-Competitions are built on first use, so importing this package is fast.
+Importing this package is fast, because competitions are built on first use.
 """
 
 from collections.abc import Callable, Mapping

@@ -70,9 +70,9 @@ def _pixels(text: str) -> set[int]:
 
 
 def _drawn(random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
-    """Return an image, uint8 (32, 32), and the mask of its cells, bool (32, 32)."""
+    """Return an image (uint8) and the mask of its cells (bool), both with shape (32, 32)."""
     y, x = np.mgrid[:SIDE, :SIDE]
-    # Uneven lighting, so that the cells cannot be found with a single gray-level threshold.
+    # Make the lighting uneven, so that a single gray-level threshold does not find the cells.
     tilt = random.uniform(-1.5, 1.5, 2)
     picture = 90 + tilt[0] * (y - SIDE / 2) + tilt[1] * (x - SIDE / 2)
     mask = np.zeros((SIDE, SIDE), bool)

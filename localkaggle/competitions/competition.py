@@ -1,4 +1,4 @@
-"""A competition's public files, hidden test set and scoring."""
+"""Competitions with public files, a hidden test set and a metric."""
 
 import csv
 import io
@@ -29,18 +29,18 @@ class Competition:
         title: title of the competition on Kaggle.
         training: files that are not part of a test set, as {path: bytes}.
         visible_test: files of the visible test set and its sample submission, as {path: bytes}.
-        hidden_test: the corresponding files for the hidden test set.
+        hidden_test: the same files for the hidden test set.
         solution: labels of the hidden test set as {column: {id: value}}, with the sample
             submission's columns. They are never written to disk.
         score: returns a score for the columns of a submission and of the solution. Raises
             `ScoringError` for invalid values.
-        sample: path of the sample submission, whose first column contains the ids.
+        sample: path of the sample submission. Its first column contains the ids.
         daily_submissions: number of submissions allowed per day.
         takes_files: whether submissions are uploaded files instead of notebooks. If so, nothing is
             rerun, the visible test set is scored, and `hidden_test` is the same as `visible_test`.
         gpu_seconds: time limit for GPU notebooks, or None for the session's time limit.
         closed: whether the competition no longer accepts submissions.
-        writer: replaces `write` if the competition is the user's folder.
+        writer: function to call instead of `write` for a competition from the user's folder.
     """
 
     slug: str
@@ -120,7 +120,7 @@ class Competition:
         if len(body) != len(expected):
             raise ScoringError(f"Submission has {len(body)} rows but {len(expected)} were expected")
         if any(len(row) != len(header) for row in body):
-            raise ScoringError("A row has a different number of values from the header")
+            raise ScoringError("A row has a different number of values than the header")
         given = {
             column: {row[0]: row[place] for row in body}
             for place, column in enumerate(header)

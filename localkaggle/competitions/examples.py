@@ -50,7 +50,7 @@ def split(
 
 @dataclass(frozen=True)
 class Examples:
-    """Labelled rows.
+    """Labelled rows that can be turned into a competition.
 
     Attributes:
         target: name of the target column.
@@ -82,8 +82,8 @@ class Examples:
         Args:
             slug: see `Competition`.
             title: see `Competition`.
-            parts: the result of `split`.
-            placeholder: value of all rows in the sample submission.
+            parts: output of `split`.
+            placeholder: target value of all rows in the sample submission.
             score: see `Competition`.
             more: additional fields of `Competition`.
         """

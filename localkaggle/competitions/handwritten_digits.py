@@ -11,7 +11,7 @@ from localkaggle.competitions.competition import Competition
 from localkaggle.competitions.examples import Examples, split, table
 from localkaggle.competitions.metrics import accuracy
 
-LARGE = 20.0  # amount above which an order is large
+LARGE = 20.0  # orders above this amount are large
 
 
 @cache
@@ -82,7 +82,11 @@ def orders() -> Competition:
 
 
 def _pixels_and_labels() -> tuple[np.ndarray, np.ndarray]:
-    """Return the images, uint8 (1797, 8, 8) from 0 to 255, and their labels, int (1797,)."""
+    """Return the images and their labels.
+
+    The images have shape (1797, 8, 8) and dtype uint8, with values from 0 to 255. The labels are
+    integers with shape (1797,).
+    """
     from sklearn.datasets import load_digits
 
     data = load_digits()

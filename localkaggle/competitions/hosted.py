@@ -1,4 +1,7 @@
-"""The competitions hosted by a server, which are built on first use because it takes seconds."""
+"""The competitions hosted by a server.
+
+They are built on first use, because building a competition takes several seconds.
+"""
 
 import shutil
 import threading
@@ -12,8 +15,8 @@ class Hosted(Mapping[str, Competition]):
     """A mapping from slug to `Competition`. Iterating over it does not build any competition.
 
     Args:
-        folder: output folder for `<slug>/visible` and `<slug>/hidden`, which do not contain hidden
-            labels, and `<slug>/archive.zip`.
+        folder: output folder. Each competition gets the folders `<slug>/visible` and
+            `<slug>/hidden`, which do not contain hidden labels, and `<slug>/archive.zip`.
         competitions: slugs of embedded competitions, which are built on first use, or
             `Competition`s, which are written immediately.
     """
@@ -48,7 +51,9 @@ class Hosted(Mapping[str, Competition]):
         return place / ("hidden" if hidden else "visible")
 
     def archive(self, slug: str) -> Path:
-        """Return an archive of the public files, which never changes so that downloads can resume.
+        """Return an archive of the public files.
+
+        It is only created once and never changes, so downloads can be resumed.
 
         Raises:
             KeyError: if there is no such competition.

@@ -8,7 +8,7 @@ from localkaggle.competitions.competition import Competition
 from localkaggle.competitions.examples import Examples, split
 from localkaggle.competitions.metrics import auc, rmse
 
-# Fraction of values to remove from a column, because the dataset is complete, unlike real tables.
+# Fraction of values to remove from each column. Unlike real tables, the dataset is complete.
 MISSING = {"sex": 0.02, "bp": 0.05, "s4": 0.03, "s6": 0.04}
 
 

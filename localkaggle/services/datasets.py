@@ -37,10 +37,10 @@ class DatasetVersion:
 
 @dataclass
 class Dataset:
-    """A dataset and its versions, oldest first.
+    """A dataset. Its versions are sorted from oldest to newest.
 
     Attributes:
-        is_folder: whether the dataset is a local folder, which is used for every version number.
+        is_folder: whether the dataset is a local folder. If so, all version numbers refer to it.
     """
 
     owner: str
@@ -52,7 +52,7 @@ class Dataset:
 
     @property
     def handle(self) -> str:
-        """OWNER/SLUG."""
+        """The dataset's handle, as OWNER/SLUG."""
         return f"{self.owner}/{self.slug}"
 
     def current(self) -> int:
@@ -131,7 +131,7 @@ class Datasets:
         return self._add_version(dataset, request.body)
 
     def GetDatasetStatus(self, request: Any, user: str) -> Json:
-        """Return Kaggle's status of the newest version, which shows whether it is processed."""
+        """Return the status of the newest version, which shows whether it has been processed."""
         is_ready = self._find(request, user).versions[-1].is_ready()
         return {"status": "READY" if is_ready else "BLOBS_RECEIVED"}
 

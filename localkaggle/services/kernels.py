@@ -89,7 +89,7 @@ class Version:
 
     @property
     def working(self) -> Path:
-        """Output folder."""
+        """The output folder."""
         return self.folder / "working"
 
     def files(self) -> list[str]:
@@ -109,7 +109,7 @@ class Version:
 
 @dataclass
 class Kernel:
-    """A kernel and its versions, oldest first."""
+    """A kernel. Its versions are sorted from oldest to newest."""
 
     id: int
     owner: str
@@ -119,7 +119,7 @@ class Kernel:
 
     @property
     def handle(self) -> str:
-        """OWNER/SLUG."""
+        """The kernel's handle, as OWNER/SLUG."""
         return f"{self.owner}/{self.slug}"
 
 

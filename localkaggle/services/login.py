@@ -1,4 +1,4 @@
-"""Login service, with the account's credentials and the official client's tokens.
+"""Login service, which stores the account's credentials and issues access tokens.
 
 After a browser login, the client has a refresh token that it uses to request short-lived access
 tokens.

@@ -68,8 +68,9 @@ class Blob:
     """An upload.
 
     Attributes:
-        size: number of bytes that were announced.
-        path: path of the file to write.
+        name: name of the file.
+        size: announced file size in bytes.
+        path: path where the uploaded bytes are written.
         done: whether all bytes were written.
         have: number of bytes that are kept if the upload is interrupted.
         lock: held by the request that is writing.

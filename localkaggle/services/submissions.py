@@ -2,8 +2,8 @@
 
 A competition accepts either notebooks or files. A submitted notebook is rerun on the hidden test
 set without showing its log, and its output is scored. A file is scored directly. The six errors of
-a rerun have the same names as on Kaggle (kaggle.com/code-competition-debugging, as copied by public
-pages, read 2026-11-21).
+a rerun have the same names as on Kaggle. They are listed on kaggle.com/code-competition-debugging,
+which public pages quoted on 2026-11-21.
 """
 
 import math

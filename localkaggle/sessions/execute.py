@@ -2,8 +2,8 @@
 
 This file is passed to the session's interpreter as text, so it cannot import from this project.
 
-The arguments are the notebook's path and, if there are no namespaces, the id of the parent process,
-after whose exit this process also has to exit.
+The first argument is the notebook's path. Without namespaces, the second one is the id of the parent
+process, and this process exits when the parent does.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Machine shapes that a push can request, and the limits of an account."""
+"""Machine shapes that a push can request, and account limits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ WEEKLY_SECONDS = {"TPU": 20 * 3600.0, "GPU": 30 * 3600.0}
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine and the limits of a session.
+    """A session's machine and limits.
 
     Attributes:
         shape: emulated machine shape, where "" means a CPU.
         internet: whether the session has access to this machine's network.
         python: path to the Python interpreter, which requires papermill and ipykernel.
         variables: additional environment variables.
-        hidden: folders that appear empty in the session, as does the user's home.
+        hidden: folders that appear empty in the session. The user's home always appears empty.
         seconds: wall-clock time limit in seconds.
         memory_bytes: limit on the total resident memory of the session's processes.
     """

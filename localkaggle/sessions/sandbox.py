@@ -62,7 +62,7 @@ def seal(target: str) -> None:
     """Make a mount read-only, including all mounts inside it."""
     attributes = struct.pack("QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
     arguments = AT_FDCWD, target.encode(), AT_RECURSIVE, attributes, len(attributes)
-    if LIBC.syscall(SYS_MOUNT_SETATTR, *arguments) != 0:  # older kernel: only this mount
+    if LIBC.syscall(SYS_MOUNT_SETATTR, *arguments) != 0:  # on older kernels, only seal this mount
         locked = os.statvfs(target).f_flag & LOCKED
         mount("none", target, None, MS_REMOUNT | MS_BIND | MS_RDONLY | locked)
 
@@ -91,7 +91,7 @@ def build(spec: dict[str, Any]) -> None:
             Path(root + path).parent.mkdir(parents=True, exist_ok=True)
             _show(path, root + path)
     for folder in spec["covered"]:
-        if os.path.ismount(root + folder):  # the private /tmp hides those below /tmp
+        if os.path.ismount(root + folder):  # mounts below /tmp are hidden by the private /tmp
             seal(root + folder)
     for name in ("working", "tmp"):
         Path(f"{root}/kaggle/{name}").mkdir()
@@ -119,7 +119,7 @@ def _host(root: str) -> None:
         Path(f"{root}/{name}").mkdir()
     try:
         mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    except PermissionError:  # in some containers; use the host's /proc, which lists more processes
+    except PermissionError:  # not allowed in some containers; the host's /proc lists more processes
         bind("/proc", f"{root}/proc", read_only=False)
     _devices(f"{root}/dev")
 
@@ -141,7 +141,7 @@ def _devices(folder: str) -> None:
 
 
 def _show(source: str, target: str) -> None:
-    """Create `target`, and bind-mount a file or folder of the host there, read-only."""
+    """Create `target`, and bind-mount one of the host's files or folders there, read-only."""
     if Path(source).is_dir():
         Path(target).mkdir()
     else:

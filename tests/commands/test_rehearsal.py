@@ -247,7 +247,7 @@ def test_serve_hosts_a_folder_until_ctrl_c(leaves, tmp_path):
 
     assert process.returncode == 0
     assert lines[0] == "# 19 of 96 labelled rows are the hidden test set\n"
-    assert any(f"competitions: {SLUG}; its files are in" in line for line in lines)
+    assert any(f"# Serving the competitions {SLUG} on" in line for line in lines)
 
 
 @pytest.mark.slow
@@ -263,4 +263,4 @@ def test_a_refused_serve_shows_its_command_with_all_options(leaves, tmp_path):
 
     error, command = said.splitlines()[-2:]
     assert (code, command) == (2, f"{shlex.join(['invoke', *given])} --folder {place}-2")
-    assert "hosts digits; expected a new folder, or the same command as before" in error
+    assert "hosts the competition digits; use another folder, or start it with" in error

@@ -104,7 +104,7 @@ def test_the_solution_has_the_best_score_in_any_order(made, slug, tmp_path):
 MALFORMED = {
     "": "Submission must have the columns id, far, near",
     "id,far,near\n": "Submission has 0 rows but 2 were expected",
-    "id,far,near\na,1,2\nb,1\n": "A row has a different number of values from the header",
+    "id,far,near\na,1,2\nb,1\n": "A row has a different number of values than the header",
     "id,far,near\na,1,2\na,1,2\n": "Submission has duplicate ids",
     "id,far,near\na,1,2\nc,1,2\n": "Submission ids do not match those of the test set",
     "id,far,near\na,1,2\nb,1, \n": "Submission contains null values",

@@ -147,7 +147,7 @@ def test_a_folder_in_use_or_with_other_competitions_is_refused(tmp_path):
         state = kaggle.folder / "state.json"
         assert state.stat().st_mode & 0o777 == 0o600 and kaggle.oauth.key in state.read_text()
 
-    with pytest.raises(ValueError, match="hosts small; expected"):
+    with pytest.raises(ValueError, match="hosts the competition small; use"):
         LocalKaggle(tmp_path / "kaggle")
 
 

@@ -152,8 +152,8 @@ def test_the_printed_lines_lead_kaggles_own_command_there(tmp_path):
     (tmp_path / "kernel" / "work.ipynb").write_text(notebook(TELL))
     options = ["--facts", str(facts), "--offline", "--folder", str(folder)]
     with serving(*options, "--dataset", f"keras/weights={given}") as served:
-        hosted = f"competitions: {', '.join(NAMES)}"
-        assert f", {hosted}; its files are in {folder}\n" in served.lines
+        hosted = f"# Serving the competitions {', '.join(NAMES)} on 127.0.0.1:"
+        assert hosted in served.lines and f". The files are in {folder}\n" in served.lines
         pushed = served.said("kaggle kernels push && echo $KAGGLE_CONFIG_DIR", tmp_path / "kernel")
         assert soon(lambda: list(folder.glob("sessions/*/working/told"))), pushed
     (told,) = folder.glob("sessions/*/working/told")
