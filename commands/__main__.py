@@ -1,4 +1,4 @@
-"""Maintainer tasks, run as python -m commands push-bench|check."""
+"""Tasks for maintainers. To run one, use python -m commands push-bench|check."""
 
 import shlex
 import subprocess
@@ -20,7 +20,7 @@ CPU, TPU = "cpu", "tpu-v5e-8"
 @task(
     15,
     options=GRID,
-    for_="accelerator: tpu-v5e-8 (default), gpu-t4x2 or cpu",
+    for_="accelerator: tpu-v5e-8, gpu-t4x2 or cpu (default: tpu-v5e-8)",
     fresh="ignore the results of earlier sessions and measure everything again",
 )
 def push_bench(

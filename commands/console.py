@@ -1,4 +1,4 @@
-"""Utilities shared by all tasks: options, deadlines, output and exit codes.
+"""Utilities shared by all tasks, such as option parsing, deadlines, output and exit codes.
 
 Heavy modules are only imported when a task runs, so that `invoke --list` is instant.
 """
@@ -44,9 +44,9 @@ HELP = {
     "config": "name of a config in pipeline/configs/, or path to a .py file (default: the config"
     " chosen by init, otherwise digits)",
     "json": "print the result as a JSON object on the last line",
-    "run": "owner/slug/version, such as ann/digits-train-tpu/3 (default: the last run pushed from"
-    " this machine)",
-    "kernel": "train-tpu (default), infer-gpu, prepare-cpu or bench",
+    "run": "the run, as owner/slug/version, such as ann/digits-train-tpu/3 (default: the last run"
+    " pushed from this machine)",
+    "kernel": "name of the kernel: train-tpu, infer-gpu, prepare-cpu or bench (default: train-tpu)",
     "yes": "push without asking for confirmation; for scripts",
     "for_": "accelerator: tpu-v5e-8, or gpu-t4x2 for two T4 GPUs (default: the one in kernels/"
     "train-tpu/kernel-metadata.json)",
@@ -110,7 +110,7 @@ def task(
             for option, words in (options or {}).items()
         }
         default = "two weeks" if limit == TWO_WEEKS else f"{limit:g}"
-        timeout = f"time limit in minutes (default {default}); to resume, rerun the task"
+        timeout = f"time limit in minutes (default: {default}); to resume, rerun the task"
         about = {**HELP, **texts, "minutes": timeout, **help_}
         more: Result = {**dict.fromkeys(texts, ""), "json": False}
         if limit and about["minutes"]:
@@ -165,7 +165,7 @@ def reported(body: Callable[[Result], Result | None], options: Result) -> None:
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if not package or (ROOT / package).exists():
-            raise  # a bug of this project
+            raise  # a bug in this project
         code, message = USAGE, (
             f"Package {package!r} is not installed for {sys.executable}.\n"
             "Activate another environment, or install the packages listed in pyproject.toml:\n"
@@ -174,7 +174,7 @@ def reported(body: Callable[[Result], Result | None], options: Result) -> None:
     except Exception as error:
         known = getattr(error, "exit_code", None)
         if not isinstance(known, int):
-            raise  # a bug of this project, so show the traceback
+            raise  # a bug in this project, so show the traceback
         code, message = known, str(error)
     else:
         if result and result.get("exit_code"):
@@ -230,7 +230,8 @@ def read_words(collection: Collection) -> None:
 
     If an argument or option is unknown, print a message and exit with code 2, where invoke would
     exit with code 1. invoke also accepts its own options after a task, although most have no effect
-    there: a task that has no --config would silently ignore it. This function only allows --help.
+    there. For example, a task that has no --config would silently ignore it. This function only
+    allows --help.
     """
     from invoke.main import program
 

@@ -39,7 +39,7 @@ def init_project(competition: str = "", config: str = "", infer_hours: str = "")
 @task(
     180,  # enough for three CPU sessions, including their time in the queue
     advice=AGAIN,
-    minutes="time limit in minutes (default 180)",
+    minutes="time limit in minutes (default: 180)",
     live="test how Kaggle behaves by running small private notebooks there; they are deleted"
     " afterwards and use no quota",
 )

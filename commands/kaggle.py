@@ -22,7 +22,7 @@ PLACEHOLDER = "owner"
 def relay_chain(
     config: str = "", for_: str = "", fresh: bool = False, now: bool = False, yes: bool = False
 ) -> Result:
-    """Train, infer and submit on kaggle.com in one command; uses quota and a submission.
+    """Train, infer and submit on kaggle.com in one command, using quota and a submission.
 
     Example: invoke relay --config digits
     """
@@ -45,7 +45,7 @@ def relay_chain(
 def build(
     kernel: str = "train-tpu", config: str = "", owner: str = "", artifact: str = ""
 ) -> Result:
-    """Build a notebook in build/CONFIG/ without sending it to Kaggle; no account required.
+    """Build a notebook in build/CONFIG/ without sending it to Kaggle or requiring an account.
 
     Example: invoke build --kernel train-tpu
     """
@@ -126,7 +126,7 @@ def push_infer(
 def push_prepare(
     config: str = "", again: bool = False, fresh: bool = False, yes: bool = False
 ) -> Result:
-    """Decode the training images once on a Kaggle CPU; resumable and uses no quota.
+    """Decode the training images once on a Kaggle CPU, without using quota; can be resumed.
 
     Example: invoke push-prepare --config leaves
     """
@@ -141,9 +141,9 @@ def push_prepare(
 @task(
     TWO_WEEKS,  # stops a response that never ends; --hours and --queue-hours limit the watch itself
     minutes="",
-    hours="time limit in hours, starting when the run leaves the queue (default 13)",
+    hours="time limit in hours, starting when the run leaves the queue (default: 13)",
     json_lines="print each change as a JSON object on its own line, followed by the result",
-    queue_hours="time limit in hours for waiting in the queue (default 12)",
+    queue_hours="time limit in hours for waiting in the queue (default: 12)",
 )
 def watch(
     kernel: str = "train-tpu",
@@ -225,8 +225,8 @@ def publish(config: str = "", ensemble: str = "") -> Result:
 
 @task(
     780,
-    run="owner/slug/version, such as ann/digits-infer-gpu/3 (default: the last inference run pushed"
-    " from this machine)",
+    run="the inference run, as owner/slug/version, such as ann/digits-infer-gpu/3 (default: the"
+    " last one pushed from this machine)",
     yes="submit without asking for confirmation; for scripts",
     constant="submit even if the prediction is the same in all rows",
     again="submit even if an earlier submission of this run failed",

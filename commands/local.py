@@ -1,4 +1,4 @@
-"""Tasks that run on this machine and require no account: inspect, plan, report and scale-check."""
+"""The tasks inspect, plan, report and scale-check, which do not require an account."""
 
 import os
 import shlex
@@ -18,7 +18,7 @@ from workbench.options import BASE, INSPECT, LARGEST, PLAN, SWEEP, TITLE
     sweep=SWEEP,
 )
 def scale_check(config: str = "", input: str = "", batch: str = "", sweep: bool = False) -> Result:
-    """Check that the learning rate scales to the config's batch size, or search for one.
+    """Check that the learning rate scales to the config's batch size, or search for a rate.
 
     Example: invoke scale-check --config digits_sgd --sweep
     """
@@ -49,13 +49,13 @@ def scale_check(config: str = "", input: str = "", batch: str = "", sweep: bool 
 
 
 @task(
-    run="owner/slug/version, such as ann/digits-train-tpu/3, or the output folder of a training"
-    " run, such as out (default: the last training run pushed from this machine and pulled,"
-    " otherwise the last rehearsal)",
+    run="the training run, as owner/slug/version, such as ann/digits-train-tpu/3, or as an output"
+    " folder, such as out (default: the last training run that was pushed from this machine and"
+    " pulled, otherwise the last rehearsal)",
     title=TITLE,
 )
 def report(run: str = "", config: str = "", title: str = "") -> Result:
-    """Write an HTML report of a training run: curves, classes, worst examples, provenance.
+    """Write an HTML report of a training run, with curves, classes, worst examples and provenance.
 
     Example: invoke report --run out
     """

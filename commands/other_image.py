@@ -15,7 +15,7 @@ from commands.project import in_a_process
 from deploy.errors import UsageError
 from formats import atomic_file
 
-KEPT = "both-images.json"  # in runs/: {digest of code and presets: verdict}
+KEPT = "both-images.json"  # file in runs/ with {digest of code and presets: verdict}
 LABEL = "images      "
 INDENT = " " * len(LABEL)
 
@@ -61,7 +61,7 @@ def require(config: str, code: str, runs: Path, agreed: Callable[[str], bool]) -
         for image in missing:
             show(f"{INDENT}{image.in_words}")
         show(f"{INDENT}The download takes minutes and {size:.1f} GB in {missing[0].folder.parent}.")
-        if not agreed("Download them? Otherwise a table of known networks is used instead."):
+        if not agreed("Download them? Otherwise, a table of known networks is used."):
             _show(table)
             return
     began = time.monotonic()

@@ -1,6 +1,6 @@
 """The plan that is shown before a training run is pushed.
 
-It stops a push that does not fit into memory, and warns about one that would waste quota.
+It rejects a training run that does not fit into memory, and warns about one that would waste quota.
 """
 
 import json
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deploy.preview import Preview
 
 TPU = "tpu-v5e-8"  # the default runtime of train-tpu
-TWICE = 0.5  # fraction of time that a TPU waits if the host delivers input at half its speed
+TWICE = 0.5  # fraction of time that a TPU waits if the host is half as fast as the TPU
 
 
 class PushPlan:
@@ -71,7 +71,7 @@ class PushPlan:
 def planned(
     config: str, runtime: str, runs: Path = ROOT / "runs", seconds: float | None = None
 ) -> dict[str, Any] | None:
-    """Return the plan of a training run, or None after a warning if it cannot be made.
+    """Return the plan of a training run, or print a warning and return None if there is none.
 
     The plan is made in a subprocess, because compilation cannot be interrupted. If the config does
     not set the number of examples, the plan only predicts whether a training step fits into memory

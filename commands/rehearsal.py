@@ -1,7 +1,7 @@
 """Tasks that rehearse the whole chain on this machine.
 
 A rehearsal uses an embedded competition or the user's folder. `invoke dry-run` runs the whole chain
-in one command, while `invoke serve` hosts the folder on a local Kaggle for running it step by step.
+in one command, while `invoke serve` hosts the folder on a local Kaggle to run it step by step.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ class Hosted:
 
     Attributes:
         options: options for `LocalKaggle`.
-        check: checks a submission, as required by `deploy.competition.submit`.
+        check: function that checks a submission, passed to `deploy.competition.submit`.
         lines: messages about what the rehearsal includes and what it omits.
         folder: the rehearsed folder, which explains the score, or None for an embedded competition.
     """
@@ -66,7 +66,7 @@ class Hosted:
     " config chosen by init if you use --input)",
     input="path to a competition's folder, where some labelled rows are used as the hidden test set"
     " (default: the config's embedded competition)",
-    budget=f"time limit for rehearsing a folder on two cores, such as 90s, {BUDGET} or 1h (default"
+    budget=f"time limit for rehearsing a folder on two cores, such as 90s, {BUDGET} or 1h (default:"
     f" {BUDGET}); it trains on fewer examples to meet the limit, and prints how many",
     full="train on the whole folder; sessions end after 9 hours, as on Kaggle",
     dataset="OWNER/SLUG=DIR, the folder of a dataset from the config or kernel-metadata.json; can"
@@ -91,7 +91,7 @@ def dry_run(
     internet: bool = False,
     **pythons: str,
 ) -> Result:
-    """Rehearse the whole chain on this machine; no account or network access required.
+    """Rehearse the whole chain on this machine, without an account or network access.
 
     Example: invoke dry-run --config leaves --input data/leaves
     """
@@ -105,8 +105,8 @@ def dry_run(
     }
     if (full and budget) or ((full or budget) and not input):
         raise UsageError(
-            "Cannot use --full or --budget here: expected one of --full and --budget, and only with"
-            " --input.\nEmbedded competitions are always rehearsed in full."
+            "--full and --budget cannot be combined, and both require --input.\nEmbedded"
+            " competitions are always rehearsed in full."
         )
     try:
         datasets = protocol.published("dataset", dataset or ())
@@ -297,8 +297,8 @@ def hosted_folder(
         folder: path to the competition's folder.
         budget: time limit for a rehearsal, or "" to use all rows.
         internet: whether sessions have internet access.
-        served_from: the local Kaggle's folder, which remembers the hidden rows for the next start,
-            or None if it is only started once.
+        served_from: folder of the local Kaggle, where the choice of hidden rows is saved for the
+            next start, or None if it is only started once.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hide TensorFlow's startup messages
     from localkaggle.competitions import Competition, ScoringError

@@ -21,16 +21,19 @@ CACHE = "KAGGLEHUB_CACHE"  # variable that tells kagglehub and `pipeline` where 
 def gather(
     ours: Project, given: Sequence[str], home: Path, python: str
 ) -> tuple[dict[str, Path], tuple[str, ...]]:
-    """Return {name: folder} of the models, and lines that describe where their files come from.
+    """Collect the model files for a rehearsal.
 
-    `home` gets the layout of kagglehub's cache, and is used as the cache by this process and its
-    subprocesses from then on.
+    The files are arranged as a kagglehub cache in `home`. From then on, this process and its
+    subprocesses use this cache.
 
     Args:
         ours: the project.
         given: NAME=DIR strings for models that a notebook mounts.
         home: a folder of the rehearsal.
-        python: the Python interpreter used for training, whose KerasHub writes missing presets.
+        python: the Python interpreter used for training. Its KerasHub writes missing presets.
+
+    Returns:
+        The models as {name: folder}, and messages about the origin of their files.
 
     Raises:
         UsageError: if a string in `given` is invalid, or if the files of a model are missing and

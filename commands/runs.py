@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def runs(
     run: Sequence[str] | None = None, competition: str = "", page: str = "", csv: str = ""
 ) -> Result:
-    """List a competition's experiments: what changed, the scores, and which to trust.
+    """List a competition's experiments with their changes and scores, and which scores to trust.
 
     Example: invoke runs --page runs.html
     """

@@ -193,7 +193,7 @@ def losses(progress: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Return a bar chart with at most `width` bars, each the mean of a part of the values.
+    """Return a bar chart with at most `width` bars. Each shows the mean of a part of the values.
 
     >>> sparkline([8, 8, 4, 4, 2, 2, 1, 1], 4)
     '█▄▂▁'

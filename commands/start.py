@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EMBEDDED = "digits"
 STARTED = ROOT / "runs" / "started.json"  # {folder: name of its config}
-PLAN, PLAN_SECONDS = "plan.json", 60.0  # file in the rehearsal's folder; time limit for making it
+PLAN, PLAN_SECONDS = "plan.json", 60.0  # file in the rehearsal's folder, and time limit in seconds
 # A file on the server that hosts all pretrained weights.
 WEIGHTS = (
     "https://storage.googleapis.com/tensorflow/keras-applications/"
@@ -45,7 +45,7 @@ AGAIN = "To resume, run the same command again"
     " in an existing config",
 )
 def start(competition: str = "", input: str = "", metric: str = "") -> Result:
-    """Download a competition, write a config for it and rehearse the whole chain; resumable.
+    """Download a competition, write a config for it and rehearse the whole chain; can be resumed.
 
     Example: invoke start leaf-diseases
     """
@@ -234,7 +234,7 @@ def _plan(config: str, runs: Path) -> Result | None:
         made = push_plan.planned(config, push_plan.TPU, seconds=PLAN_SECONDS)
         if made is not None:
             atomic_file.write(kept, json.dumps(made).encode())
-    late = f"not ready after {PLAN_SECONDS:.0f} s; to make it, run: invoke plan --config {config}"
+    late = f"not ready after {PLAN_SECONDS:.0f} s. To make it, run: invoke plan --config {config}"
     _step(5, "plan", late if made is None else "for training on Kaggle's TPU v5e-8")
     if made is not None:
         push_plan.judge(made, None)

@@ -1,4 +1,4 @@
-"""Displays the events of steps as plain lines, as JSON or as a live screen."""
+"""Displays events as plain lines, as JSON or on a live screen."""
 
 import json
 import os
@@ -33,8 +33,8 @@ class Telling:
         as_json: whether to print each event as a JSON object.
 
     Attributes:
-        following: what happens after waiting for a run, either the next command or what the current
-            command will do. With "", there is no live screen.
+        following: what happens after waiting for a run. This is either the next command or what the
+            current command will do. If it is "", there is no live screen.
     """
 
     def __init__(

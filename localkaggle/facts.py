@@ -40,8 +40,8 @@ class Facts:
         killed_output: whether the output of a killed session is kept.
         late_sources: whether the first session after a source was attached mounts nothing.
         internet: whether sessions that request internet access get it.
-        missing: status code for a kernel or dataset of the user that does not exist, "404" or
-            "403". For other users' kernels and datasets it is always 403.
+        missing: HTTP status code if one of the user's kernels or datasets does not exist, either
+            "404" or "403". For other users' kernels and datasets, it is always 403.
         gate: the terms that the account has not accepted. "rules" means the competition's rules.
             "licence" means the models' licences, so models are neither listed nor mounted. ""
             means that all terms have been accepted.

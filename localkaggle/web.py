@@ -60,7 +60,7 @@ class Call(NamedTuple):
 
     Attributes:
         method: name of the API method.
-        asked: JSON body of the request, or None if it was malformed or may contain a token.
+        asked: JSON body of the request, or None if the status code is 400 or it contains a token.
         code: HTTP status code of the response.
     """
 
@@ -126,7 +126,7 @@ class Web:
             self._site.state.disk_full = str(error)
             # Do not send status 507, because clients retry after 5xx errors.
             error = exceptions.BadRequest(f"The disk of the local Kaggle is full: {error}")
-        if not isinstance(error, HTTPException):  # a bug of this server
+        if not isinstance(error, HTTPException):  # a bug in this server
             traceback.print_exc()
             error = exceptions.InternalServerError(f"Internal error: {type(error).__name__}")
         if error.response is not None:  # the error already has a response body

@@ -35,7 +35,7 @@ def split(
         count: number of rows.
         visible: number of rows in the visible test set.
         hidden: number of rows in the hidden test set.
-        labels: labels used for stratification, shape (count,), or None for no stratification.
+        labels: labels with shape (count,) to stratify by, or None to split without them.
         seed: random seed.
     """
     from sklearn.model_selection import train_test_split
@@ -56,7 +56,7 @@ class Examples:
         target: name of the target column.
         values: target values as strings.
         columns: the other columns, as {name: values}.
-        images: images as uint8 (n, height, width), or None.
+        images: images with shape (n, height, width) and dtype uint8, or None.
     """
 
     target: str
@@ -131,7 +131,7 @@ def png(pixels: np.ndarray) -> bytes:
     """Return the contents of a PNG file.
 
     Args:
-        pixels: grayscale image as uint8 (height, width).
+        pixels: grayscale image with shape (height, width) and dtype uint8.
     """
     from PIL import Image
 

@@ -43,7 +43,7 @@ class State:
         """Restore objects from the file, unless it is empty, and include them in later saves.
 
         Args:
-            parts: objects by name. Each lists the attributes to save in `KEPT`.
+            parts: objects by name. Their `KEPT` attributes list the names of attributes to save.
 
         Raises:
             ValueError: if the file is invalid.

@@ -2,8 +2,8 @@
 
 This file is passed to the session's interpreter as text, so it cannot import from this project.
 
-The first argument is the notebook's path. Without namespaces, the second one is the id of the parent
-process, and this process exits when the parent does.
+The first argument is the notebook's path. Without namespaces, there is a second one, which is the
+id of the parent process. This process then exits when the parent does.
 """
 
 import os

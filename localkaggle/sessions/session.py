@@ -1,6 +1,6 @@
 """Runs a pushed notebook in separate Linux namespaces, as Kaggle does in a container.
 
-A session takes a notebook, the folders to mount and a machine. It produces the files that the
+A session requires a notebook, the folders to mount and a machine. It produces the files that the
 notebook writes to /kaggle/working, a log that can be read while it runs, and an `Outcome`.
 """
 

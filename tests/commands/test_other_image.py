@@ -78,7 +78,7 @@ def test_after_a_no_the_table_answers(tmp_path, asked, capsys):
     required(tmp_path, path, asked, answer=False)
 
     *plan, told = capsys.readouterr().out.splitlines()
-    assert asked == ["Download them? Otherwise a table of known networks is used instead."]
+    assert asked == ["Download them? Otherwise, a table of known networks is used."]
     assert any(" GB in " in line for line in plan)
     assert told.startswith("images      both include ViTBackbone, according to pipeline/models/")
     assert not (tmp_path / "runs").exists()

@@ -79,9 +79,9 @@ ERRORS = [
     (
         ["dry-run", "--input", "tests", "--full", "--budget", "2m"],
         2,
-        "expected one of --full and --budget",
+        "--full and --budget cannot be combined",
     ),
-    (["dry-run", "--full"], 2, "only with --input"),
+    (["dry-run", "--full"], 2, "both require --input"),
     (["init"], 2, "--competition is missing"),
     (["inspect"], 2, "--input is missing"),
     (["watch", "--run", RUN, "--hours", "nan"], 2, "--hours nan: expected a number from"),
