@@ -138,10 +138,10 @@ def invoked(*words: str) -> tuple[dict[str, Any], str]:
             command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=LIMIT * 60
         )
         last = (done.stdout.splitlines() or [""])[-1]
-        crash = {"error": f"exit code {done.returncode}, without a result"}
+        crash = {"error": f"exit code {done.returncode} and no result"}
         result: dict[str, Any] = json.loads(last) if last.startswith("{") else crash
     except subprocess.TimeoutExpired:
-        result = {"error": f"not done after {LIMIT} minutes"}
+        result = {"error": f"not finished after {LIMIT} minutes"}
     return result, f"{(time.perf_counter() - begun) / 60:.1f}"
 
 

@@ -151,6 +151,6 @@ def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) ->
         hours = runtime.weekly_hours if left is None else left
         show(
             f"Warning: this may take {spent.hours:.0f} hours, but only {hours:.0f} are left this"
-            f" week. It needs {spent.sessions} sessions in {weeks} weeks, which relay and"
-            " push-train --until-done push one after another."
+            f" week. It needs {spent.sessions} sessions in {weeks} weeks. The tasks relay and"
+            " push-train --until-done push them one after another."
         )

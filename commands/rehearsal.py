@@ -247,8 +247,7 @@ def default(folder: str) -> str:
     " chosen by init)",
     input="path to a competition's folder, where some labelled rows are used as the hidden test"
     " set",
-    folder="folder that stores the state of the server, which resumes from it when restarted"
-    " (default: a temporary folder)",
+    folder="folder for the server's state, to resume from later (default: a temporary folder)",
     port="port of the server (default: the port last used with --folder, otherwise any free port)",
     budget="train on fewer examples, as in a rehearsal with a time limit of 90s, 2m or 1h (default:"
     " train on all of them)",

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @task(
     iterable=("run",),
-    run="a run to compare with another run or with its parent, as a number from the table,"
-    " owner/slug/version, or a folder; folders outside of runs/ are added to the table. --run"
-    " itself can be omitted",
+    run="a run to compare with another run or its parent. Pass a number from the table,"
+    " owner/slug/version or a folder. Folders outside of runs/ are added to the table. The flag"
+    " --run itself can be omitted",
     competition="slug of the competition (default: the only one with runs, otherwise the one in"
     " relay.toml)",
     page="path to an HTML file to write, with plots",
