@@ -185,6 +185,7 @@ def _pixels(runs: str) -> set[int]:
     return {pixel for start, length in pairs for pixel in range(start, start + length)}
 
 
+ERRORS = ("rmse", "rmsle")  # lower is better
 # Metrics of a column of labels and a column of a submission. They are implemented with scikit-learn
 # to be independent of this project.
 SCORES: dict[str, Callable[[Any, Any], float]] = {
