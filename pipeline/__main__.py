@@ -29,7 +29,7 @@ IMAGES = 50_000  # assumed if `data.labelled` is not set, as in CIFAR-10 and CIF
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit code (docs/dev/design.md)."""
+    """Run one command and return its exit code (listed in docs/dev/design.md)."""
     commands, run = Commands("python -m pipeline", str(__doc__), EXAMPLES), ("--input", "--output")
     describe = commands.add("describe", _describe, "--config")
     images = f"number of training rows (default: data.labelled minus held-out rows, else {IMAGES})"
@@ -77,13 +77,13 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
     _refuse_below_1("--images", options.images)
     images, labelled = options.images or IMAGES, config.data.labelled
     assumed = options.images is None and labelled is None
-    why = "assumed; set data.labelled or pass --images N"
+    why = "the default; set data.labelled or pass --images N"
     if options.images is None and labelled is not None:
         held_out = 1 / config.folds if config.folds else config.data.validation_fraction
         images = max(round(labelled * (1 - held_out)), 1)
         why = f"from data.labelled={labelled}; pass --images N to change this"
     if options.images is None:
-        print(f"Steps are based on {images} training {config.data.noun} ({why}).", file=sys.stderr)
+        print(f"Step counts assume {images} training {config.data.noun} ({why}).", file=sys.stderr)
     from pipeline.models import architectures
     from pipeline.train import layer_rates, learning_rate, phases
 
@@ -144,7 +144,7 @@ def _blueprint(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _explain(options: argparse.Namespace) -> dict[str, Any]:
-    """Print the files that process a row of data with this config, one per line."""
+    """Print the source files that process a row of data with this config, one per line."""
     backend.choose("jax")
     from pipeline import explain
 
@@ -175,8 +175,8 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
     refuse_missing_input(options.input)
     if not backend.use_every_core(config.batch):
         show(
-            f"Warning: a layer outside any function in {config.name}'s file started JAX when the"
-            " file was loaded, so this CPU is a single device.\nCreate layers inside the model"
+            f"Warning: loading {config.name}'s file created a layer outside of any function. This"
+            " started JAX, so this CPU is used as a single device.\nCreate layers inside the model"
             " function."
         )
     processes.join(options.processes, options.process_id, options.coordinator)
@@ -210,7 +210,7 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _ensemble(options: argparse.Namespace) -> dict[str, Any]:
-    """Find weights for the models of several runs and write OUT/ensemble.json."""
+    """Choose ensemble weights for the models of several runs, and write OUT/ensemble.json."""
     backend.choose("jax", "tensorflow")
     for name in options.config:
         config_module.load(name)

@@ -4,7 +4,7 @@ An artifact consists of a manifest, weights, and golden inputs and outputs. Infe
 else from training.
 
 Weights are stored as arrays, keyed by their index in the model (`pipeline.models.weight_names`).
-To load them, the same code builds the model again and assigns them. Saved Keras models are not
+To load the weights, the same code rebuilds the model and assigns them. Saved Keras models are not
 used, because Keras 3.13.2 on Kaggle's GPU image cannot load models from Keras 3.15 on its TPU
 image, and because loading a model can run code. Pickle is never used.
 """
@@ -63,7 +63,7 @@ class Artifact:
 
     @property
     def folds(self) -> tuple[Mapping[str, np.ndarray], ...]:
-        """Weights of each fold, keyed as in the model, or a single entry for identical folds."""
+        """Weights of each fold, keyed as in the model, or one entry if all folds are identical."""
         if self.config.folds is None:
             return (self.weights,)
         parts: dict[str, dict[str, np.ndarray]] = {}
@@ -75,7 +75,7 @@ class Artifact:
 
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:
-    """Return the model's weights by key (`weight_names`), as float32 arrays in model order."""
+    """Return the model's weights, as float32 arrays by key (`weight_names`) in model order."""
     keys = weight_names.keys(model)
     return {keys[id(one)]: np.asarray(one.numpy(), np.float32) for one in model.weights}
 
@@ -189,13 +189,13 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
             raise ArtifactError(
                 f"{path} has {key}={manifest.get(key)!r}; expected {value!r}, so this is the"
                 " artifact of another run.\nEither an old dataset version is mounted, or files were"
-                " modified. Publish the run again, then push infer again."
+                " modified. Publish the run again, then run `invoke push-infer` again."
             )
     return loaded
 
 
 def _parsed(folder: Path, manifest: Mapping[str, Any]) -> Artifact:
-    """Return the artifact in a verified folder. Raise an exception if its parts do not match."""
+    """Return the artifact in a verified folder, or raise an exception if its parts do not match."""
     config = config_module.from_json(manifest["config"])
     target, prior = Target.from_json(manifest["target"]), np.array(manifest["prior"], np.float32)
     golden = npz.read(folder / GOLDEN)

@@ -17,7 +17,7 @@ Command = Callable[[argparse.Namespace], dict[str, Any]]
 
 
 class Once(argparse.Action):
-    """An option that can only be passed once. By default, argparse uses the last value."""
+    """An option that can only be passed once. argparse itself would use the last value."""
 
     def __call__(self, parser: Any, namespace: Any, value: Any, option: Any = None) -> None:
         """Store the value."""
@@ -75,7 +75,7 @@ class Commands:
         return added
 
     def main(self, arguments: list[str] | None) -> int:
-        """Run a command and return its exit code (docs/dev/design.md)."""
+        """Run a command and return its exit code (listed in docs/dev/design.md)."""
         options = self._parser.parse_args(arguments)
         try:
             result = options.command(options)
@@ -109,5 +109,5 @@ def refuse_missing_input(folder: Path) -> None:
 
 
 def show(line: str) -> None:
-    """Print a line and flush. Progress is printed as text on a terminal and as JSON in a pipe."""
+    """Print a line and flush. Progress lines are text on a terminal and JSON in a pipe."""
     print(progress_log.readable(line) if sys.stdout.isatty() else line, flush=True)

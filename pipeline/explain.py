@@ -71,7 +71,6 @@ def _told(config: Config, does: str, *fields: str) -> str:
 
 
 def _readers(config: Config) -> list[Row]:
-    """Return the rows for the files that read this kind of data."""
     data = config.data
     if data.kind == "custom":
         checked = "checks your readers' return values"

@@ -99,7 +99,7 @@ class Optimizer(Checked):
             are 0.65 to 0.9; 1 disables the decay.
         schedule: learning rate schedule after the warm-up. "cosine" follows a half cosine down;
             "one_cycle" also warms up along one; "constant" stays flat and decays at the end
-            (`pipeline.train.learning_rate.schedule`). Can also be a custom function.
+            (`pipeline.train.learning_rate.schedule`). It can also be a custom function.
         decay_share: fraction of steps in which a "constant" schedule decays to 0. None means 0.2.
         ema_momentum: momentum of a moving average of the weights and BatchNorm statistics, which
             evaluation and the artifact then use. None disables it. At step t the momentum is at
@@ -212,9 +212,9 @@ class Config(Checked):
         init_from: earlier artifact to start from: its folder, or the owner/slug of a dataset that
             contains it (pipeline.train.warm_start).
         drop_path: stochastic depth for residual networks: the fraction of training images that skip
-            the branch of the last block. It increases linearly from 0 over the blocks. Typical
-            values are 0.1, or 0.2 and more for deep networks. The model's function receives it as
-            an argument of this name.
+            the branch of the last block. The fraction increases linearly from 0 over the blocks. A
+            typical value is 0.1, or for deep networks 0.2 and more. The model's function receives
+            it as an argument of this name.
         batch: images per optimizer step, summed over all replicas. Only this size affects
             optimization.
         epochs: number of passes over the training images.
@@ -349,7 +349,6 @@ class Config(Checked):
         yield "views", self.views <= most, expected
 
     def _target_needs(self) -> Iterator[Need]:
-        """Yield the target's requirements on other fields."""
         target, columns, free = self.target, len(self.data.labels), self.target == "custom"
         several, data = columns > 1 and not free, self.data
         numbers, single = target in ("regression", "multilabel"), target in ("classes", "ordinal")
@@ -396,7 +395,7 @@ class Config(Checked):
 
     @property
     def exact(self) -> bool:
-        """Whether inputs must not be rounded, which could change a row's path in a tree."""
+        """Whether inputs must not be rounded, because that could change a row's path in a tree."""
         return self.data.numbers or self.fit == "boosting"
 
     @property
@@ -478,7 +477,7 @@ def changes(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
 
 
 def _by_full_name(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that affect training by full name, such as "data.height"."""
+    """Return the fields that affect training, keyed by full name, such as "data.height"."""
     values = DEFAULTS | dict(config)
     for part in ("data", "optimizer"):
         values |= {f"{part}.{name}": value for name, value in values.pop(part, {}).items()}

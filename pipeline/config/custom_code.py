@@ -71,7 +71,7 @@ def register(config: Config, module: ModuleType, path: Path) -> None:
 
 
 def _is_ours(config: Config, field: str, name: str) -> bool:
-    """Return whether a name can be built in. Names in Keras are only checked when used."""
+    """Return whether a name can be a built-in one. Names in Keras are only checked when used."""
     return {
         "model": True,
         "metric": config.target != "custom",
@@ -133,8 +133,8 @@ def require(config: Config, trained: str) -> None:
         raise ConfigError(
             f"The custom functions of the config {config.name!r} are not those used in training:"
             f" their sha256 starts with {digest(config)[:12] or '(no functions)'}, but expected"
-            f" {trained[:12] or 'no functions'}. We looked for them in {here}.\nRestore"
-            f" pipeline/configs/{config.name}.py as used in training, or pass its path as --config."
+            f" {trained[:12] or 'no functions'}. We looked for them in {here}.\nRestore the"
+            f" pipeline/configs/{config.name}.py from training, or pass its path to --config."
         )
 
 
@@ -218,7 +218,6 @@ def files(path: Path) -> list[Path]:
 
 
 def _parsed(file: Path) -> ast.Module:
-    """Parse a file and remove its docstrings."""
     parsed = ast.parse(file.read_text(encoding="utf-8"))
     for node in ast.walk(parsed):
         if isinstance(body := getattr(node, "body", None), list):
@@ -231,7 +230,6 @@ def _parsed(file: Path) -> ast.Module:
 
 
 def _is_config(statement: ast.stmt) -> bool:
-    """Return whether a statement assigns `CONFIG`."""
     targets = getattr(statement, "targets", [getattr(statement, "target", None)])
     return any(isinstance(target, ast.Name) and target.id == "CONFIG" for target in targets)
 

@@ -77,7 +77,8 @@ class Data(Checked):
             that is at least 0.8 times the new size, which is faster but has a mean error of 2
             levels.
         alpha: for image files with an alpha channel. "drop" ignores it; "white" and "black" put the
-            image on a background of that colour. Some drawings exist only in the alpha channel.
+            image on a background of that colour. In some files, only the alpha channel contains the
+            drawing.
         white: for grey image files with more than 8 bits, the value that is mapped to 255. Larger
             values are clipped to 255, negative values to 0. Use 4095 for 12 bits in 16-bit files
             (X-rays, microscopy) and 1.0 for floats from 0 to 1. None means 65535 and is an error
@@ -88,7 +89,7 @@ class Data(Checked):
             are file paths.
         test_csv: table of the test set, for "pixels" and "table". Without `id_column`, its rows
             must be in sample_submission's order. With sample_submission=None, ids are read from
-            this table for any kind.
+            this table for every kind.
         train_images, test_images: folder with files named `<id><suffix>`, or a tuple of folders
             that are tried in order. If a folder itself contains no images, all its subfolders are
             searched.
@@ -99,8 +100,8 @@ class Data(Checked):
             `id_column`, `label_column` and `group_column` are then names of features.
         image_feature: TFRecord feature that contains an encoded image file.
         sample_submission: CSV with the ids, order, columns and types of a submission, or None if
-            the competition does not provide one. Ids are then read from `id_column` in test_csv,
-            or are its row numbers if there is no column "id", or the file names in test_images.
+            the competition does not provide one. The ids are then the values of `id_column` in
+            test_csv, its row numbers if it has no column "id", or the file names in test_images.
             Columns are named after `label_column`, or after each label if the metric needs
             probabilities of more than two labels (`pipeline.data.samples`).
         id_column: column with ids. It is optional in train_csv, except for "images", where an id
@@ -137,7 +138,7 @@ class Data(Checked):
             Rare labels may be missing from the held-out set. Not used with `Config.folds`.
         group_column: column of train_csv whose values identify groups (one patient, one scene).
             Examples of a group are never split between training and validation. The held-out
-            fraction is then about the nearest 1/n, because groups stay whole.
+            fraction is then close to the nearest 1/n, because groups stay whole.
         weight_column: column of train_csv with each row's weight in the loss, 0 or more. The loss
             is still divided by the number of rows.
         group_duplicates: whether to keep near-duplicate images together, in either training or
@@ -264,7 +265,7 @@ class Data(Checked):
 
     @property
     def forms(self) -> Mapping[str, Form]:
-        """Type and shape of each of an example's inputs, keyed by name in packing order."""
+        """Type and shape of each input of an example, keyed by name, in packing order."""
         if self.kind == "table":
             features = 2 * len(self.number_names) + len(self.categorical_columns)
             return {"features": ("float32", features)}
@@ -322,7 +323,7 @@ def called(kind: str) -> str:
 
 
 def sizes(form: Form) -> tuple[int, ...]:
-    """Return the shape of a form, without its type.
+    """Return the shape in a form (type and shape).
 
     >>> sizes(("uint8", 28, 28)), bytes_of(("float32", 3))
     ((28, 28), 12)
@@ -331,5 +332,5 @@ def sizes(form: Form) -> tuple[int, ...]:
 
 
 def bytes_of(form: Form) -> int:
-    """Return the size of a form in bytes."""
+    """Return the size in bytes of an array with this type and shape."""
     return TYPES[str(form[0])] * math.prod(sizes(form))

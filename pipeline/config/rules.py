@@ -44,8 +44,8 @@ class Rule(NamedTuple):
 
 
 class Only(NamedTuple):
-    """Marks a field that only has an effect for some values of another field. For other values, it
-    must be None, 0 or empty.
+    """Marks a field that only has an effect for some values of another field. For all other values,
+    the field must be None, 0 or empty.
 
     Attributes:
         field: name of the other field, which must be declared before this one. Use "part.field" for
@@ -78,7 +78,7 @@ def refusal(name: str, value: object, expected: str) -> ConfigError:
 
 
 def number(low: float, high: float, *, open_ends: bool = False) -> Rule:
-    """Return a rule for an int or float, but not a bool, from `low` to `high`.
+    """Return a rule that accepts an int or float, but not a bool, from `low` to `high`.
 
     Args:
         open_ends: whether to exclude `low` and `high` themselves.
@@ -94,7 +94,7 @@ def number(low: float, high: float, *, open_ends: bool = False) -> Rule:
 
 
 def whole(low: int, high: int) -> Rule:
-    """Return a rule for an int from `low` to `high`."""
+    """Return a rule that accepts an int from `low` to `high`."""
     inside = number(low, high).allows
     return Rule(
         lambda value: isinstance(value, int) and inside(value),
@@ -103,29 +103,29 @@ def whole(low: int, high: int) -> Rule:
 
 
 def choice(*values: str) -> Rule:
-    """Return a rule for any of the given strings."""
+    """Return a rule that accepts any of the given strings."""
     return Rule(lambda value: value in values, f"one of {', '.join(map(repr, values))}")
 
 
 def text(pattern: str, expected: str) -> Rule:
-    """Return a rule for a string that fully matches a regular expression."""
+    """Return a rule that accepts a string if it fully matches a regular expression."""
     whole_text = re.compile(pattern, re.DOTALL).fullmatch
     return Rule(lambda value: isinstance(value, str) and whole_text(value) is not None, expected)
 
 
 def identifier(expected: str) -> Rule:
-    """Return a rule for a valid Python name."""
+    """Return a rule that accepts a valid Python name."""
     return text(IDENTIFIER, expected)
 
 
 def instance(kind: type) -> Rule:
-    """Return a rule for a part of the config, such as `Data`."""
+    """Return a rule that accepts a part of the config, such as `Data`."""
     expected = f"a pipeline.config.{kind.__name__}(…), see pipeline/configs/diabetes.py"
     return Rule(lambda value: isinstance(value, kind), expected)
 
 
 def one_or_more(rule: Rule) -> Rule:
-    """Return a rule for a value that `rule` allows, or for a non-empty tuple of such values."""
+    """Return a rule that accepts a value allowed by `rule` or a non-empty tuple of such values."""
     return Rule(
         lambda value: value != () and all(map(rule.allows, as_tuple(value))),
         f"{rule.expected}, or a tuple of these",
@@ -133,7 +133,7 @@ def one_or_more(rule: Rule) -> Rule:
 
 
 def mapping(allows: Callable[[Any], bool], expected: str, names: Rule | None = None) -> Rule:
-    """Return a rule for a mapping from strings, optionally checked by `names`, to valid values."""
+    """Return a rule that accepts a mapping from strings (checked by `names`) to valid values."""
 
     def takes(value: Any) -> bool:
         return isinstance(value, Mapping) and all(
@@ -161,8 +161,8 @@ class Checked:
     """Base class for a dataclass that validates its fields.
 
     Each field has an `Annotated` type with a `Rule` and optional marks. `None` is valid if the type
-    includes it. After all rules and `Only` marks, `_needs` compares fields with each other. Lists
-    are converted to tuples, and dicts to read-only mappings.
+    includes it. After all rules and `Only` marks are checked, `_needs` compares fields with each
+    other. Lists are converted to tuples, and dicts to read-only mappings.
 
     Raises:
         ConfigError: if a value is invalid.

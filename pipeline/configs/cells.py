@@ -67,7 +67,7 @@ def unet(images, num_classes, batchnorm_momentum, *, width: int = 16):
 
 
 def entropy_and_dice(masks, logits):
-    """Return the mean pixelwise cross-entropy plus 1 - soft Dice of each image, (n,)."""
+    """Return each image's loss, (n,): the mean pixelwise cross-entropy plus (1 - soft Dice)."""
     masks = keras.ops.cast(masks, "float32")
     entropy = keras.ops.mean(keras.ops.softplus(logits) - logits * masks, axis=(1, 2))
     chance = keras.ops.sigmoid(logits)
@@ -77,7 +77,7 @@ def entropy_and_dice(masks, logits):
 
 
 def dice(truth, numbers, greater_is_better=True):
-    """Return the mean Dice score, twice the shared pixels divided by both masks' pixels."""
+    """Return the mean Dice score: twice the shared pixels divided by the pixels of both masks."""
     ours, theirs = numbers > 0, truth > 0
     both = (ours & theirs).sum(axis=(1, 2))
     return float((2 * both / np.maximum(ours.sum(axis=(1, 2)) + theirs.sum(axis=(1, 2)), 1)).mean())

@@ -55,7 +55,7 @@ def tokens(texts, vocabulary):
 
 
 def word_cnn(tokens, num_classes, batchnorm_momentum, *, width: int = 48, dropout: float = 0.3):
-    """Return the logits of two convolutions over word embeddings."""
+    """Return the logits of a network with two convolutions over word embeddings."""
     x = layers.Embedding(MOST_WORDS + 2, width)(tokens)
     for _ in range(2):
         x = layers.Conv1D(width, 3, padding="same")(x)

@@ -7,11 +7,11 @@ model, so training and inference cannot differ. Weights are stored by their posi
 (`pipeline.models.weight_names`), so custom models can leave their layers unnamed. The models below
 name their layers for readable summaries and warm start messages.
 
-Each function below accepts images, float (batch, height, width, channels) from 0 to 1, or numeric
-features and embedded categories, float (batch, features), followed by the length of the logits, the
-BatchNormalization momentum, and the model's options. You can define a model with the same signature
-in your config file (docs/custom-code.md). keras.applications networks are in
-`pipeline.models.backbones`, KerasHub networks in `pipeline.models.published`.
+The first argument of each function below is either images, float (batch, height, width, channels)
+from 0 to 1, or numeric features and embedded categories, float (batch, features). The others are
+the number of logits, the BatchNormalization momentum and the model's options. You can define a
+model with the same signature in your config file (docs/custom-code.md). keras.applications networks
+are in `pipeline.models.backbones`, KerasHub networks in `pipeline.models.published`.
 """
 
 import inspect
@@ -44,10 +44,10 @@ def small_cnn(
     width: int = 32,
     dropout: float = 0.3,
 ) -> Any:
-    """Return the logits of four 3x3 convolutions in two stages, for images of 8 to 32 pixels.
+    """Return the logits of a network with four 3x3 convolutions, for images of 8 to 32 pixels.
 
     Args:
-        width: number of channels in the first stage. The second stage has twice as many.
+        width: number of channels in the first of two stages. The second has twice as many.
         dropout: dropout rate before the logits.
     """
     x = images
@@ -217,8 +217,8 @@ def tabular(
 def columns(
     features: Any, num_classes: int, batchnorm_momentum: float, *, differences: int = 0
 ) -> Any:
-    """Return the logits of a single layer on a table's columns, for `Config.fit`. The columns are
-    numbers, whether each number is missing, and each category's index by frequency.
+    """Return the logits of a single layer on a table's columns, for `Config.fit`. The columns
+    contain the numbers, a flag for each missing number, and each category's index by frequency.
 
     Args:
         differences: number of leading columns whose pairwise differences are added. A tree splits
@@ -237,7 +237,6 @@ def columns(
 def _convolution(
     x: Any, channels: int, *, kernel: int, momentum: float, name: str, use_bias: bool = True
 ) -> Any:
-    """Apply a convolution, BatchNorm and ReLU to x."""
     conv = layers.Conv2D(channels, kernel, padding="same", use_bias=use_bias, name=f"{name}_conv")
     x = layers.BatchNormalization(momentum=momentum, name=f"{name}_norm")(conv(x))
     return layers.Activation("relu", name=f"{name}_relu")(x)
@@ -261,8 +260,8 @@ def _residual_stage(x: Any, stage: int, blocks: int, drop_path: float, convoluti
 def _add(x: Any, branch: Any, drop_path: float, name: str) -> Any:
     """Add a block's residual branch to its input, with stochastic depth.
 
-    During training, some examples skip the branch. For the rest, its output is scaled up to
-    preserve the mean (Huang et al. 2016, arXiv:1603.09382).
+    During training, some examples skip the branch. For the others, the branch's output is scaled up
+    to preserve the mean (Huang et al. 2016, arXiv:1603.09382).
 
     Args:
         drop_path: fraction of examples that skip the branch during training.
@@ -299,7 +298,7 @@ def build(
     """Build the config's model, uncompiled, with the current Keras dtype policy.
 
     Args:
-        batchnorm_momentum: scaled by `pipeline.train.learning_rate`. None uses the config's.
+        batchnorm_momentum: scaled by `pipeline.train.learning_rate`. None uses the config's value.
         networks: an artifact's networks for `config.pretrained`. None reads them from the presets.
 
     Raises:
@@ -368,7 +367,7 @@ def build(
 
 @contextmanager
 def without_numbers() -> Iterator[None]:
-    """Build models in this context whose weights are never initialized."""
+    """Skip the initialization of weights for models that are built in this context."""
     waiting = [*(global_state.get_global_attribute(UNFILLED) or ())]
     try:
         with keras.StatelessScope(initialize_variables=False):
@@ -378,7 +377,7 @@ def without_numbers() -> Iterator[None]:
 
 
 def count(model: Any) -> dict[str, int]:
-    """Return the total number of parameters, and how many are trainable and non_trainable."""
+    """Return the numbers of all ("total"), "trainable" and "non_trainable" parameters."""
     trainable = sum(math.prod(v.shape) for v in model.trainable_weights)
     total = sum(math.prod(v.shape) for v in model.weights)
     return {"total": total, "trainable": trainable, "non_trainable": total - trainable}
@@ -393,7 +392,7 @@ def parted(outputs: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def outputs(model: Any, inputs: np.ndarray, batch: int) -> np.ndarray:
-    """Predict all inputs in batches of equal shape, and return float32 (n, outputs)."""
+    """Return the predictions for all inputs, float32 (n, outputs), in batches of equal shape."""
     blocks = padded(inputs, batch)
     computed = ((parted(model.predict_on_batch(part))[0], real) for part, real in blocks)
     return np.concatenate([np.asarray(part, np.float32)[:real] for part, real in computed])
@@ -402,9 +401,9 @@ def outputs(model: Any, inputs: np.ndarray, batch: int) -> np.ndarray:
 def _inputs(config: Config, *, scaled: bool) -> tuple[Any, Any]:
     """Return the model's input, and the tensors to pass to its function.
 
-    These are images from 0 to 1, or table features (numbers, the effects of missing ones, embedded
-    categories), or one or several named custom inputs. Layers without weights have names that start
-    with relay_, so that custom functions can use all other names.
+    The tensors are images from 0 to 1, table features (see `_joined_columns`), or one or several
+    named custom inputs. Layers without weights have names that start with relay_, so that custom
+    functions can use all other names.
 
     Args:
         scaled: whether to scale uint8 inputs to the range from 0 to 1.
@@ -425,7 +424,7 @@ def _inputs(config: Config, *, scaled: bool) -> tuple[Any, Any]:
 
 
 def _joined_columns(data: Data, rows: Any) -> Any:
-    """Return the numeric features, the effects of missing ones, and the embedded categories."""
+    """Return numeric features, a learned term for each missing one, and embedded categories."""
     numbers = len(data.number_names)
     parts = []
     if numbers:
@@ -449,7 +448,7 @@ def _joined_columns(data: Data, rows: Any) -> Any:
 
 
 def _zero_for_unknown(shape: tuple[int, ...], dtype: Any = None) -> Any:
-    """Return random initial embeddings, except zeros for code 0, which means an unseen category."""
+    """Return random initial embeddings, with zeros for code 0, which is an unseen category."""
     random = keras.initializers.RandomUniform()(shape, dtype)
     known = np.arange(shape[0])[:, None] > 0
     return random * keras.ops.cast(known, random.dtype)

@@ -169,8 +169,8 @@ def published(config: Config) -> list[list[np.ndarray]] | None:
     other weights.
 
     keras.applications downloads "imagenet", verifies its hash and caches it in ~/.keras/models. A
-    file is read from its path or from `owner/slug/path` in a mounted dataset. Keras reads both with
-    h5py, which does not load code.
+    file is read from its path or from `owner/slug/path` in a mounted dataset. Keras reads both
+    kinds of file with h5py, which does not load code.
 
     Raises:
         ConfigError: if the download fails, or if the file is missing or for a different network.
@@ -221,8 +221,8 @@ def _read(application: str, source: str) -> list[list[np.ndarray]]:
             "\nExpected 'imagenet', 'none' (random weights), or a weights file for"
             f" {application} without its top, published by keras.applications (…_notop.h5) or"
             " written by save_weights (….weights.h5). Correct the model or the path.\n"
-            "imagenet requires internet access. Enable it for the train notebook (enable_internet"
-            " needs a verified phone number; invoke dry-run --internet), or upload the file as a"
-            ' dataset and set pretrained="owner/slug/file".'
+            "'imagenet' requires internet access. Enable it for the train notebook (with"
+            " enable_internet, which needs a verified phone number, or invoke dry-run --internet),"
+            ' or upload the file as a dataset and set pretrained="owner/slug/file".'
         ) from error
     return [layer.get_weights() for layer in network.layers if layer.weights]

@@ -1,4 +1,4 @@
-"""Details about KerasHub's model families and well-known presets.
+"""Describe KerasHub's model families and well-known presets.
 
 A preset consists of a class name and its arguments. `FAMILIES` adds details that a preset may lack,
 such as how to preprocess pixels and which output represents an image. `KNOWN` contains the
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class Pixels(NamedTuple):
-    """A network's image preprocessing, pixels x scale + offset for pixels from 0 to 255.
+    """A network's image preprocessing: pixels x scale + offset, for pixels from 0 to 255.
 
     Attributes:
         scale: one factor, or one per channel (red, green, blue).
@@ -23,7 +23,7 @@ class Pixels(NamedTuple):
 
 
 def standardized(means: tuple[float, ...], deviations: tuple[float, ...]) -> Pixels:
-    """Return the scale and offset for means and standard deviations of pixels from 0 to 1."""
+    """Return the scale and offset that standardize pixels, given moments for pixels from 0 to 1."""
     return Pixels(
         tuple(1 / (255 * deviation) for deviation in deviations),
         tuple(-mean / deviation for mean, deviation in zip(means, deviations, strict=True)),

@@ -2,7 +2,8 @@
 
 A training step splits its batch into micro-batches that fit on a replica. BatchNormalization
 statistics are computed over groups of images, even if a group spans several micro-batches or
-replicas. Random layers (such as Dropout) draw per image, from (seed, step, index in the batch).
+replicas. Random layers such as Dropout draw numbers for each image from (seed, step, index in the
+batch).
 
 Only small sums over each image's pixels are grouped. Convolutions process the whole micro-batch, so
 groups need no extra memory or communication (docs/dev/findings.md).
@@ -27,7 +28,7 @@ KERAS = tuple(int(part) for part in keras.__version__.split(".")[:2])
 
 @dataclass
 class MicroBatch:
-    """The images of a batch that are processed together.
+    """A part of a batch whose images are processed together.
 
     Attributes:
         places: int32 (n,), consecutive indices of the images in the batch.
@@ -42,8 +43,8 @@ class MicroBatch:
     axis: str | None = None
 
     def per_image(self, layer: Any, size: int) -> int:
-        """Return the number of consecutive windows, slices or time steps per image along a first
-        axis of this size, or 1 if it is the batch axis.
+        """Return how many consecutive windows, slices or time steps of each image a first axis of
+        this size contains. The number is 1 if it is the batch axis.
 
         Raises:
             ConfigError: if the first axis is not a multiple of the batch.
@@ -59,7 +60,7 @@ class MicroBatch:
         return count
 
     def sum_over_groups(self, values: Any) -> Any:
-        """Return the sum of the values, (n, channels), over each image's group."""
+        """Return, for each image, the sum of the values, (n, channels), over its group."""
         if self.axis is None:
             sums = values.reshape(-1, self.group, values.shape[1]).sum(1)
             return jnp.repeat(sums, self.group, axis=0)
@@ -133,7 +134,7 @@ def _refuse(layer: Any, inside: set[int]) -> None:
 def _refusal(layer: Any, problem: str) -> ConfigError:
     return ConfigError(
         f"The layer {layer.name!r} cannot be used: {problem} depends on the micro-batch size.\n"
-        "Remove it, or replace the layer (use LayerNormalization for BatchNormalization)."
+        "Remove or replace the layer (use LayerNormalization instead of BatchNormalization)."
     )
 
 
@@ -188,8 +189,8 @@ def is_seed(variable: Any) -> bool:
 def _draws(layer: Any) -> bool:
     """Return whether a layer itself has a seed generator, possibly in a list or dict.
 
-    For a recurrent layer, its cell's generator counts too, because the layer creates the cell's
-    masks for the whole batch before the first time step.
+    For a recurrent layer, the generator of its cell counts as well, because the layer creates the
+    cell's masks for the whole batch before the first time step.
     """
     inner: list[Any] = [] if isinstance(layer, keras.layers.RNN) else children(layer)
     theirs = {id(variable) for child in inner for variable in child.variables}
@@ -197,7 +198,7 @@ def _draws(layer: Any) -> bool:
 
 
 def draw(layer: Any, part: MicroBatch, *args: Any, **kwargs: Any) -> Any:
-    """Call a random layer per image, with a seed that depends on the image's index.
+    """Call a random layer separately for each image, with a seed that depends on its index.
 
     The layer's losses and state are averaged over the images.
     """

@@ -19,7 +19,8 @@ def is_new(layer: Any) -> bool:
 
 class GeM(layers.Layer):  # type: ignore[misc]
     """Generalized mean pooling over positions, with a learned power (initially 3, as in Radenovic
-    et al. 2018, arXiv:1711.02512). A power of 1 gives the mean, and large powers the maximum.
+    et al. 2018, arXiv:1711.02512). A power of 1 gives the mean, and large powers approach the
+    maximum.
     """
 
     def build(self, shape: Any) -> None:

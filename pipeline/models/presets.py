@@ -95,13 +95,12 @@ class Preset:
 
 
 def is_preset(text: str) -> bool:
-    """Return whether a source is a preset and not a weights file."""
+    """Return whether a source is a preset rather than a weights file."""
     named = KAGGLE_MODEL.fullmatch(text) or text.startswith(HUGGING_FACE)
     return bool(named) or os.path.isdir(text)  # noqa: PTH112 - Path.is_dir raises for a long name
 
 
 def _known(source: str) -> Known | None:
-    """Return the `KNOWN` entry of a Kaggle model, ignoring case."""
     return KNOWN.get(source.rpartition("/")[0].lower())
 
 
@@ -151,20 +150,20 @@ def _of_hugging_face(source: str, *, weights: bool) -> Path:
         said, *_ = f"{type(error).__name__}: {error}".split("\n")
         raise ConfigError(
             f"pretrained={source!r} cannot be downloaded: {said[:300]}.\nThis requires internet"
-            " access (train-tpu: enable_internet; invoke dry-run --internet), and some models have"
-            " a licence to accept on Hugging Face. Or download the folder and set pretrained to"
-            " its path."
+            " access (train-tpu: enable_internet; invoke dry-run --internet). For some models, you"
+            " must accept a licence on Hugging Face. You can also download the folder and set"
+            " pretrained to its path."
         ) from error
 
 
 def missing(source: str) -> ConfigError:
-    """Return the error for a source that was not found, with commands to get it."""
+    """Return the error for a source that was not found. It lists commands to obtain the source."""
     inputs, alike, known = mounts.root() / "input", _alike(source), _known(source)
     if not KAGGLE_MODEL.fullmatch(source):
         advice = (
             "Expected a path, a dataset as owner/slug or owner/slug/path, a Kaggle model as"
-            " owner/model/framework/variation/version, or hf://owner/name. Correct pretrained. A"
-            " dataset must exist on this machine at the same path below this folder."
+            " owner/model/framework/variation/version, or hf://owner/name. Correct pretrained. On"
+            " this machine, a dataset must be at the same path below the current folder."
         )
         if alike:
             advice = f"Did you mean this model? Add a version:\npretrained='{alike}/1'"
@@ -212,7 +211,7 @@ def find(source: str) -> Preset:
 
 
 def kind(source: str) -> str:
-    """Return a network's class without KerasHub, or "" if KerasHub must convert the preset.
+    """Return a network's class name without importing KerasHub, or "" if KerasHub converts it.
 
     Raises:
         ConfigError: if the source is not found.
@@ -233,7 +232,6 @@ def _that_sees(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(folder: Path, source: str) -> Preset:
-    """Read the preset in a folder."""
     try:
         text = (folder / CONFIG).read_text(encoding="utf-8")
         config = json.loads(text)
@@ -255,7 +253,6 @@ def _read(folder: Path, source: str) -> Preset:
 
 
 def _completed(kind: str, numbers: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return a preset's arguments, including the one that KerasHub does not save."""
     known = _known(source)
     if known and known.kind == kind and UNWRITTEN in known.numbers:
         return {UNWRITTEN: known.numbers[UNWRITTEN], **numbers}
@@ -358,7 +355,7 @@ def class_of(kind: str) -> Any:
 
 
 def network(preset: Preset, shape: tuple[int, ...] | None, name: str) -> Any:
-    """Build a Keras model with random weights, with the current dtype policy.
+    """Build a Keras model with random weights and the current dtype policy.
 
     Args:
         shape: image shape. None uses the preset's.

@@ -265,8 +265,8 @@ def published(
 def _prepared(images: Any, preset: Preset, name: str) -> Any:
     """Preprocess images for the network, always in float32.
 
-    Custom functions are called with uint8 images divided by 255, which may be in bfloat16 and not
-    precise enough. This uses the original uint8 images if possible.
+    Custom functions are called with uint8 images divided by 255. These may be in bfloat16, which is
+    not precise enough. This uses the original uint8 images if possible.
     """
     pixels, unit = preset.pixels, 255.0
     if pixels is None:
@@ -305,7 +305,6 @@ def require(config: Config) -> None:
 
 
 def _file(source: str) -> Path:
-    """Return the path of a weights file."""
     place = presets.place(source)
     if place is None or not place.is_file():
         raise presets.missing(source)
@@ -319,8 +318,8 @@ def load(model: Any, config: Config, given: Networks, show: Show) -> list[dict[s
         show: callback for a message about each source.
 
     Returns:
-        Each source's name, its weights' SHA-256, and whether they are random, for the manifest.
-        Empty for a run that starts from another run's artifact.
+        For the manifest, each source's name, its weights' SHA-256, and whether they are random. The
+        list is empty for a run that starts from another run's artifact.
 
     Raises:
         ConfigError: if the weights are not found or have different shapes.
@@ -376,12 +375,12 @@ def _refuse_other_shapes(source: str, network: Any, arrays: Sequence[np.ndarray]
         wrong = next(pair for pair in zip_longest(there, here) if pair[0] != pair[1])
         raise ConfigError(
             f"pretrained={source!r}: the weights do not match {network.name} for these inputs. The"
-            f" file has {wrong[0]}, the network {wrong[1]}.\nSet data.height and data.width to the"
-            " preset's, or use another preset."
+            f" file has {wrong[0]}, but the network has {wrong[1]}.\nSet data.height and data.width"
+            " to those of the preset, or use another preset."
         )
 
 
 def begun(model: Any) -> list[tuple[str, Any]]:
-    """Return the networks in a model that start from published weights: (source, network)."""
+    """Return (source, network) for each network in a model that starts from published weights."""
     marked = [(getattr(layer, "relay_source", ""), layer) for layer in descendants(model)]
     return [(source, layer) for source, layer in marked if source]

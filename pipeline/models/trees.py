@@ -1,7 +1,8 @@
 """A Keras layer for gradient boosting, which stores decision trees as ordinary weights.
 
-Artifacts, folds and inference therefore work as for any other model. With `Config.fit` "boosting",
-this layer replaces a model's last dense layer. `pipeline.train.boosting` grows the trees.
+Artifacts, folds and inference therefore work as they do for other models. With
+`Config.fit="boosting"`, this layer replaces a model's last dense layer. `pipeline.train.boosting`
+grows the trees.
 """
 
 from collections.abc import Sequence
@@ -46,7 +47,7 @@ class Numbers(NamedTuple):
 
     @classmethod
     def blank(cls, outputs: int) -> "Numbers":
-        """Return trees with a single leaf of value 0."""
+        """Return trees that each consist of a single leaf with value 0."""
         form = outputs, iterations(outputs), 2 * LEAVES - 1
         return cls(
             features=np.zeros(form, np.float32),
@@ -67,13 +68,13 @@ class Numbers(NamedTuple):
         return {"trees": int(self.values.any(axis=2).sum())}
 
     def outputs(self, rows: np.ndarray) -> np.ndarray:
-        """Predict rows, float32 (n, features), and return float32 (n, outputs)."""
+        """Return the predictions, float32 (n, outputs), for rows, float32 (n, features)."""
         parts = (rows[start : start + 1024] for start in range(0, len(rows), 1024))
         return np.concatenate([np.asarray(_sums(part, self)) for part in parts])
 
 
 def _sums(rows: Any, numbers: Any) -> Any:
-    """Sum the trees' values for a tensor (batch, features), and return (batch, outputs)."""
+    """Return the sums of the trees' values, (batch, outputs), for a tensor (batch, features)."""
     outputs, trees, nodes = numbers.features.shape
     features, thresholds, values = (
         ops.reshape(each, (-1,)) for each in (numbers.features, numbers.thresholds, numbers.values)

@@ -86,7 +86,7 @@ def _of_safetensors(
 
 
 def _safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays in a .safetensors file, which has a length, a JSON header and data."""
+    """Return the arrays in a .safetensors file: a header length, a JSON header and the data."""
     import jax.numpy as jnp  # may not be installed for inference
 
     content = np.memmap(path, np.uint8, "r")

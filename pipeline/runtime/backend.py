@@ -1,7 +1,7 @@
 """Select the Keras backend and the number of CPU devices, and set up JAX's compilation cache.
 
-Compiled programs are code, so a session only loads them from its own output folder, whose files
-`invoke pull` compares with the run's list.
+Compiled programs are code, so a session only loads them from its own output folder. `invoke pull`
+compares the files in this folder with the run's list.
 """
 
 import os
@@ -21,8 +21,8 @@ CACHE = "JAX_COMPILATION_CACHE_DIR"  # lets the user choose a different folder
 
 
 def choose(*allowed: str) -> None:
-    """Set the Keras backend to the user's choice, or else to the first one that is allowed. Must be
-    called before Keras is imported.
+    """Set the Keras backend to the user's choice, or else to the first allowed one. This function
+    must be called before Keras is imported.
     """
     chosen = os.environ.get("KERAS_BACKEND") or allowed[0]
     if chosen not in allowed:
@@ -40,7 +40,7 @@ def choose(*allowed: str) -> None:
 
 
 def use_every_core(batch: int) -> bool:
-    """Select JAX, and split this CPU into one device per core, or fewer that divide the batch.
+    """Select JAX, and split this CPU into as many devices as divide the batch, up to one per core.
 
     By default, a CPU is a single device, and many operations of a small model only use one core.
     Replicas only change the order of additions (`pipeline.train.step`). A device count set by the

@@ -54,7 +54,7 @@ def share_memory() -> None:
 
 
 def exhausted(error: Exception) -> bool:
-    """Return whether JAX or TensorFlow ran out of memory.
+    """Return whether this error means that JAX or TensorFlow ran out of memory.
 
     >>> exhausted(RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 128192968 bytes."))
     True
@@ -124,10 +124,10 @@ def precision(wanted: str, here: Devices, *, exact: bool = False) -> str:
     """Return the Keras dtype policy for training.
 
     "auto" selects bfloat16 on a TPU, and on an NVIDIA GPU with compute capability 8.0 (Ampere) or
-    higher. A T4 has 7.5 and computes float16 eight times as fast as float32. Weights and weight
-    updates are always float32. bfloat16 has the same exponent range as float32, so gradients do not
-    underflow. With float16, the loss is scaled. The precision of both, 8 and 11 bits, is sufficient
-    for pixels, but not for table columns.
+    higher. A T4 (7.5) computes float16 eight times as fast as float32. Weights and weight updates
+    are always float32. bfloat16 has the same exponent range as float32, so gradients do not
+    underflow. With float16, the loss is scaled. The precision of bfloat16 and
+    float16 (8 and 11 bits) is sufficient for pixels but not for table columns.
 
     Args:
         exact: see `Config.exact`.
@@ -147,7 +147,7 @@ def precision(wanted: str, here: Devices, *, exact: bool = False) -> str:
 
 @contextmanager
 def refusing_float16() -> Iterator[None]:
-    """Raise a DeviceError with advice if a CPU does not support float16, such as in attention."""
+    """Raise a DeviceError with advice if an operation does not support float16 on a CPU."""
     try:
         yield
     except ValueError as error:
@@ -164,7 +164,7 @@ def matmul_precision(policy: str) -> str | None:
 
     By default, TPUs round float32 to bfloat16, and NVIDIA GPUs since Ampere round it to TF32.
     "highest" computes products and convolutions in float32 on both, with six bfloat16 passes on a
-    TPU. Golden outputs and inference also use it. JAX's presets with three passes
+    TPU. Golden outputs and inference also use "highest". JAX's presets with three passes
     ("BF16_BF16_F32_X3") do not apply to convolutions on a TPU.
     """
     return "highest" if policy == "float32" else None

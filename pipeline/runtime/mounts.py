@@ -3,8 +3,8 @@
 In 2026, Kaggle moved inputs to `/kaggle/input/competitions/<slug>`,
 `/kaggle/input/datasets/<owner>/<slug>`, `/kaggle/input/notebooks/<owner>/<slug>` and
 `/kaggle/input/models/<owner>/<model>/<framework>/<variation>/<version>`. The flat
-`/kaggle/input/<slug>` is still in use (public notebooks, read 2026-11-21). If both exist, the first
-one is used.
+`/kaggle/input/<slug>` is still in use (public notebooks, read 2026-11-21). If both folders exist,
+the first one is used.
 """
 
 import json
@@ -36,7 +36,7 @@ def root() -> Path:
 
 
 def listing(folder: Path, most: int = 30) -> str:
-    """Return a folder's contents for a message, limited to the first paths of four levels."""
+    """Return the first paths in a folder, from up to four levels, as text for a message."""
     levels = ["/".join("*" * depth) for depth in range(1, 5)]
     paths = [path for level in levels for path in islice(folder.glob(level), most)]
     names = [f"{path.relative_to(folder)}{'/' * path.is_dir()}" for path in paths]
@@ -47,7 +47,7 @@ def listing(folder: Path, most: int = 30) -> str:
 def competition(
     inputs: Path, slug: str, marker: str | None, needs: tuple[str, ...] | None = ()
 ) -> Path:
-    """Return the folder in `inputs` that is called `slug` and contains `marker`, if that is given.
+    """Return the folder named `slug` in `inputs`, which must contain `marker` if that is given.
 
     Kaggle does not unpack archives. If files only exist in an archive, they are unpacked into a
     temporary folder with links to all other files, and that folder is returned.
@@ -71,7 +71,7 @@ def competition(
     raise DataError(
         f"The folder of competition {slug!r} has no {marker}: {listing(folders[0])}.\n"
         f"Add {slug} to the notebook's inputs (competition_sources), or correct competition and"
-        " data.sample_submission in the config. If there is no sample submission, set it to None."
+        " data.sample_submission in the config (None if there is no sample submission)."
     )
 
 
@@ -167,7 +167,6 @@ def _runs(inputs: Path, *folders: str) -> dict[Path, str]:
 
 
 def _older(inputs: Path, expected: str, runs: Mapping[Path, str], again: str) -> str:
-    """Return the error message for an expected run that is not mounted."""
     if not runs:
         return f"{_not_mounted(inputs, expected)}\n{again}"
     shown = ", ".join(f"{path} (run {run})" for path, run in [*runs.items()][:20])
@@ -175,10 +174,9 @@ def _older(inputs: Path, expected: str, runs: Mapping[Path, str], again: str) ->
 
 
 def _not_mounted(inputs: Path, what: str) -> str:
-    """Return the error message for an input that is not mounted at all."""
     return (
         f"{NOT_MOUNTED} {what}.\n{listing(inputs)}.\n"
-        "A source may be missing in the first run after it was attached, so push the same notebook"
-        " again. If it is still missing, add it to the notebook's inputs or correct its name in the"
-        " config."
+        "Kaggle may fail to mount a source on the first run after it is attached, so push the same"
+        " notebook again. If it is still missing, add it to the notebook's inputs or correct its"
+        " name in the config."
     )

@@ -56,7 +56,7 @@ def join(count: int | None, place: int | None, coordinator: str) -> None:
     """Connect to the other processes, if any. Must be called before JAX runs any computation.
 
     Args:
-        count: number of processes. None means one, or all processes of a cluster that JAX detects.
+        count: number of processes. None means one process, or all of a cluster that JAX detects.
         place: index of this process, starting at 0.
         coordinator: host and port on which the first process listens.
 
@@ -101,7 +101,6 @@ def _refuse_taken(port: int) -> None:
 
 
 def _initialize(**options: Any) -> None:
-    """Start `jax.distributed` with these options."""
     import jax
 
     late = ALONE.format(why=f"timed out after {PATIENCE} seconds")
@@ -146,14 +145,14 @@ def first() -> bool:
 
 
 def _gather(values: np.ndarray) -> np.ndarray:
-    """Wait for all processes and return their values, (processes, len(values))."""
+    """Wait for all processes and return the values of each, (processes, len(values))."""
     from jax.experimental import multihost_utils
 
     return np.asarray(multihost_utils.process_allgather(values)).reshape(-1, len(values))
 
 
 def shared(text: str) -> str:
-    """Wait for all processes and return the first one's text. All texts must be equally long."""
+    """Wait for all processes and return the text of the first. All must have the same length."""
     if count() == 1:
         return text
     texts = _gather(np.frombuffer(text.encode(), np.uint8))
@@ -209,10 +208,10 @@ def folder(output: Path) -> Iterator[Path]:
         here = output if first() else Path(temporary) / "output"
         try:
             seen = sorted(path.as_posix() for path in output.glob("**/checkpoints/step-*"))
-            edit = "Start all with the same --output on a shared file system."
+            edit = "Start all processes with the same --output, on a file system that they share."
             refuse_differences("the run", {"--output": [str(output), *seen]}, edit)
             if not first() and output.is_dir():
-                with reading(output, ConfigError, "Set --output to a folder readable by all."):
+                with reading(output, ConfigError, "Set --output to a folder that all can read."):
                     skipped = ("decoded", "artifact", "compiled", "checkpoints-set-aside-*")
                     shutil.copytree(output, here, ignore=shutil.ignore_patterns(*skipped))
             shared("copied")

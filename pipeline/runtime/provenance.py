@@ -53,7 +53,7 @@ class Provenance:
 
 
 def from_bundle(path: Path) -> Provenance:
-    """Read bundle.json; raise `ConfigError` if it was not written by the bundler."""
+    """Read bundle.json, or raise `ConfigError` if it was not written by the bundler."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         names = {field.name for field in fields(Provenance)} & value.keys() | {"bundle_sha256"}

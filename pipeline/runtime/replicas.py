@@ -31,14 +31,14 @@ def platform(mesh: Any) -> str:
 
 
 def _split(mesh: Any, axis: int | None) -> NamedSharding:
-    """Return a sharding that splits `axis` over the replicas, or replicates the array if None."""
+    """Return a sharding that splits `axis` over the replicas, or copies the array if it is None."""
     axes = [] if axis is None else [*[None] * axis, AXIS]
     return NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]
 
 
 def put(mesh: Any, *arrays: np.ndarray, axis: int | None = 0) -> tuple[Any, ...]:
-    """Move arrays to the devices, split along `axis` over the replicas. If it is None, each replica
-    gets a copy. A single CPU reads them in place.
+    """Move arrays to the devices, split along `axis` over the replicas. If `axis` is None, each
+    replica gets a copy. A single CPU device reads the arrays in place.
     """
     if mesh is None:
         return arrays if platform(mesh) == "cpu" else tuple(map(jax.device_put, arrays))
@@ -55,7 +55,7 @@ def put_part(mesh: Any, array: np.ndarray, batch: int, *, axis: int) -> tuple[An
 
 
 def part(mesh: Any, batch: int) -> slice:
-    """Return the batch indices that this process's devices process."""
+    """Return the slice of the batch that this process's devices compute."""
     if mesh is None or jax.process_count() == 1:
         return slice(0, batch)
     mine = [n for n, device in enumerate(mesh.devices.flat) if device in jax.local_devices()]
@@ -97,7 +97,7 @@ def hold(mesh: Any, images: Any, rows: np.ndarray | None) -> Any:
 
 
 def gathered(held: Any, rows: Any) -> Any:
-    """Return this replica's part of the rows, (batch / replicas, …), from all replicas.
+    """Return this replica's rows, (batch / replicas, …), collected from all replicas.
 
     Each replica sends the rows that it holds to the replicas that use them, with zeros for all
     other rows.
@@ -112,7 +112,7 @@ def gathered(held: Any, rows: Any) -> Any:
 
 
 def added_up(sums: Any, platform: str) -> Any:
-    """Return the sums over all replicas, which are the same on each.
+    """Return the sums of arrays over all replicas, which are identical on every replica.
 
     On a CPU, the replicas synchronize once per array, which takes a third of a millisecond on 2
     cores. Small arrays of the same dtype are therefore concatenated, without changing the result.
