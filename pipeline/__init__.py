@@ -1,6 +1,6 @@
 """Train a model on a competition's data, and predict the test set with it.
 
-This is the model side of the project. The Kaggle side is in `deploy/`.
+`deploy/` contains the code that communicates with Kaggle.
 """
 
 import sys

@@ -32,7 +32,7 @@ MANIFEST, WEIGHTS, GOLDEN = sealed_folder.MANIFEST, "weights.npz", "golden.npz"
 
 @dataclass(frozen=True)
 class Artifact:
-    """A trained model that will be saved, or that was loaded and verified.
+    """A trained model that is ready to be saved, or that was loaded and verified.
 
     Attributes:
         manifest: contents of manifest.json. For `save`, which adds the rest, it must contain
@@ -182,7 +182,7 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
         raise ArtifactError(
             f"{path} or a file next to it is invalid: {type(error).__name__}:"
             f" {str(error)[:300]}.\nExpected an artifact written by `python -m pipeline train`."
-            " Correct the path, or pull or download it again."
+            " Correct the path, or pull or download the artifact again."
         ) from error
     for key, value in (expect or {}).items():
         if manifest.get(key) != value:

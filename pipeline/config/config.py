@@ -167,7 +167,7 @@ class Baseline(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Checked):
-    """Configuration of a run in one competition.
+    """The configuration of a run for one competition.
 
     Attributes:
         name: name of the config's file in pipeline/configs/.

@@ -197,8 +197,8 @@ def fingerprint(path: Path, training: Collection[str]) -> str:
 
 
 def files(path: Path) -> list[Path]:
-    """Return the files of a config. These are all files in its package, or its own file and the
-    files next to it that it imports.
+    """Return the files of a config. A config consists either of all files in its package, or of
+    its own file and the neighbouring files that it imports.
     """
     folder, files, waiting = path.parent, set(), {path}
     if path.name == "__init__.py":

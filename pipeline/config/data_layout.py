@@ -219,7 +219,7 @@ class Data(Checked):
         yield from self._different_columns()
 
     def _different_columns(self) -> Iterator[Need]:
-        """Yield the requirement that each column has one use, so that labels do not leak."""
+        """Yield the requirement that each column is only used once, so that labels do not leak."""
         names = ["label_column", "numeric_columns", "categorical_columns", "date_columns"]
         names += ["group_column", "weight_column"]
         seen = {self.id_column: "id_column"}

@@ -190,7 +190,7 @@ class Checked:
 
 
 def marked(kind: type[Checked], mark: str) -> tuple[str, ...]:
-    """Return the names of all fields that have a mark."""
+    """Return the names of all fields with this mark."""
     return tuple(field.name for field in fields(kind) if mark in get_args(field.type))
 
 

@@ -1,1 +1,1 @@
-"""One config file per competition, with its expected results and changes to the defaults."""
+"""Config files, one per competition, with their expected results and changes to the defaults."""

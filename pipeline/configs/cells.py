@@ -34,7 +34,7 @@ def pictures(folder, ids):
 
 
 def decoded(rle):
-    """Decode run lengths to uint8 (32, 32). Pixels are counted from 1 down the columns."""
+    """Decode run lengths to uint8 (32, 32). Pixels are numbered from 1, down the columns."""
     flat, words = np.zeros(SIDE * SIDE, np.uint8), [int(word) for word in rle.split()]
     for start, length in zip(words[::2], words[1::2], strict=True):
         flat[start - 1 : start - 1 + length] = 1

@@ -6,9 +6,9 @@ Command   invoke scale-check --config digits_sgd
 Expect    scaled: gap of 1 to 2 s.d., 1.0x the epochs; unscaled: target is never reached; takes
           about a minute on 2 CPU cores
 
-With a small learning rate, both batch sizes follow the gradient flow. Momentum lags behind it by
-ten steps, which contain more images if the batch is larger. During the long warm-up, the loss
-passes its steepest descent. docs/dev/findings.md describes what did not work.
+At a small learning rate, training with either batch size follows the gradient flow. Momentum lags
+behind it by ten steps, which contain more images if the batch is larger. During the long warm-up,
+the loss passes its steepest descent. docs/dev/findings.md describes what did not work.
 """
 
 from pipeline.config import Config, Data, Optimizer

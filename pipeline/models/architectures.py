@@ -109,7 +109,7 @@ def strided_resnet(
 ) -> Any:
     """Return the logits of a residual network that trains quickly on a CPU.
 
-    The stem moves each `stride` x `stride` block of pixels to the channels of a single pixel,
+    The stem moves each `stride` x `stride` block of pixels into the channels of a single pixel,
     because CPUs are slow on large images with few channels. Between the three stages, 2 x 2 blocks
     are moved in the same way. All convolutions have stride 1, and images can have any size.
 

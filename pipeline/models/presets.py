@@ -1,9 +1,9 @@
 """Read and write KerasHub presets, which contain a published network's config.json and weights.
 
 A *source* is one of the strings in `Config.pretrained`. `place` locates its files, `find` returns
-the network's arguments, and `arrays` returns its weights. Only KerasHub classes are built, by name
-and from plain values. Pickles, serialized models and code in a preset are never loaded. `write`
-creates a preset with random weights for rehearsals.
+the network's arguments, and `arrays` returns its weights. Only KerasHub classes are instantiated,
+by name and from plain values. Pickles, serialized models and code in a preset are never loaded.
+`write` creates a preset with random weights for rehearsals.
 """
 
 import difflib
@@ -182,13 +182,13 @@ def missing(source: str) -> ConfigError:
     return ConfigError(
         f"pretrained={source!r} was not found in {inputs}/models or in kagglehub's cache."
         f"\nAccept the licence on https://www.kaggle.com/models/{owner}/{model}, so that push-train"
-        " can mount the model. To train on this machine, download it. For a well-known model, you"
-        " can write random weights instead and set pretrained='DIR':\n" + "\n".join(commands)
+        " can mount the model. To train on this machine, download the model. For well-known models,"
+        " you can write random weights instead and set pretrained='DIR':\n" + "\n".join(commands)
     )
 
 
 def _alike(source: str) -> str:
-    """Return the well-known model whose full or short name is similar, or ""."""
+    """Return a well-known model with a similar full or short name, or ""."""
     names = {name.rpartition("/")[2]: name for name in KNOWN} | {name: name for name in KNOWN}
     text = source.rpartition("/")[0] if KAGGLE_MODEL.fullmatch(source) else source
     return next((names[one] for one in difflib.get_close_matches(text.lower(), names, 1, 0.9)), "")

@@ -39,7 +39,7 @@ Networks = Mapping[str, Preset]
 
 
 class _Build(NamedTuple):
-    """State that `backbone` and `begin` use while a model is being built."""
+    """The state of `backbone` and `begin` while a model is being built."""
 
     networks: Networks
     names: Iterator[str]
@@ -266,7 +266,7 @@ def _prepared(images: Any, preset: Preset, name: str) -> Any:
     """Preprocess images for the network, always in float32.
 
     Custom functions are called with uint8 images divided by 255. These may be in bfloat16, which is
-    not precise enough. This uses the original uint8 images if possible.
+    not precise enough. This function uses the original uint8 images if possible.
     """
     pixels, unit = preset.pixels, 255.0
     if pixels is None:

@@ -43,8 +43,8 @@ def use_every_core(batch: int) -> bool:
     """Select JAX, and split this CPU into as many devices as divide the batch, up to one per core.
 
     By default, a CPU is a single device, and many operations of a small model only use one core.
-    Replicas only change the order of additions (`pipeline.train.step`). A device count set by the
-    user is kept.
+    More devices only change the order in which numbers are added (`pipeline.train.step`). A device
+    count set by the user is kept.
 
     Returns:
         False if JAX has already started.

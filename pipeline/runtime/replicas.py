@@ -1,4 +1,4 @@
-"""Move arrays to replicas, which are the accelerator cores that share a batch, and between them.
+"""Move arrays to and between replicas, the accelerator cores that share a batch.
 
 Each replica has an equal, contiguous part of the batch. The JAX mesh is None for a single device.
 """
@@ -46,7 +46,7 @@ def put(mesh: Any, *arrays: np.ndarray, axis: int | None = 0) -> tuple[Any, ...]
 
 
 def put_part(mesh: Any, array: np.ndarray, batch: int, *, axis: int) -> tuple[Any, ...]:
-    """Like `put`, but for a whole array of which each process passes only its `part`."""
+    """Like `put`, but each process only passes its own `part` of the array."""
     if jax.process_count() == 1:
         return put(mesh, array, axis=axis)
     shape = (*array.shape[:axis], batch, *array.shape[axis + 1 :])
