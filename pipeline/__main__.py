@@ -175,9 +175,9 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
     refuse_missing_input(options.input)
     if not backend.use_every_core(config.batch):
         show(
-            f"Warning: loading {config.name}'s file created a layer outside of any function. This"
-            " started JAX, so this CPU is used as a single device.\nCreate layers inside the model"
-            " function."
+            f"Warning: {config.name}'s file creates a layer outside of any function. This started"
+            " JAX when the file was loaded, so this CPU is used as a single device.\nCreate layers"
+            " inside the model function."
         )
     processes.join(options.processes, options.process_id, options.coordinator)
     asked = {"--max-steps": options.max_steps, "--fresh": options.fresh}

@@ -4,7 +4,7 @@ An artifact consists of a manifest, weights, and golden inputs and outputs. Infe
 else from training.
 
 Weights are stored as arrays, keyed by their index in the model (`pipeline.models.weight_names`).
-To load the weights, the same code rebuilds the model and assigns them. Saved Keras models are not
+To load them, the same code rebuilds the model and assigns the weights. Saved Keras models are not
 used, because Keras 3.13.2 on Kaggle's GPU image cannot load models from Keras 3.15 on its TPU
 image, and because loading a model can run code. Pickle is never used.
 """
@@ -75,7 +75,7 @@ class Artifact:
 
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:
-    """Return the model's weights, as float32 arrays by key (`weight_names`) in model order."""
+    """Return the model's weights as {key: float32 array}, in model order (see `weight_names`)."""
     keys = weight_names.keys(model)
     return {keys[id(one)]: np.asarray(one.numpy(), np.float32) for one in model.weights}
 

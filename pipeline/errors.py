@@ -1,4 +1,4 @@
-"""Errors of the model side. docs/dev/design.md lists their exit codes.
+"""The errors that `pipeline` raises. docs/dev/design.md lists their exit codes.
 
 Each message states what happened, what was expected, and which edit fixes it.
 """
@@ -80,7 +80,7 @@ class ReportError(PipelineError):
 
 @contextmanager
 def reading(path: Path | str, kind: type[PipelineError], advice: str) -> Iterator[None]:
-    """Convert an OSError that occurs while reading `path` into one of our errors.
+    """Convert an OSError that occurs while reading `path` into an error of type `kind`.
 
     Args:
         path: File to show in the message.

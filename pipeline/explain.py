@@ -13,7 +13,7 @@ Row = tuple[Any, ...]
 
 
 def way(config: Config) -> dict[str, str]:
-    """Return a mapping from each file's path to what it does in training and inference."""
+    """Return a mapping from each file's path to what the file does in training and inference."""
     data, given = config.data, config.optimizer
     target = config.target if config.num_classes == 0 else f"{config.target}, {config.num_classes}"
     fields = (name for change in CHANGES for name in change.fields)

@@ -51,7 +51,7 @@ _loaded: dict[str, CustomFile] = {}  # keyed by config name
 
 
 def register(config: Config, module: ModuleType, path: Path) -> None:
-    """Register the file with a config's custom functions.
+    """Register the file that contains a config's custom functions.
 
     Raises:
         ConfigError: if the config refers to a function that does not exist.

@@ -323,7 +323,7 @@ def called(kind: str) -> str:
 
 
 def sizes(form: Form) -> tuple[int, ...]:
-    """Return the shape in a form (type and shape).
+    """Return the shape in a form, which is a tuple of a type and a shape.
 
     >>> sizes(("uint8", 28, 28)), bytes_of(("float32", 3))
     ((28, 28), 12)

@@ -392,7 +392,7 @@ def parted(outputs: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def outputs(model: Any, inputs: np.ndarray, batch: int) -> np.ndarray:
-    """Return the predictions for all inputs, float32 (n, outputs), in batches of equal shape."""
+    """Predict all inputs in batches of equal shape. The result is float32 (n, outputs)."""
     blocks = padded(inputs, batch)
     computed = ((parted(model.predict_on_batch(part))[0], real) for part, real in blocks)
     return np.concatenate([np.asarray(part, np.float32)[:real] for part, real in computed])

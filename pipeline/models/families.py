@@ -23,7 +23,11 @@ class Pixels(NamedTuple):
 
 
 def standardized(means: tuple[float, ...], deviations: tuple[float, ...]) -> Pixels:
-    """Return the scale and offset that standardize pixels, given moments for pixels from 0 to 1."""
+    """Return the scale and offset that standardize pixels from 0 to 255.
+
+    Args:
+        means, deviations: mean and standard deviation per channel, for pixels from 0 to 1.
+    """
     return Pixels(
         tuple(1 / (255 * deviation) for deviation in deviations),
         tuple(-mean / deviation for mean, deviation in zip(means, deviations, strict=True)),

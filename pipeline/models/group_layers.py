@@ -5,8 +5,8 @@ statistics are computed over groups of images, even if a group spans several mic
 replicas. Random layers such as Dropout draw numbers for each image from (seed, step, index in the
 batch).
 
-Only small sums over each image's pixels are grouped. Convolutions process the whole micro-batch, so
-groups need no extra memory or communication (docs/dev/findings.md).
+Only the sums over each image's pixels, which are small, are combined by group. Convolutions process
+the whole micro-batch, so groups need no extra memory or communication (docs/dev/findings.md).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +44,7 @@ class MicroBatch:
 
     def per_image(self, layer: Any, size: int) -> int:
         """Return how many consecutive windows, slices or time steps of each image a first axis of
-        this size contains. The number is 1 if it is the batch axis.
+        this size contains. For the batch axis, the number is 1.
 
         Raises:
             ConfigError: if the first axis is not a multiple of the batch.

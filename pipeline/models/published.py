@@ -65,7 +65,7 @@ def _given(config: Config) -> tuple[str, ...]:
 
 
 def networks(config: Config) -> Networks:
-    """Return a config's networks by source, for `building` and the artifact.
+    """Return a config's networks, keyed by source, for use in `building` and in the artifact.
 
     Raises:
         ConfigError: if a source is not found or not supported by the model.

@@ -21,8 +21,8 @@ CACHE = "JAX_COMPILATION_CACHE_DIR"  # lets the user choose a different folder
 
 
 def choose(*allowed: str) -> None:
-    """Set the Keras backend to the user's choice, or else to the first allowed one. This function
-    must be called before Keras is imported.
+    """Set the Keras backend to the user's choice, or else to the first allowed one. Call this
+    function before Keras is imported.
     """
     chosen = os.environ.get("KERAS_BACKEND") or allowed[0]
     if chosen not in allowed:

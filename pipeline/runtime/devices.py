@@ -44,7 +44,7 @@ class Devices:
 
 
 def share_memory() -> None:
-    """Allocate GPU memory on demand. Must be called before Keras runs any computation.
+    """Allocate GPU memory on demand. Call this function before Keras computes anything.
 
     By default, TensorFlow and JAX allocate almost all memory of each GPU at startup. Settings made
     by the user are kept.

@@ -155,7 +155,7 @@ def previous(inputs: Path, expect: Mapping[str, Any]) -> dict[str, Path]:
 
 
 def _runs(inputs: Path, *folders: str) -> dict[Path, str]:
-    """Return the run id of each manifest in these output subfolders, or "unknown" if missing."""
+    """Return the run id of each manifest in these subfolders, or "unknown" if it has none."""
     runs = {}
     for pattern in (f"{place}/{folder}{MANIFEST}" for place in OUTPUTS for folder in folders):
         for path in sorted(inputs.glob(pattern)):

@@ -53,7 +53,7 @@ _parted: list[bool] = []  # whether all processes are done, so that none is wait
 
 
 def join(count: int | None, place: int | None, coordinator: str) -> None:
-    """Connect to the other processes, if any. Must be called before JAX runs any computation.
+    """Connect to the other processes, if any. Call this function before JAX computes anything.
 
     Args:
         count: number of processes. None means one process, or all of a cluster that JAX detects.
@@ -208,7 +208,7 @@ def folder(output: Path) -> Iterator[Path]:
         here = output if first() else Path(temporary) / "output"
         try:
             seen = sorted(path.as_posix() for path in output.glob("**/checkpoints/step-*"))
-            edit = "Start all processes with the same --output, on a file system that they share."
+            edit = "Start all processes with the same --output on a file system that they share."
             refuse_differences("the run", {"--output": [str(output), *seen]}, edit)
             if not first() and output.is_dir():
                 with reading(output, ConfigError, "Set --output to a folder that all can read."):
