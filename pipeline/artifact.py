@@ -41,8 +41,8 @@ class Artifact:
         config: the run's config.
         target: meaning and order of the model's outputs.
         encoding: encoding of a table, state of a custom reader, or None for images.
-        prior: mean prediction over the validation examples, which is used for corrupt inputs. It
-            is float32 (k,), or has the shape of one output if target="custom".
+        prior: mean prediction over the validation examples, which is used for corrupt inputs, as
+            float32 (k,), or with the shape of one output if target="custom".
         weights: arrays by key (`weight_names`), in the model's order. With folds, the keys are
             "fold-1/<key>" and so on, one fold after the other, as returned by `joined`.
         golden_inputs: uint8 (g, height, width, channels), or float32 (g, features).
@@ -164,7 +164,7 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
     """Load the artifact in a folder and verify each file against the sealed manifest.
 
     Args:
-        folder: folder with manifest.json, weights.npz and golden.npz. No other files are read.
+        folder: folder with manifest.json, weights.npz and golden.npz (no other files are read).
         expect: required manifest values, for example the run_id and weights_sha256 pinned by a
             bundle.
 

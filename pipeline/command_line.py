@@ -61,7 +61,7 @@ class Commands:
 
         Args:
             name: command name, as typed by the user.
-            command: function to call. Its docstring is the help text.
+            command: function to call, whose docstring is the help text.
             options: names of `OPTIONS`; --json is always added.
             resumes: whether the command resumes when it is run again.
         """

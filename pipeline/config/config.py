@@ -85,24 +85,24 @@ class Optimizer(Checked):
             "linear" multiplies it by batch / base_batch, "sqrt" by the square root of that, and
             "none" keeps it. With "", both batch sizes must be the same.
         layer_rates: {layer: factor} to multiply the learning rate of layers with these names and
-            of their sublayers. * and ? are wildcards. The first matching name applies.
+            of their sublayers. * and ? are wildcards, and the first matching name applies.
         momentum: momentum of "sgd".
         beta_1, beta_2, epsilon: hyperparameters of "adam" and "adamw".
         weight_decay: decoupled weight decay for "sgd" and "adamw". As in Keras, each step subtracts
             learning rate x decay x weight. Biases and normalization parameters are exempt (Goyal et
             al. 2017, 1706.02677; He et al. 2018, 1812.01187).
-        clip_norm: maximum global norm of a batch's mean gradient. Larger gradients are scaled down
-            to this norm. A typical value is 1; None disables clipping.
+        clip_norm: maximum global norm of a batch's mean gradient, to which larger gradients are
+            scaled down (typically 1; None disables clipping).
         layer_decay: factor by which the learning rate decreases from each block to the one before
             it, starting at the head. If the network is not a stack of blocks, it is divided into
             twelfths (`pipeline.train.layer_rates.factors`). Typical values for pretrained networks
             are 0.65 to 0.9; 1 disables the decay.
-        schedule: learning rate schedule after the warm-up. "cosine" follows a half cosine down;
-            "one_cycle" also warms up along one; "constant" stays flat and decays at the end
-            (`pipeline.train.learning_rate.schedule`). It can also be a custom function.
-        decay_share: fraction of steps in which a "constant" schedule decays to 0. None means 0.2.
+        schedule: learning rate schedule after the warm-up, or a custom function. "cosine" follows a
+            half cosine down; "one_cycle" also warms up along one; "constant" stays flat and decays
+            at the end (`pipeline.train.learning_rate.schedule`).
+        decay_share: fraction of steps in which a "constant" schedule decays to 0 (None means 0.2).
         ema_momentum: momentum of a moving average of the weights and BatchNorm statistics, which
-            evaluation and the artifact then use. None disables it. At step t the momentum is at
+            evaluation and the artifact then use (None disables it). At step t the momentum is at
             most (1 + t) / (10 + t), so that the random initial weights are soon forgotten.
     """
 
@@ -211,12 +211,11 @@ class Config(Checked):
             `pipeline.infer.submission`.
         init_from: earlier artifact to start from: its folder, or the owner/slug of a dataset that
             contains it (pipeline.train.warm_start).
-        drop_path: stochastic depth for residual networks: the fraction of training images that skip
-            the branch of the last block. The fraction increases linearly from 0 over the blocks. A
-            typical value is 0.1, or for deep networks 0.2 and more. The model's function receives
-            it as an argument of this name.
-        batch: images per optimizer step, summed over all replicas. Only this size affects
-            optimization.
+        drop_path: stochastic depth for residual networks, an argument of the model's function: the
+            fraction of training images that skip the branch of the last block, increasing linearly
+            from 0 over the blocks (typically 0.1, or 0.2 and more for deep networks).
+        batch: images per optimizer step, summed over all replicas (only this size affects
+            optimization).
         epochs: number of passes over the training images.
         frozen_epochs: number of initial epochs in which only new layers, such as the head, are
             trained. Then the pretrained network is trained as well. If the model has no pretrained
@@ -230,15 +229,16 @@ class Config(Checked):
         warmup_epochs: number of epochs in which the learning rate increases from 0 to its peak.
         batchnorm_momentum: momentum at the optimizer's `base_batch`, scaled like a moving average.
         batchnorm_batch: number of images that BatchNorm normalizes together, and that a custom loss
-            can compare. None selects the optimizer's `base_batch`, or the next smaller divisor of
-            `batch`. It affects the result, unlike the number of replicas and the memory size.
+            can compare. Unlike the number of replicas and the memory size, this number affects the
+            result. None selects the optimizer's `base_batch`, or the next smaller divisor of
+            `batch`.
         micro_batch: images per forward and backward pass on one replica. None tries all of a
             replica's images at first, then as many as fit in memory.
         keep: "last" saves the final weights in the artifact. "best" saves the weights of the epoch
-            with the best validation score, measured with the competition's metric. Ties are broken
-            by the smallest validation loss.
-        patience: number of epochs without improvement after which training stops. Epochs are
-            compared as for `keep`. None runs all epochs.
+            with the best validation score, measured with the competition's metric (ties are broken
+            by the smallest validation loss).
+        patience: number of epochs without improvement after which training stops, compared as for
+            `keep` (None runs all epochs).
         folds: number of parts into which the labelled images are split, stratified by label. For
             each part, a model is trained on all the others. None trains a single model and holds
             out `data.validation_fraction`.
@@ -258,14 +258,14 @@ class Config(Checked):
             "float32" otherwise (pipeline.infer.check).
         handoff: "dataset" publishes the artifact as a dataset; "kernel" mounts the train kernel's
             output.
-        session_hours: time limit in hours, measured from the start of the process. The run saves
-            its state before the limit and finishes as "partial". None disables the limit. Kaggle
-            stops a TPU session after 9 hours.
-        infer_hours: the competition's time limit for inference. None uses session_hours.
+        session_hours: time limit in hours, measured from the start of the process, before which the
+            run saves its state and finishes as "partial" (None disables the limit; Kaggle stops a
+            TPU session after 9 hours).
+        infer_hours: the competition's time limit for inference (None uses session_hours).
         progress_seconds: minimum time between progress lines.
-        checkpoint_seconds: minimum time between checkpoints. None derives it from their cost.
-        baseline: score of a simple model, measured by `invoke inspect`. The run is compared with it
-            at the end.
+        checkpoint_seconds: minimum time between checkpoints (None derives it from their cost).
+        baseline: score of a simple model, measured by `invoke inspect`, with which the run is
+            compared at the end.
     """
 
     name: Annotated[str, NAME]

@@ -67,8 +67,8 @@ class Data(Checked):
         custom_inputs: for kind="custom", the type (uint8, int32 or float32) and shape of an
             example's inputs by name: {"image": ("uint8", 28, 28, 1), "ages": ("float32", 3)}.
         custom_labels: for target="custom", type and shape of an example's labels: ("uint8", 28).
-        height, width: size of the model's input images in pixels. Not used for tables.
-        channels: 1 (grey) or 3 (colour). Not used for tables.
+        height, width: size of the model's input images in pixels (not used for tables).
+        channels: 1 (grey) or 3 (colour); not used for tables.
         resize: how to resize image files. "exact" raises an error for any other size, "stretch"
             ignores the aspect ratio, "crop" keeps it and crops to the centre, and "pad" keeps it
             and pads with zeros.
@@ -77,8 +77,7 @@ class Data(Checked):
             that is at least 0.8 times the new size, which is faster but has a mean error of 2
             levels.
         alpha: for image files with an alpha channel. "drop" ignores it; "white" and "black" put the
-            image on a background of that colour. In some files, only the alpha channel contains the
-            drawing.
+            image on a background of that colour (some drawings only exist in the alpha channel).
         white: for grey image files with more than 8 bits, the value that is mapped to 255. Larger
             values are clipped to 255, negative values to 0. Use 4095 for 12 bits in 16-bit files
             (X-rays, microscopy) and 1.0 for floats from 0 to 1. None means 65535 and is an error
@@ -108,8 +107,8 @@ class Data(Checked):
             can be a path inside the folder ("cats/1").
         label_column: label column in train_csv, or a tuple for several labels or targets. The
             submission can use different names.
-        label_separator: separator between labels in a single column, such as "|" in "cat|dog".
-            Spaces around it are ignored.
+        label_separator: separator between labels in a single column, such as "|" in "cat|dog"
+            (spaces around it are ignored).
         positive_label: for two labels, the one whose probability is written to a submission with a
             single column. None selects the label that the column is named after, or else the second
             label in alphabetical order.
@@ -130,17 +129,17 @@ class Data(Checked):
             size (`pipeline.augment.geometry`). Use 0.08 for large datasets and many epochs, 0.5 for
             smaller ones, and 0 to disable it.
         rand_augment: number of RandAugment operations per image, out of 14
-            (pipeline.augment.rand_augment). A typical value is 2; 0 disables it.
+            (pipeline.augment.rand_augment); typically 2, and 0 disables it.
         rand_magnitude: strength of these operations, from 0 to 1.
         mixup, cutmix: alpha of the Beta distribution from which the mixing ratio is drawn
-            (pipeline.augment.mixup). Typical values are 0.2 and 1; 0 disables them.
-        validation_fraction: fraction of the labelled examples to hold out, stratified by label.
-            Rare labels may be missing from the held-out set. Not used with `Config.folds`.
+            (pipeline.augment.mixup); typically 0.2 and 1, and 0 disables them.
+        validation_fraction: fraction of the labelled examples to hold out, stratified by label (not
+            used with `Config.folds`; rare labels may be missing from the held-out set).
         group_column: column of train_csv whose values identify groups (one patient, one scene).
             Examples of a group are never split between training and validation. The held-out
             fraction is then close to the nearest 1/n, because groups stay whole.
-        weight_column: column of train_csv with each row's weight in the loss, 0 or more. The loss
-            is still divided by the number of rows.
+        weight_column: column of train_csv with each row's weight in the loss, 0 or more (the loss
+            is still divided by the number of rows).
         group_duplicates: whether to keep near-duplicate images together, in either training or
             validation. Training detects them by their pixels (`pipeline.data.duplicates`). A label
             whose images all form a single group is missing from the held-out set.

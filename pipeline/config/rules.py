@@ -48,8 +48,8 @@ class Only(NamedTuple):
     the field must be None, 0 or empty.
 
     Attributes:
-        field: name of the other field, which must be declared before this one. Use "part.field" for
-            a field of a part.
+        field: name of the other field, which must be declared before this one ("part.field" for a
+            field of a part).
         values: values of the other field for which the marked field has an effect.
         needed: whether this field is required for these values.
     """

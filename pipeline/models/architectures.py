@@ -47,7 +47,7 @@ def small_cnn(
     """Return the logits of a network with four 3x3 convolutions, for images of 8 to 32 pixels.
 
     Args:
-        width: number of channels in the first of two stages. The second has twice as many.
+        width: number of channels in the first of two stages (the second has twice as many).
         dropout: dropout rate before the logits.
     """
     x = images
@@ -298,7 +298,7 @@ def build(
     """Build the config's model, uncompiled, with the current Keras dtype policy.
 
     Args:
-        batchnorm_momentum: scaled by `pipeline.train.learning_rate`. None uses the config's value.
+        batchnorm_momentum: scaled by `pipeline.train.learning_rate` (None uses the config's value).
         networks: an artifact's networks for `config.pretrained`. None reads them from the presets.
 
     Raises:

@@ -46,9 +46,9 @@ class Family:
 
     Attributes:
         licence: licence of the weights that KerasHub publishes.
-        pixels: image preprocessing for presets that do not specify it. None if the network does
+        pixels: image preprocessing for presets that do not specify it, or None if the network does
             not accept images.
-        token: whether the first output token represents the image. If False, the output is a
+        token: whether the first output token represents the image; if False, the output is a
             feature map to be averaged, or already one vector per image.
         square: whether images must be square.
         part: argument that contains the image encoder, which has its own class.

@@ -32,7 +32,7 @@ class MicroBatch:
 
     Attributes:
         places: int32 (n,), consecutive indices of the images in the batch.
-        group: number of images per BatchNormalization group. Group g starts at index g * group.
+        group: number of images per BatchNormalization group (group g starts at index g * group).
         groups: number of groups in the batch.
         axis: mesh axis over which groups are distributed. None if no group is split.
     """

@@ -56,7 +56,7 @@ class Preset:
     Attributes:
         kind: class in keras_hub.models, or the class of the image encoder.
         numbers: arguments of the class.
-        pixels: image preprocessing. None if it is unknown or the network does not accept images.
+        pixels: image preprocessing, or None if it is unknown or the network does not accept images.
         random: whether `write` created the weights.
     """
 
@@ -463,7 +463,7 @@ def write(source: str, output: Path, blocks: int | None = None) -> dict[str, Any
 
     Args:
         source: entry of `KNOWN`, or a source with a config.json on this machine.
-        output: folder to write to. It must not contain a downloaded preset.
+        output: folder to write to, which must not contain a downloaded preset.
         blocks: maximum number of transformer blocks. None keeps all.
 
     Returns:

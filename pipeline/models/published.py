@@ -150,7 +150,7 @@ def backbone(
         source: which network to use, if `pretrained` has several.
         trainable: whether the network is trained.
         batchnorm_momentum: momentum with which BatchNormalization layers are trained over groups of
-            images. None keeps the published statistics.
+            images (None keeps the published statistics).
         prepared: whether the images are already preprocessed.
 
     Raises:
@@ -180,10 +180,10 @@ def begin(
     """Start training a custom network from the weights file in `Config.pretrained`.
 
     Args:
-        network: Keras model. The file must contain all of its weights.
+        network: Keras model, all of whose weights must be in the file.
         source: which file to use, if `pretrained` has several.
         names: function that maps a weight's Keras name, such as "block1/conv/kernel", to its name
-            in a .safetensors file. None means that the names are the same.
+            in a .safetensors file (None if the names are the same).
         torch: whether the file uses PyTorch's axis order.
 
     Raises:

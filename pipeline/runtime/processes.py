@@ -56,7 +56,7 @@ def join(count: int | None, place: int | None, coordinator: str) -> None:
     """Connect to the other processes, if any. Call this function before JAX computes anything.
 
     Args:
-        count: number of processes. None means one process, or all of a cluster that JAX detects.
+        count: number of processes, or None for one process or all of a cluster that JAX detects.
         place: index of this process, starting at 0.
         coordinator: host and port on which the first process listens.
 
@@ -164,7 +164,7 @@ def refuse_differences(what: str, values: Mapping[str, Any], edit: str) -> None:
 
     Args:
         what: description of the values for the message.
-        values: JSON values by name. All processes must have the same names.
+        values: JSON values by name (all processes must have the same names).
         edit: how to fix a difference.
 
     Raises:
