@@ -261,7 +261,7 @@ def test_describe_says_which_number_of_images_it_assumes(trained):
     """Steps and warnings depend on it."""
     code, shown, said = pipeline("describe", "--config", trained[0] / "tiny.py", "--json")
 
-    assert code == 0 and "50000 training images (assumed" in said
+    assert code == 0 and "50000 training images (the default" in said
     assert json.loads(shown.splitlines()[-1])["images_assumed"]
 
 
