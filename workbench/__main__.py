@@ -65,8 +65,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _scale_check(options: argparse.Namespace) -> dict[str, Any]:
-    """Check learning rate scaling with nine runs, or sweep five learning rates. The exit code is 1
-    if the check fails.
+    """Check learning rate scaling with nine runs, or sweep five learning rates. If the check fails,
+    the exit code is 1.
     """
     where = options.input, options.output
     return scale_check(options.config, *where, options.batch, sweep=options.sweep)
@@ -81,8 +81,8 @@ def scale_check(
     *,
     sweep: bool = False,
 ) -> dict[str, Any]:
-    """Run a scale check (`workbench.scale_check`) or a learning rate sweep, plot the result, and
-    return it with an exit code.
+    """Run a scale check (`workbench.scale_check`) or a learning rate sweep, plot its result, and
+    return the result with the paths of the files and an exit code.
     """
     if sweep and batch is not None:
         raise ConfigError(
@@ -111,7 +111,9 @@ def scale_check(
 
 
 def _images(options: argparse.Namespace) -> dict[str, Any]:
-    """Create environments like Kaggle's images, and check that both build the same model."""
+    """Create environments with the library versions of Kaggle's two images, and check that both
+    build the same model.
+    """
     from workbench import image_environments
 
     def said(line: str) -> None:
@@ -140,7 +142,7 @@ def _images(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _report(options: argparse.Namespace) -> dict[str, Any]:
-    """Write an HTML report about a complete or partial training run."""
+    """Write an HTML report on a complete or partial training run."""
     from workbench.report import report
 
     path = report.write(options.output, title=options.title)
@@ -189,7 +191,6 @@ def _plan(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, str]:
-    """Return the value of each option, or "" if it was not set."""
     return {name: getattr(options, name) for name in names}
 
 

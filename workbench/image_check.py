@@ -1,9 +1,10 @@
 """Check that both of Kaggle's images build the same model.
 
-The images may have different library versions. Without this check, infer-gpu would report a
-mismatch only after the TPU hours are spent. The model is built in an environment per image
-(`workbench.image_environments`), and the two blueprints are compared (`pipeline.blueprint`). If the
-environments are unavailable, the check uses the table in `pipeline.models.families`.
+The images may have different library versions. Without this check, a mismatch would only be found
+by infer-gpu, after the TPU hours have been used up. The model is built once in an environment for
+each image (`workbench.image_environments`), and the two blueprints are compared
+(`pipeline.blueprint`). If the environments are not available, the networks are looked up in the
+table in `pipeline.models.families`.
 """
 
 import json
@@ -34,10 +35,10 @@ class Unknown(PipelineError):
 
 
 def concerns(config: Config) -> bool:
-    """Return whether the images might build a config's model differently.
+    """Return whether the two images might build different models for a config.
 
-    Keras layers and the keras.applications networks in `BACKBONES` are the same in both images
-    (docs/facts.md).
+    Models that consist of Keras layers and of the keras.applications networks in `BACKBONES` are
+    the same in both images (docs/facts.md).
     """
     return bool(config.presets or LIBRARY.search(_own_code(config)))
 
@@ -50,7 +51,7 @@ def _own_code(config: Config) -> str:
 
 
 def by_table(config: Config) -> str:
-    """Look up a config's networks in the table, and return a message.
+    """Look up a config's networks in the table, and return a message about the result.
 
     Raises:
         ConfigError: if a network is missing from one image, or a preset is not found.
@@ -79,15 +80,15 @@ def by_table(config: Config) -> str:
 
 
 def check(config: Config, name: str, show: Show) -> tuple[str, bool]:
-    """Build the model with the versions of each image, and compare the results.
+    """Build the model with the library versions of each image, and compare the two models.
 
     Args:
         name: name or path of the config.
         show: called with a progress message for each step.
 
     Returns:
-        A message, and whether both models could be built. If not, the message contains the table's
-        result and the reason.
+        A message, and whether both models could be built. If they could not be built, the message
+        explains why and contains the result of the table.
 
     Raises:
         ConfigError: if the images build different models, or if one image cannot build the model.
@@ -105,9 +106,10 @@ def check(config: Config, name: str, show: Show) -> tuple[str, bool]:
 
 
 def _blueprint(image: Image, name: str, scratch: Path, show: Show) -> dict[str, Any]:
-    """Return the blueprint of a config's model, built with an image's versions.
+    """Return the blueprint of a config's model, built with the library versions of an image.
 
-    The GPU image reads the networks from the TPU image's blueprint, as it would from the artifact.
+    For the GPU image, the networks are read from the TPU image's blueprint, as inference would read
+    them from the artifact.
     """
     show(f"Building {Path(name).stem} with the versions of the {image.in_words}")
     given, path = scratch / f"{TPU.backend}.json", scratch / f"{image.backend}.json"
@@ -140,9 +142,10 @@ def _blueprint(image: Image, name: str, scratch: Path, show: Show) -> dict[str, 
 
 
 def compared(config: str, trained: Mapping[str, Any], inferred: Mapping[str, Any]) -> str:
-    """Compare the blueprints of the TPU image and the GPU image, and return a message.
+    """Compare the blueprints of the TPU image and the GPU image, and return a message about the
+    result.
 
-    Names can differ, because an artifact's weights are matched by position.
+    Weights can have different names, because an artifact's weights are matched by position.
 
     Raises:
         ConfigError: if positions, shapes or outputs differ.

@@ -1,9 +1,9 @@
 """Virtual environments with the library versions of Kaggle's two images.
 
-Each environment is created once from the image's pinned versions, in ~/.cache/kaggle-relay/images
-or in the folder RELAY_IMAGES. `workbench.image_check` uses them to check that both images build the
-same model. They can also be used in a rehearsal, with `invoke dry-run --tpu-python … --gpu-python
-…`.
+Each environment is created only once from the pinned versions of an image, in
+~/.cache/kaggle-relay/images or in the folder named by RELAY_IMAGES. `workbench.image_check` uses
+them to check that both images build the same model. `invoke dry-run --tpu-python … --gpu-python …`
+can use them in a rehearsal.
 """
 
 import fcntl
@@ -40,7 +40,7 @@ class Image:
     """One of Kaggle's images.
 
     Attributes:
-        name: name for messages.
+        name: name of the image in messages.
         backend: Keras backend of its notebook.
         constraints: name of the file in constraints/ with its pinned versions.
     """
@@ -68,7 +68,9 @@ class Image:
 
     @property
     def folder(self) -> Path:
-        """The path of the environment. It contains a hash of everything that is installed."""
+        """The path of the environment, whose name contains a hash of everything that is installed
+        in it.
+        """
         cache = os.environ.get("RELAY_IMAGES") or "~/.cache/kaggle-relay/images"
         parts = [self.pins, *_dependencies(), *NEEDS, *map(str, sys.version_info[:2])]
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
@@ -76,7 +78,9 @@ class Image:
 
     @property
     def python(self) -> Path | None:
-        """The Python with the image's versions, or None if it has not been created yet."""
+        """The environment's Python interpreter, or None if the environment has not been created
+        yet.
+        """
         if all(_installed(package) == version for package, version in self.versions.items()):
             return Path(sys.executable)
         made = self.folder / "bin/python"
@@ -95,7 +99,7 @@ class NotMade(PipelineError):
 
 
 def missing() -> list[Image]:
-    """Return the images that do not have an environment yet."""
+    """Return the images for which no environment has been created yet."""
     return [image for image in IMAGES if image.python is None]
 
 
@@ -103,7 +107,7 @@ def make(show: Show) -> None:
     """Create the missing environments in parallel.
 
     Args:
-        show: called with a message when the creation of each starts and finishes.
+        show: called with a message when the creation of an environment starts and when it finishes.
 
     Raises:
         NotMade: if pip fails, for example because there is no network.

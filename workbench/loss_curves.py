@@ -1,4 +1,4 @@
-"""Compare the loss curves of a `workbench.scale_check` variant with those of the base variant.
+"""Compare the loss curves of a variant in `workbench.scale_check` with those of the base variant.
 
 The curves are training losses, float (seeds, epochs). A variant holds if it meets three conditions
 after the warm-up:
@@ -27,10 +27,11 @@ class Compared:
     """The comparison of a variant with the base variant (see the module docstring).
 
     Attributes:
-        gap: gap in seed s.d., positive if the variant's loss is higher.
+        gap: gap in units of the seed s.d., positive if the variant's loss is higher.
         epoch: epoch with the largest gap.
-        ratio: ratio of epochs to the target, infinite if the variant does not reach it.
-        spread: ratio of the standard deviations between seeds, variant to base.
+        ratio: ratio of the numbers of epochs until the target is reached, infinite if the variant
+            does not reach it.
+        spread: ratio of the variant's standard deviation between seeds to that of the base variant.
     """
 
     gap: float
@@ -45,9 +46,10 @@ class Compared:
 
 
 def compare(base: np.ndarray, other: np.ndarray, warmup: int) -> Compared:
-    """Compare `other` with `base` after the first `warmup` epochs.
+    """Compare the losses `other` of a variant with the losses `base` of the base variant, ignoring
+    the first `warmup` epochs.
 
-    Both must have at least two seeds, and one epoch after the warm-up.
+    Both must contain at least two seeds, and at least one epoch after the warm-up.
 
     >>> base = np.array([[4.0, 2.0, 1.0, 0.50], [4.0, 2.2, 1.2, 0.52]])
     >>> compare(base, base + [[0.0, 0.0, 0.5, 0.0]], warmup=1).holds
@@ -70,13 +72,14 @@ def compare(base: np.ndarray, other: np.ndarray, warmup: int) -> Compared:
 
 
 def target_of(base: np.ndarray) -> float:
-    """Return the base variant's mean loss at 3/4 of its epochs."""
+    """Return the mean loss of the base variant after 3/4 of its epochs."""
     epochs = np.arange(1, base.shape[1] + 1)
     return float(np.interp(TARGET_AT * base.shape[1], epochs, base.mean(axis=0)))
 
 
 def epochs_to(target: float, losses: np.ndarray) -> float:
-    """Return the first epoch at which the mean loss reaches the target, or infinity.
+    """Return the (fractional) epoch at which the mean loss first reaches the target, or infinity if
+    it does not.
 
     >>> epochs_to(1.5, np.array([[4.0, 2.0, 1.0], [4.0, 2.0, 1.0]]))
     2.5

@@ -1,4 +1,4 @@
-"""Help texts of the options that `python -m workbench` and `invoke` share.
+"""Help texts for options that `python -m workbench` and `invoke` have in common.
 
 `invoke --list` imports this module, so it must not import anything.
 """

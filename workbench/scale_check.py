@@ -6,19 +6,19 @@
     scaled    TIMES x batch, with hyperparameters scaled by `learning_rate`
     unscaled  TIMES x batch, with the base variant's hyperparameters
 
-TIMES is batch // base_batch from the config, or 8 if the config does not scale its base batch.
+TIMES is `batch // base_batch` of the config, or 8 if the config does not scale the base batch.
 
 The check passes if the scaled variant holds (`workbench.loss_curves`) and the unscaled variant does
-not. If both hold, the check is inconclusive. It does not prove that the variants are equal, because
-the gap is measured relative to the noise between seeds, so noisy runs make the check weak. It is
-not lenient either. If the noise is independent between epochs, one in five checks of two equal
-variants finds a gap of more than 2 s.d. (three seeds, 17 epochs). If in doubt, repeat the check
-with a different `seed` in the config.
+not. If both hold, the check is inconclusive. The check does not prove that two variants are equal.
+The gap between them is measured relative to the noise between seeds, so the check is weak if runs
+are noisy. It is not lenient either. If the noise is independent between epochs, one in five checks
+of two equal variants finds a gap of more than 2 s.d. (with three seeds and 17 epochs). If in doubt,
+repeat the check with a different `seed` in the config.
 
 `sweep` trains with five learning rates, from a quarter to four times the config's, with one seed
 and a tenth of the epochs, and prints the `base_rate` to use.
 
-If either is interrupted, run it again to train the remaining runs.
+If the check or the sweep is interrupted, run it again to train the remaining runs.
 """
 
 import json
@@ -55,13 +55,13 @@ Show = Callable[[str], None]
 def check(
     config: Config, folder: Path, output: Path, *, batch: int | None = None, show: Show = print
 ) -> dict[str, Any]:
-    """Train all of the nine runs that are not complete yet, and return the result of `judged`.
+    """Train those of the nine runs that are not complete yet, and return the result of `judged`.
 
     Args:
         config: config of the run. Its `folds` are ignored.
         folder: the competition folder, as mounted by Kaggle.
-        output: folder for scaling.json and a subfolder per run.
-        batch: batch size of the base variant. None uses the optimizer's base_batch.
+        output: folder for scaling.json and a subfolder for each run.
+        batch: batch size of the base variant, or None to use the optimizer's base_batch.
         show: called with each line of output.
 
     Raises:
@@ -102,7 +102,7 @@ def check(
 
 
 def judged(config: Config, batch: int, scaled: Compared, unscaled: Compared) -> dict[str, Any]:
-    """Return the outcome of a check as JSON values, with None for infinite numbers.
+    """Return the outcome of a check as values for JSON, in which infinite numbers are None.
 
     The keys are `passed`, `scaled` and `unscaled` (the comparisons with the base variant, see
     `Compared`, and whether each holds), and `advice` (a message for the user).
@@ -116,11 +116,11 @@ def judged(config: Config, batch: int, scaled: Compared, unscaled: Compared) -> 
 
 
 def sweep(config: Config, folder: Path, output: Path, show: Show = print) -> pd.DataFrame:
-    """Train with each of the five learning rates, except runs that are already complete.
+    """Train with each of five learning rates. Runs that are already complete are not repeated.
 
     Args:
         config, folder, show: see `check`.
-        output: folder for rates.json and a subfolder per learning rate.
+        output: folder for rates.json and a subfolder for each learning rate.
 
     Returns:
         A table with a row for each learning rate. Its columns are `base_rate`, `rate` (scaled for
@@ -143,32 +143,34 @@ def sweep(config: Config, folder: Path, output: Path, show: Show = print) -> pd.
 
 
 def rate_to_take(tried: pd.DataFrame) -> float | None:
-    """Return the base_rate with the lowest validation loss, or None if all runs diverged."""
+    """Return the base_rate that had the lowest validation loss, or None if all runs diverged."""
     losses = tried["validation_loss"].to_numpy()
     return float(tried["base_rate"][np.nanargmin(losses)]) if np.isfinite(losses).any() else None
 
 
 def rate_lines(tried: pd.DataFrame, batch: int) -> list[str]:
-    """Format the result of a sweep as a table, followed by the learning rate to use."""
+    """Format the result of a sweep as a table, followed by advice on which learning rate to use."""
     table = tried.rename(columns={"rate": f"at batch {batch}"})
     text = table.to_string(index=False, na_rep="diverged", float_format="{:.4g}".format)
     rate, rates = rate_to_take(tried), tried["base_rate"].tolist()
-    advice = f"Set base_rate={rate} in the config, which had the lowest validation loss."
+    advice = f"Set base_rate={rate} in the config. It had the lowest validation loss."
     if rate in (None, rates[0], rates[-1]):
         there = rates[0] / SHORTER if rate is None else rate
         which = "All runs diverged" if rate is None else "The best rate is at the end of the range"
-        advice = f"{which}. Set base_rate={there:.3g} and sweep again, with a new --output."
+        advice = f"{which}. Set base_rate={there:.3g} and sweep again with a new --output."
     return [*text.splitlines(), advice]
 
 
 def times(config: Config) -> int:
-    """Return the factor by which the config scales its base batch, or `FACTOR` if it does not."""
+    """Return the factor by which the config scales its base batch, or `FACTOR` if it does not scale
+    it.
+    """
     factor = config.batch // config.optimizer.base_batch
     return factor if factor > 1 else FACTOR
 
 
 def variants(config: Config, batch: int, num_images: int) -> dict[str, Config]:
-    """Return the config of each variant, keyed by its name."""
+    """Return the configs of the three variants by name."""
     factor, plain = times(config), _plain_run(config)
     base, scaled = replace(plain, batch=batch), replace(plain, batch=factor * batch)
     given = learning_rate.apply(base, num_images)
@@ -184,7 +186,7 @@ def variants(config: Config, batch: int, num_images: int) -> dict[str, Config]:
 
 
 def lines(outcome: dict[str, Any]) -> list[str]:
-    """Format the outcome of a check as a table, followed by the advice."""
+    """Format the outcome of a check as a table, followed by advice."""
     limits = {"gap": MOST_GAP, "ratio": MOST_RATIO, "spread": MOST_SPREAD, "epoch": "", "holds": ""}
     table = {"limit": limits, "scaled": outcome["scaled"], "unscaled": outcome["unscaled"]}
     text = pd.DataFrame(table).T.fillna("never").rename(columns=COLUMNS)
@@ -208,7 +210,7 @@ def _plain_run(config: Config) -> Config:
 
 
 def _refuse(config: Config, batch: int, rows: int) -> None:
-    """Raise `ConfigError` before the first of the nine runs if one of them would fail."""
+    """Raise `ConfigError` before the first run if one of the nine runs would fail."""
     factor = times(config)
     most = rows // factor // jax.device_count() * jax.device_count()
     if batch > most or batch % jax.device_count():
@@ -227,10 +229,10 @@ def _refuse(config: Config, batch: int, rows: int) -> None:
 def _trained(
     config: Config, folder: Path, output: Path, examples: dataset.Examples, show: Show
 ) -> pd.DataFrame:
-    """Train with a config, and return the `loss` and `validation_loss` of each epoch.
+    """Train with a config, and return a table with the `loss` and `validation_loss` of each epoch.
 
-    Losses after the run diverged are NaN. The losses are saved in losses.json, and the run's
-    checkpoints and artifact are deleted.
+    If the run diverges, the losses of the remaining epochs are NaN. The losses are saved in
+    losses.json, and the run's checkpoints and artifact are deleted.
     """
     path, names = output / "losses.json", ["loss", "validation_loss"]
     origin = [config.to_json(), examples.fingerprint, custom_code.digest(config)]
@@ -244,7 +246,7 @@ def _trained(
         if not same:
             raise ConfigError(
                 f"{path} is corrupt, or from a check with a different config or different data.\n"
-                "Use a different --output, or remove that folder."
+                "Use a different --output, or remove the folder of that run."
             )
         return losses
     # Share compiled programs between all runs. `training` uses an existing cache setting.
@@ -271,7 +273,9 @@ def _write(path: Path, result: dict[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert arrays to lists, and infinite and NaN numbers to None, for use in JSON."""
+    """Convert a value for use in JSON. Arrays become lists, and numbers that are infinite or NaN
+    become None.
+    """
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, np.ndarray | list):

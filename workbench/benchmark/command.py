@@ -55,8 +55,8 @@ def read(config: Config, given: Mapping[str, str]) -> Options:
     """Parse the options.
 
     Args:
-        given: option values by name (`workbench.options.BENCH`). Missing or empty values use the
-            default.
+        given: option values by name (`workbench.options.BENCH`). If a value is missing or empty,
+            the option's default is used.
 
     Raises:
         ConfigError: if an option is not a number or out of range.
@@ -93,7 +93,7 @@ def numbers(name: str, text: str) -> list[int]:
 
 
 def use_cores(options: Options) -> None:
-    """Split the CPU into JAX devices so that their number divides every batch size.
+    """Split the CPU into several JAX devices, whose number divides every batch size.
 
     Call this before the first JAX computation.
     """
@@ -103,11 +103,13 @@ def use_cores(options: Options) -> None:
 def run(
     config: Config, folder: Path | None, output: Path, options: Options, show: Show
 ) -> dict[str, Any]:
-    """Measure a grid, and return its output folder and the number of remaining cells.
+    """Measure the cells of a grid, and return the output folder and the number of cells that
+    remain.
 
     Args:
-        folder: competition folder. If None, see `workbench.benchmark.images.find`.
-        output: folder for a file per cell.
+        folder: competition folder, or None to use the default images of
+            `workbench.benchmark.images.find`.
+        output: folder to which a file is written for each cell.
 
     Raises:
         ConfigError: if the config is not for image classification, or has fewer images than a
@@ -140,11 +142,12 @@ def run(
 
 
 def run_on_kaggle(config: Config, options: Options, output: Path, show: Show) -> None:
-    """Measure as many of the remaining cells as fit into a Kaggle session.
+    """Measure as many of the remaining cells as fit in a Kaggle session.
 
     Args:
-        output: folder for the cells, including those of earlier sessions. When no cell remains, it
-            also contains `COMPLETE`, so that the next push does not start a session.
+        output: folder for the files of all cells, including cells from earlier sessions. When no
+            cell remains, a file named `COMPLETE` is added, so that the next push does not start a
+            session.
     """
     inputs, copied = mounts.root() / "input", 0
     for place in mounts.OUTPUTS:
@@ -165,9 +168,9 @@ def run_on_kaggle(config: Config, options: Options, output: Path, show: Show) ->
 
 
 def session_minutes(config: Config) -> float:
-    """Return the number of minutes after which no new cell starts in a session.
+    """Return how many minutes after the start of a session the last cell may start.
 
-    This leaves ten minutes until the session ends, or a quarter of the session if it is short.
+    This reserves the last ten minutes of the session, or its last quarter if that is shorter.
 
     >>> from pipeline import config
     >>> digits = config.load("digits")

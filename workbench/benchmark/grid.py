@@ -1,7 +1,8 @@
-"""Define which training runs a benchmark times, and in which order.
+"""Define which training runs a benchmark times, and the order in which it times them.
 
-The eight patterns and three feeds are from koshian2/TPU-Benchmark (2018). Each pattern is measured
-with Keras' fit, as in 2018, and with this project's training.
+The eight patterns and the three feeds (ways to supply images) are from koshian2/TPU-Benchmark
+(2018). Each pattern is measured twice: with Keras' fit, as in 2018, and with this project's
+training.
 """
 
 from collections.abc import Iterable
@@ -56,9 +57,9 @@ class Cell:
 
 
 def feeds(pattern: int) -> tuple[str, ...]:
-    """Return the feeds that fit supports, starting with the one used in 2018.
+    """Return the feeds that Keras' fit supports for a pattern, starting with the feed used in 2018.
 
-    Files and augmentation require a loader.
+    Patterns that read files or augment images require a loader.
 
     >>> feeds(2), feeds(3)
     (('whole', 'truncated', 'generator'), ('generator',))
@@ -68,11 +69,12 @@ def feeds(pattern: int) -> tuple[str, ...]:
 
 
 def cells(patterns: Iterable[int], batches: Iterable[int]) -> list[Cell]:
-    """Return all cells of a grid, starting with the most informative ones.
+    """Return all cells of a grid, sorted so that the most informative cells come first.
 
-    The smallest and the largest batch come first, and both ways of a pattern follow each other, so
-    that even an interrupted benchmark compares them. Our training always decodes on all cores, so
-    it skips patterns with workers.
+    The smallest and the largest batch sizes come first. For each pattern, Keras' fit is directly
+    followed by this project's training, so that even an interrupted benchmark can compare them.
+    This project's training always decodes images on all cores, so it is not measured for patterns
+    with workers.
 
     >>> [str(cell) for cell in cells([3], [64, 128, 256])][:3]
     ['fit-3-generator-64', 'ours-3-own-64', 'fit-3-generator-256']
@@ -85,7 +87,9 @@ def cells(patterns: Iterable[int], batches: Iterable[int]) -> list[Cell]:
             found.append(Cell(OURS, number, OWN, size))
 
     def place(cell: Cell) -> tuple[int, ...]:
-        """Return the sort key, which puts intermediate batch sizes late and other feeds last."""
+        """Return a cell's sort key, which puts intermediate batch sizes late and additional feeds
+        last.
+        """
         other = cell.feed not in (OWN, feeds(cell.pattern)[0])
         between = cell.batch not in (sizes[0], sizes[-1])
         return other, between, ORDER.index(cell.pattern), cell.batch, WAYS.index(cell.way)

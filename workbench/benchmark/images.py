@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Images:
-    """The images that are used for every cell.
+    """The images on which all cells train and validate.
 
     Attributes:
         train, test: training and validation images.
@@ -48,7 +48,7 @@ class Images:
     source: str
 
     def first(self, train: int, test: int) -> "Images":
-        """Return at most this many images from the start of each part."""
+        """Return the first `train` training images and the first `test` validation images."""
         parts = [(self.train, train), (self.test, test)]
         if all(most >= len(part.labels) for part, most in parts):
             return self
@@ -57,12 +57,12 @@ class Images:
         return replace(self, train=cut[0], test=cut[1], source=source)
 
     def whole(self, count: int) -> "Images":
-        """Return as many images as can be split evenly over this many devices."""
+        """Return the largest number of images that can be split evenly across `count` devices."""
         return self.first(*(len(part.labels) // count * count for part in (self.train, self.test)))
 
 
 def mounted(config: Config) -> bool:
-    """Return whether the images are from a mounted competition, rather than from Keras."""
+    """Return whether the images come from a mounted competition rather than from Keras."""
     return config.competition != CIFAR100
 
 
@@ -80,8 +80,9 @@ def find(config: Config, folder: Path | None, show: Callable[[str], None]) -> Im
 
     Args:
         config: defines the shape and the classes.
-        folder: competition folder. As in training, some of its labelled images are held out. None
-            uses CIFAR-100 if it has the config's shape and Keras can download it, otherwise noise.
+        folder: competition folder, some of whose labelled images are held out, as in training. If
+            None, CIFAR-100 is used if it has the config's shape and Keras can download it, and
+            random noise otherwise.
 
     Raises:
         DataError: if the folder does not match the config.

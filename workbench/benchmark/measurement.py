@@ -1,7 +1,8 @@
-"""Measure the cells of a grid on this machine's devices, and write a JSON file per cell.
+"""Measure the cells of a grid on this machine's devices, and write a JSON file for each cell.
 
-The output folder contains a subfolder for each combination of config, devices and other settings
-that affect the results. If a grid is measured again, cells that already have a file are skipped.
+The output folder has a separate subfolder for each combination of a config, devices and other
+settings that affect the results. Cells that already have a file are skipped when the grid is
+measured again.
 """
 
 import hashlib
@@ -47,9 +48,9 @@ class Measured:
         before: seconds before the first epoch.
         epochs: a dictionary per epoch with its `seconds` (including validation and compilation),
             the `compiling` seconds, the number of `images` actually trained on, their `accuracy`,
-            the number of `validated` images, and the `validation_accuracy`. Empty if the training
-            run failed.
-        reason: reason for the failure, or "".
+            the number of `validated` images, and the `validation_accuracy`. If the training run
+            failed, there are no dictionaries.
+        reason: why the training run failed, or "" if it did not.
     """
 
     cell: Cell
@@ -65,7 +66,7 @@ class Measured:
         return self.before + float(sum(epoch["seconds"] for epoch in self.epochs))
 
     def summary(self) -> dict[str, float]:
-        """Return the benchmark's columns for a cell that was trained.
+        """Return a table row with the benchmark's results for a cell whose training run succeeded.
 
         `before` and `first` are the seconds before and in the first epoch. `mean` and `deviation`
         describe the seconds of later epochs without compilation. `late` is the compilation time
@@ -89,10 +90,10 @@ class Measured:
         }
 
     def until(self, accuracy: float) -> dict[str, float]:
-        """Return how long it took to reach a training accuracy, including compilation.
+        """Return how long it took to reach the given training accuracy, including compilation.
 
-        The keys are `reached`, the number of epochs, and `seconds`. The dictionary is empty if the
-        accuracy was not reached, or if the images are noise.
+        The dictionary contains the number of epochs as `reached`, and the time as `seconds`. It is
+        empty if the accuracy was not reached, or if the images are random noise.
         """
         seconds = self.before
         for number, epoch in enumerate(self.epochs, start=1):
@@ -108,7 +109,7 @@ def read(path: Path) -> Measured:
     Raises:
         ConfigError: if the file cannot be read.
     """
-    with reading(path, ConfigError, "Remove it and run the command again."):
+    with reading(path, ConfigError, "Remove the file, then run the command again."):
         found = json.loads(path.read_bytes())
         return Measured(**{**found, "cell": Cell(**found["cell"])})
 
@@ -123,9 +124,10 @@ def run(
     until: float,
     show: Callable[[str], None],
 ) -> int:
-    """Measure the cells that are missing from the output folder, and return how many remain.
+    """Measure the cells that have no file in the output folder yet, and return the number of cells
+    that remain.
 
-    Cells that failed are measured again.
+    Cells whose training run failed earlier are measured again.
 
     Args:
         epochs: number of epochs per cell.
@@ -166,14 +168,15 @@ def run(
 
 
 def work(config: Config, images: Images) -> str:
-    """Describe an epoch's work. Only rows with the same work are compared."""
+    """Describe the work of an epoch. Only measurements with the same description are compared."""
     options = ", ".join(f"{name}={value}" for name, value in sorted(config.model_options.items()))
     count, *form = images.train.pixels.shape
     return f"{config.model}({options}) on {count:,} images of {'x'.join(map(str, form))}"
 
 
 def folder_name(about: dict[str, Any]) -> str:
-    """Return the folder name for cells with the same `about`, ignoring the number of CPU cores.
+    """Return the name of the folder for all cells with the same `about` values, ignoring the number
+    of CPU cores.
 
     >>> folder_name({"config": "cifar100_wrn", "devices": "8 x TPU v5 lite (tpu)", "epochs": 3})
     'cifar100-wrn-8-x-tpu-v5-lite-tpu-3-epochs-d2729e38'
@@ -248,10 +251,11 @@ def _in_words(measured: Measured, took: float) -> str:
 
 
 def _expected(found: Iterable[Measured], cell: Cell) -> float:
-    """Estimate a cell's duration in seconds, or return 0 if no similar cell was measured.
+    """Estimate a cell's duration in seconds, or return 0 if no similar cell has been measured.
 
-    The estimate is the duration of the slowest cell with the same way and batch size. If there is
-    none, it is that of the slowest cell with the same way.
+    The estimate is the longest duration of the measured cells that train in the same way with the
+    same batch size. If there are none, it is the longest duration of all cells that train in the
+    same way.
     """
     alike = [one for one in found if one.cell.way == cell.way]
     same = [one for one in alike if one.cell.batch == cell.batch]

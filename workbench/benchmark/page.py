@@ -60,15 +60,15 @@ def write(
     pattern: int = 0,
     accuracy: float = ACCURACY,
 ) -> dict[str, Any]:
-    """Write the page and its plot, and return their paths and the comparison.
+    """Write the page and its plot, and return the paths of both files and the comparison.
 
     Args:
-        folders: output folders of runs on any devices. If empty, the page only shows the 2018
-            benchmark.
-        output: folder for bench.html and bench.png.
-        pattern: pattern to compare. 0 selects the benchmark's main pattern, or the first that was
-            measured.
-        accuracy: training accuracy for the time comparison.
+        folders: output folders of benchmark runs on any devices. If there are none, the page only
+            shows the 2018 benchmark.
+        output: folder in which bench.html and bench.png are written.
+        pattern: number of the pattern to compare. If it is 0, the benchmark's main pattern is
+            compared, or else the first pattern that was measured.
+        accuracy: training accuracy for which the runs' times are compared.
 
     Raises:
         ConfigError: if a folder has no cells, the pattern was not measured, or the accuracy is not
@@ -87,7 +87,7 @@ def write(
     if there and chosen not in there:
         raise ConfigError(
             f"--pattern {chosen}: these runs only measured {', '.join(map(str, there))}.\n"
-            "Use one of them, or omit the option."
+            "Pass one of these patterns, or omit the option."
         )
     work = rows[rows["pattern"] == chosen]["work"].iloc[0]
     alike = rows[rows["work"] == work]
@@ -125,7 +125,7 @@ def write(
 
 
 def read(folders: Sequence[Path]) -> list[Measured]:
-    """Read the cells of any number of runs, and keep the newest measurement of each cell.
+    """Read the measurements of all given runs, and return the newest measurement of each cell.
 
     Raises:
         ConfigError: if a folder has no cells.
@@ -145,11 +145,11 @@ def read(folders: Sequence[Path]) -> list[Measured]:
 
 
 def table(measured: Sequence[Measured], accuracy: float) -> pd.DataFrame:
-    """Return a table with these cells and the runs from 2018.
+    """Return a table of the measured cells and the runs from 2018.
 
     It has the columns of `about`, `Cell`, `Measured.summary` and `Measured.until`. In addition,
-    `image` is the seconds per image after the first epoch, and `old` marks runs from 2018. Their
-    number of images is the nominal epoch size.
+    `image` is the time per image in seconds after the first epoch, and `old` marks runs from 2018.
+    For runs from 2018, the number of images is the nominal epoch size.
     """
     records = [
         one.about | asdict(one.cell) | one.summary() | one.until(accuracy) | {"old": False}
@@ -175,7 +175,8 @@ def table(measured: Sequence[Measured], accuracy: float) -> pd.DataFrame:
 
 
 def compare(rows: pd.DataFrame, accuracy: float) -> pd.DataFrame:
-    """Return the duration of each device and way relative to the fastest.
+    """Return the duration on each device and with each way of training, relative to the fastest
+    one.
 
     Args:
         rows: rows of `table` with the same work and pattern, and the pattern's main feed.
@@ -208,7 +209,9 @@ def _shown(rows: pd.DataFrame, *columns: str) -> dict[str, Any]:
 
 
 def _draw(rows: pd.DataFrame, path: Path) -> None:
-    """Plot the epoch time by batch size, and the total time by number of epochs."""
+    """Plot the time per epoch against the batch size, and the total time against the number of
+    epochs.
+    """
     figure, (later, totals) = plt.subplots(1, 2, figsize=(10, 5), layout="constrained")
     sizes = sorted({*rows["batch"]})
     for label, series in rows.sort_values("batch").groupby("label"):
@@ -227,7 +230,7 @@ def _draw(rows: pd.DataFrame, path: Path) -> None:
 
 
 def _about(one: Measured) -> str:
-    """Describe the settings that affect a run's results, or the reason why a cell failed."""
+    """Describe the settings that affect a cell's results, or say why its training run failed."""
     about = one.about
     if not one.epochs:
         return f"n/a: {one.cell}: {one.reason}"

@@ -1,9 +1,11 @@
-"""Time the epochs of a training run, with Keras' fit as in 2018 or with this project's training.
+"""Time the epochs of a training run that uses either Keras' fit, as in 2018, or this project's
+training.
 
 Both train the config's network. Keras' fit uses Adam with its default learning rate, categorical
-cross-entropy and the default BatchNorm momentum, and divides images by 255 on the host. It loads
-images with TensorFlow's `ImageDataGenerator`, and the four workers are threads, because a process
-that uses JAX cannot fork. This project's training uses the rest of the config, and saves nothing.
+cross-entropy and the default BatchNorm momentum. Images are loaded by TensorFlow's
+`ImageDataGenerator` and divided by 255 on the host. The four workers are threads, because a process
+that uses JAX cannot fork. This project's training also uses the rest of the config, but does not
+save anything.
 """
 
 import time
@@ -43,7 +45,9 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 
 @cache  # JAX cannot remove listeners, so register only one
 def compilations() -> list[float]:
-    """Return a list that collects the seconds of every later compilation in this process."""
+    """Return a list to which the duration of every later compilation in this process is appended,
+    in seconds.
+    """
     found: list[float] = []
 
     def heard(event: str, duration_secs: float, **_: str | int) -> None:
@@ -55,10 +59,11 @@ def compilations() -> list[float]:
 
 
 class Clock:
-    """A clock for a training run, which starts when it is created.
+    """A clock that times the epochs of a training run. It starts when it is created.
 
     Attributes:
-        before: seconds before the first epoch, to build the network and read the images.
+        before: seconds before the first epoch, in which the network is built and the images are
+            read.
         epochs: see `Measured`.
     """
 
@@ -71,11 +76,13 @@ class Clock:
         self.before = self._lap()["seconds"]
 
     def end(self, **counted: float | None) -> None:
-        """Finish an epoch with these counts, and start the next one."""
+        """Finish an epoch, store the given counts for it, and start the next epoch."""
         self.epochs.append(self._lap() | counted)
 
     def _lap(self) -> dict[str, Any]:
-        """Return the seconds since the last lap, and how many of them were spent compiling."""
+        """Return the time since the last lap in seconds, and how many of these seconds were spent
+        compiling.
+        """
         began, compiled = self._began, self._compiled
         self._began, self._compiled = time.monotonic(), sum(compilations())
         return {"seconds": self._began - began, "compiling": self._compiled - compiled}
@@ -85,7 +92,7 @@ class Clock:
 
 
 class Count(keras.metrics.Sum):  # type: ignore[misc]
-    """The number of examples that the devices received."""
+    """A metric that counts the examples received by the devices."""
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Count a batch."""
@@ -95,8 +102,9 @@ class Count(keras.metrics.Sum):  # type: ignore[misc]
 class Endless(keras.utils.PyDataset):  # type: ignore[misc]
     """An infinite sequence of a loader's batches.
 
-    As in 2018, an epoch with fewer steps continues where the last one stopped. Without this class,
-    Keras 3 would stop the second epoch at the end of the loader's first pass.
+    If an epoch has fewer steps than the loader, the next epoch continues where it stopped, as in
+    2018. Without this class, Keras 3 would end the second epoch at the end of the loader's first
+    pass.
     """
 
     num_batches = None  # unlimited
@@ -106,7 +114,7 @@ class Endless(keras.utils.PyDataset):  # type: ignore[misc]
         self._loader = loader
 
     def __getitem__(self, index: int) -> Any:
-        """Return the next batch, for one thread at a time."""
+        """Return the loader's next batch. Only one thread can load a batch at a time."""
         return next(self._loader)
 
 
@@ -141,7 +149,7 @@ def fit(cell: Cell, images: Images, files: Path, config: Config, epochs: int) ->
 
 
 def _arrays(cell: Cell, images: Images) -> dict[str, Any]:
-    """Return the arguments to fit for images in memory."""
+    """Return the arguments of Keras' fit for training on images in memory."""
 
     def unit(part: Part, batch: int = 1) -> tuple[np.ndarray, np.ndarray]:
         count = len(part.labels) // batch * batch
@@ -154,7 +162,7 @@ def _arrays(cell: Cell, images: Images) -> dict[str, Any]:
 
 
 def _loaded(cell: Cell, images: Images, files: Path) -> dict[str, Any]:
-    """Return the arguments to fit for images loaded by ImageDataGenerator."""
+    """Return the arguments of Keras' fit for training on images that `ImageDataGenerator` loads."""
     from tensorflow.keras.preprocessing.image import ImageDataGenerator
 
     pattern, batch = PATTERNS[cell.pattern], cell.batch
@@ -196,8 +204,8 @@ def _loaded(cell: Cell, images: Images, files: Path) -> dict[str, Any]:
 def ours(cell: Cell, images: Images, files: Path, config: Config, epochs: int) -> Clock:
     """Train the config's network with this project's training.
 
-    An epoch ends with the step that contains its last image. Since all batches are full, that step
-    also contains images of the next epoch.
+    An epoch ends with the step that contains its last image. Since all batches are full, this step
+    may also contain images from the next epoch.
 
     Args:
         files: see `fit`.
@@ -242,7 +250,9 @@ def ours(cell: Cell, images: Images, files: Path, config: Config, epochs: int) -
 
 
 def of_cell(config: Config, cell: Cell, epochs: int) -> Config:
-    """Return the config with a cell's batch size, augmentation and epochs."""
+    """Return the config with a cell's batch size and augmentation, and with the given number of
+    epochs.
+    """
     plain: dict[str, Any] = {one.name: one.default for one in fields(Data)}
     change = {name: plain[name] for name in AUGMENTATIONS}
     if grid.AUGMENTATION in PATTERNS[cell.pattern]:
@@ -262,7 +272,7 @@ def of_cell(config: Config, cell: Cell, epochs: int) -> Config:
 
 
 def decoded(folder: Path, data: Data) -> Part:
-    """Decode a folder of PNG files with all cores."""
+    """Decode the PNG files in a folder, using all cores."""
     layout = replace(data, train_csv=None, train_images=folder.name)
     paths, table = image_files.class_folders(folder.parent, layout)
     pixels, _ = image_arrays.read(paths, layout)

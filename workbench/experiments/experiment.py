@@ -1,7 +1,7 @@
 """Read the details of complete training runs from the manifests of their artifacts.
 
-Each run becomes a `Row`. Scores from Kaggle are added later, and rows are compared with those of
-their parents to find out what changed.
+Each run becomes a `Row`. Scores from Kaggle are added later. Each run's row is compared with that
+of its parent run to find out what changed.
 """
 
 import json
@@ -18,14 +18,14 @@ from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate import metrics
 
 Row = Mapping[str, Any]
-"""A training run's details, with None for unknown values.
+"""The details of a training run, where unknown values are None.
 
-`number` is the run's number in the table, and `parent` is that of the run to compare it with.
-`changes` maps each field that differs to its values in the parent and in this run. `run` has the
-form owner/slug/version, `place` is where it ran, and `when` is in UTC. `run_id`, `folder`,
+`number` is the run's number in the table, and `parent` is the number of the run that it is compared
+with. `changes` maps each field that differs to its values in the parent and in this run. `run` has
+the form owner/slug/version, `place` is where it ran, and `when` is in UTC. `run_id`, `folder`,
 `competition`, `config`, `commit`, `folds`, `metric` and `manifest` further describe the run. The
-scores are `baseline`, `local`, `hidden` (from a rehearsal), `public` and `private`. Some of them
-have a standard error, such as `local_error`. `quota_hours` and `minutes` are durations.
+scores are `baseline`, `local`, `hidden` (from a rehearsal), `public` and `private`. Some scores
+have a standard error, for example `local_error`. `quota_hours` and `minutes` are durations.
 """
 MANIFEST = Path("artifact", "manifest.json")
 NO_CHANGE = ("name", "baseline")  # fields that do not affect training
@@ -34,7 +34,7 @@ RESAMPLES = 200
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Read the `Row` of a training run from its artifact.
+    """Read a training run's artifact, and return its details as a `Row`.
 
     Raises:
         ConfigError: if the folder has no artifact from this version of the project.
@@ -72,7 +72,8 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def in_order(found: Sequence[Row]) -> list[Row]:
-    """Sort experiments from oldest to newest, and add numbers, parents and changes.
+    """Sort experiments from oldest to newest, and add the number, the parent and the changes of
+    each.
 
     A run's parent is the run that supplied its initial weights, or else the previous run.
     """
@@ -87,13 +88,13 @@ def in_order(found: Sequence[Row]) -> list[Row]:
 
 
 def _began(row: Row) -> tuple[str, str, str]:
-    """Return a run's date, time and ID, for sorting."""
+    """Return the date, time and ID of a run as a sort key."""
     day, clock = row["run_id"].split("-")[-3:-1]
     return day, clock, row["run_id"]
 
 
 def differences(one: Row, other: Row) -> dict[str, tuple[Any, Any]]:
-    """Return the differences between two runs' configs and custom code."""
+    """Return the values that differ between the configs and custom code of two runs, by name."""
     first, second = (
         _flat({**row["manifest"]["config"], **dict.fromkeys(NO_CHANGE)})
         | {"custom code": row["manifest"]["custom_code"][:8]}
@@ -104,7 +105,7 @@ def differences(one: Row, other: Row) -> dict[str, tuple[Any, Any]]:
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Flatten a config, with names like "data.flip" for nested fields."""
+    """Flatten a nested config, so that nested fields have names such as "data.flip"."""
     flat = dict[str, Any]()
     for name, value in config.items():
         inner = _flat(value) if isinstance(value, dict) else {"": value}
@@ -128,8 +129,8 @@ def shown(value: Any, most: int = 40) -> str:
 
 
 def score_differences(one: Row, other: Row) -> dict[str, tuple[float, float | None]]:
-    """Return the differences between two runs' scores (second minus first) and their standard
-    errors, by name. Scores that are unknown or use different metrics are omitted.
+    """Return the difference between two runs (second minus first) and its standard error for each
+    score. Scores that are unknown or that use different metrics are omitted.
     """
     found = dict[str, tuple[float, float | None]]()
     for name in SCORES:
@@ -149,8 +150,8 @@ def score_differences(one: Row, other: Row) -> dict[str, tuple[float, float | No
 def _paired_error(one: Row, other: Row) -> float | None:
     """Estimate the standard error of the difference by resampling the rows that both runs held out.
 
-    It is smaller than for independent rows. Return None if the rows differ, or if the metric is
-    custom.
+    The error is smaller than for independent rows. It is None if the runs held out different rows,
+    or if the metric is custom.
     """
     first, second = one["manifest"], other["manifest"]
     if first["held_out"] != second["held_out"]:

@@ -1,20 +1,22 @@
-"""Fit a line to local and given (hidden or public) scores, and find the runs that are off it.
+"""Fit a line that relates local scores to given scores (hidden or public), and find the runs that
+are far from the line.
 
-Both scores use the same metric, so the slope is 1 (an improvement on this machine is the same
-improvement on Kaggle) unless the runs clearly show a different positive slope. The intercept is
-always fitted.
+Local and given scores use the same metric, so an improvement on this machine should be the same
+improvement on Kaggle. The slope is therefore 1, unless the runs clearly show a different positive
+slope. The intercept is always fitted.
 
-A run is off the line if it is more than `FAR` standard errors away. The standard error combines the
-errors of both scores and the uncertainty of the line. The errors of the scores are scaled up if
-they do not explain the distances of the other runs. Using only the errors would flag runs because
-of seed noise, and using only the distances would flag one of a few runs that agree by chance. The
-fit starts from the median gap and iteratively excludes runs that are far off.
+A run is off the line if it is more than `FAR` standard errors away from it. The standard error
+combines the errors of both scores and the uncertainty of the line. If the errors of the scores do
+not explain how far the other runs are from the line, they are scaled up. If only the errors were
+used, runs would be flagged because of seed noise. If only the distances were used, a run could be
+flagged because a few other runs agree by chance. The fit starts from the median difference between
+the scores, and iteratively excludes runs that are far from the line.
 
-In tables of 8 to 30 random runs without leaks, a run is flagged in 1 % to 6 % of the tables. If the
-errors are unknown, as for public scores, this increases to up to 10 %.
+Among tables of 8 to 30 random runs without leaks, 1 % to 6 % contain a flagged run. If the errors
+are unknown, as for public scores, up to 10 % of the tables do.
 
 If given scores decrease as local scores increase, a warning states that local scores do not predict
-given scores. This requires that the decrease is larger than expected by chance, not counting the
+given scores. The warning is only given if the decrease is larger than expected by chance, ignoring
 runs that are off the line.
 """
 
@@ -49,7 +51,8 @@ class ScoreLine:
         slope, intercept: parameters of the line.
         errors: standard error of each run's distance from the line, float (n,).
         off: which runs are off the line, bool (n,).
-        opposed: whether given scores decrease as local scores increase, by more than chance.
+        opposed: whether given scores decrease as local scores increase, by more than expected by
+            chance.
     """
 
     name: str
@@ -63,7 +66,7 @@ class ScoreLine:
     opposed: bool
 
     def __str__(self) -> str:
-        """Format the line, the number of runs and the correlation."""
+        """Describe the line, the number of runs and the correlation."""
         slope = "" if self.slope == 1 else f"{self.slope:.2f} × "
         sign, without = "-+"[self.intercept >= 0], ""
         rest = self.numbers[:2, ~self.off]
@@ -90,7 +93,9 @@ class ScoreLine:
         return np.nan_to_num(self.numbers), marks, (self.slope, self.intercept), self.name
 
     def warnings(self) -> Iterator[str]:
-        """Yield a warning if local scores are not predictive, and one for each run off the line."""
+        """Yield a warning if local scores do not predict given scores, and a warning for each run
+        that is off the line.
+        """
         if self.opposed:
             yield (
                 f"local scores do not predict {self.name} scores, which decrease as local scores"
@@ -109,7 +114,8 @@ class ScoreLine:
 
 
 def fit(rows: Sequence[Row], name: str) -> ScoreLine | None:
-    """Fit a line to the runs that have this score and a local score in the newest run's metric.
+    """Fit a line to the runs that have the named score and a local score, both in the metric of the
+    newest run.
 
     Return None if there are fewer than `FEWEST` runs, or if all scores are equal.
     """
@@ -156,7 +162,8 @@ def fit(rows: Sequence[Row], name: str) -> ScoreLine | None:
 def _once(numbers: np.ndarray, *, every: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return the indices of the runs to use, and the weight of each run, float (n,).
 
-    Unless `every` is set, identical runs count as one, because their distances are not independent.
+    Unless `every` is set, identical runs count as a single run, because their distances from the
+    line are not independent.
     """
     if every:
         return np.arange(numbers.shape[1]), np.ones(numbers.shape[1])
@@ -167,10 +174,10 @@ def _once(numbers: np.ndarray, *, every: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _explained(numbers: np.ndarray, slope: float) -> np.ndarray:
-    """Return the distance from the line that is explained by the errors of both scores, float (n,).
+    """Return how far each run can be from the line due to the errors of its scores, float (n,).
 
-    Unknown errors are replaced by the median. Errors are raised to at least half the median,
-    because resampling gives a perfect score an error of 0.
+    Unknown values are replaced by the median. Values below half the median are raised to half the
+    median, because resampling estimates an error of 0 for a perfect score.
     """
     found = np.hypot(numbers[3], slope * numbers[2])
     usual = (float(np.nanmedian(found)) if np.isfinite(found).any() else 0.0) or 1.0
@@ -182,9 +189,10 @@ def _slope(
 ) -> tuple[float, float]:
     """Return the slope of the line and its standard error.
 
-    These are 1 and 0, unless the least-squares slope is positive and more than `FAR` errors from 1.
-    The slope is corrected for the errors of local scores, which flatten it (regression dilution).
-    Negative slopes are ignored, because they result from leaks or unrelated scores.
+    The slope is 1 and its error is 0, unless the least-squares slope is positive and differs from 1
+    by more than `FAR` standard errors. The least-squares slope is corrected for regression
+    dilution, because errors of the local scores make the line flatter. Negative slopes are ignored,
+    because they are caused by leaks or by unrelated scores.
     """
     spread = (weights * apart**2).sum()
     true = spread - (weights * np.nan_to_num(numbers[2]) ** 2).sum()
@@ -197,7 +205,8 @@ def _slope(
 
 
 def _opposed(scores: np.ndarray, weights: np.ndarray, least: float) -> bool:
-    """Return whether given scores decrease as local scores increase, by more than chance.
+    """Return whether given scores decrease as local scores increase, by more than expected by
+    chance.
 
     Args:
         scores: local and given scores, float (2, n).

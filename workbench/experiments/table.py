@@ -22,8 +22,8 @@ INDENT = 5 * " "
 
 
 def score(value: float | None, error: float | None) -> str:
-    """Format a score with as many digits as its standard error, which is omitted if it is NaN.
-    Return "" for an unknown score.
+    """Format a score and its standard error with the same number of digits. The error is omitted if
+    it is NaN. An unknown score is formatted as "".
 
     >>> score(0.98151, 0.00623), score(2459.1, 159.9), score(0.98, None), score(None, None)
     ('0.9815 ± 0.0062', '2459 ± 160', '0.9800', '')
@@ -44,7 +44,7 @@ def _cell(row: Row, name: str) -> str:
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
-    """Format a table that is at most `WIDTH` characters wide, with each run's changes below it."""
+    """Format a table that is at most `WIDTH` characters wide, and add the changes of each run."""
     for left_out in range(len(DISPENSABLE) + 1):
         names = [name for name in _filled(rows) if name not in DISPENSABLE[:left_out]]
         cells = [[_cell(row, name) for name in names] for row in rows]
@@ -60,7 +60,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
 
 
 def _filled(rows: Sequence[Row]) -> list[str]:
-    """Return the columns that are not empty."""
+    """Return the names of the columns that have at least one value."""
     return [name for name in COLUMNS if any(_cell(row, name) for row in rows)]
 
 
@@ -78,7 +78,9 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def side_by_side(one: Row, other: Row) -> list[str]:
-    """Format two runs side by side, with their columns, score differences and changed fields."""
+    """Format two runs side by side, with the differences between their scores and between their
+    configs.
+    """
     rows, found = [["", "first", "second", "difference"]], experiment.score_differences(one, other)
     for name in _filled((one, other)):
         by, error = found.get(name, (None, None))
@@ -90,12 +92,12 @@ def side_by_side(one: Row, other: Row) -> list[str]:
 
 
 def score_lines(rows: Sequence[Row]) -> list[ScoreLine]:
-    """Fit a line for each kind of score, if enough runs have it."""
+    """Fit a line for hidden and for public scores, if enough runs have them."""
     return [line for name in ("hidden", "public") if (line := score_line.fit(rows, name))]
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """Write a CSV file with a row per run. Unknown values are empty.
+    """Write a CSV file with one row per run. Unknown values are left empty.
 
     Raises:
         DiskError: if the file cannot be written.
