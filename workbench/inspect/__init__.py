@@ -1,5 +1,5 @@
 """Inspect a competition folder that has no config yet.
 
-The result is a list of findings, a config that runs and an HTML page. If no config can describe the
-folder, an error is raised.
+The result is a list of findings, a config that runs and an HTML page. An error is raised if no
+config can describe the folder.
 """

@@ -1,9 +1,9 @@
-"""Fit a simple model in seconds as a baseline, and score it out of fold.
+"""Fit a simple model within seconds as a baseline, and compute its out-of-fold score.
 
-The baseline for images is a random forest on thumbnails, colour histograms and any columns. It is
-gradient boosting for tables, a linear model on TF-IDF features for texts, and the mean mask for
-segmentation. If there are many classes, images and tables use nearest neighbours instead. A network
-is only useful if it scores better than the baseline.
+For images, the baseline is a random forest that uses thumbnails, colour histograms and table
+columns, if there are any. For tables it is gradient boosting, for texts a linear model on TF-IDF
+features, and for segmentation the mean mask. If there are many classes, nearest neighbours are used
+for images and tables instead. A network is only useful if its score is better than the baseline's.
 """
 
 import warnings
@@ -50,10 +50,11 @@ def fit(config: Config, examples: Examples, beside: Any = None) -> Baseline:
     """Fit the baseline, and score it with the config's metric.
 
     Args:
-        config: the config. If its kind is "table", columns are used instead of pixels.
-        examples: examples whose inputs are uint8 (n, height, width, channels), or encoded rows.
-        beside: rows of `workbench.inspect.inputs.Reader.features` for these examples. If they are
-            sparse (texts), they are the only inputs.
+        config: the config. If the kind of its data is "table", columns are used instead of pixels.
+        examples: examples whose inputs are either images, uint8 (n, height, width, channels), or
+            encoded table rows.
+        beside: rows of `workbench.inspect.inputs.Reader.features` for these examples. If the
+            features are sparse (texts), no other inputs are used.
 
     Raises:
         DataError: if there are too few rows, or if the metric is undefined for them.
@@ -96,13 +97,15 @@ def fit(config: Config, examples: Examples, beside: Any = None) -> Baseline:
 
 
 def _places(examples: Examples, chosen: Examples) -> np.ndarray:
-    """Return the positions of `chosen` in `examples`."""
+    """Return the position in `examples` of each example in `chosen`."""
     places = {name: place for place, name in enumerate(examples.ids)}
     return np.array([places[name] for name in chosen.ids])
 
 
 def of_texts(texts: "pd.Series[str]", beside: np.ndarray | None) -> Any:
-    """Return TF-IDF features of texts, followed by any columns, as sparse float32 (n, k)."""
+    """Return the TF-IDF features of texts, followed by the columns in `beside`, as sparse float32
+    (n, k).
+    """
     from scipy import sparse  # type: ignore[import-untyped]
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -114,13 +117,14 @@ def of_texts(texts: "pd.Series[str]", beside: np.ndarray | None) -> Any:
 def gain(
     images: np.ndarray, beside: np.ndarray, labels: Any, kind: str
 ) -> tuple[float, float, float]:
-    """Compare a simple model on images alone with one on images and columns.
+    """Compare a simple model that uses only images with one that uses images and columns.
 
     At most `MOST_TRIED` rows are used.
 
     Returns:
-        The score without columns, the score with columns, and the difference that is expected by
-        chance. Scores are accuracy if `kind` is "classes", and explained variance otherwise.
+        The score without columns, the score with columns, and the difference between them that is
+        expected by chance. The score is the accuracy if `kind` is "classes", and the explained
+        variance otherwise.
     """
     from sklearn import decomposition, model_selection
 
@@ -146,7 +150,7 @@ def gain(
 
 
 def _mean_masks(config: Config, examples: Examples, metric: Metric) -> np.ndarray:
-    """Predict each mask as the mean of the other folds' masks, float32 (n, height, width).
+    """Predict each mask as the mean of the masks in the other folds, float32 (n, height, width).
 
     Pixels with values above 0 belong to the mask.
     """
@@ -161,7 +165,7 @@ def _mean_masks(config: Config, examples: Examples, metric: Metric) -> np.ndarra
 
 
 def sampled(examples: Examples, most: int, seed: int) -> Examples:
-    """Return a random sample of at most `most` examples."""
+    """Return at most `most` randomly selected examples."""
     if len(examples) <= most:
         return examples
     rows = np.random.default_rng(seed).choice(len(examples), most, replace=False)
@@ -169,7 +173,7 @@ def sampled(examples: Examples, most: int, seed: int) -> Examples:
 
 
 def part(examples: Examples, rows: np.ndarray) -> Examples:
-    """Select rows of the examples."""
+    """Return the examples in the given rows."""
     return replace(
         examples,
         ids=tuple(examples.ids[row] for row in rows),
@@ -180,7 +184,8 @@ def part(examples: Examples, rows: np.ndarray) -> Examples:
 
 
 def out_of_fold(config: Config, examples: Examples) -> np.ndarray:
-    """Predict each example, float (n, k), with a model that was fitted on other examples.
+    """Return a prediction for each example, float (n, k), by a model that was fitted on other
+    examples.
 
     Raises:
         DataError: if there are too few rows or groups.
@@ -256,7 +261,7 @@ def _model(
 
 
 def _numbers(labels: np.ndarray, *, classes: bool) -> int:
-    """Return the number of model outputs per row."""
+    """Return how many outputs a model has per row."""
     return len(np.unique(labels)) if classes else int(np.prod(labels.shape[1:]))
 
 
@@ -270,7 +275,7 @@ def _forest(labels: np.ndarray, seed: int, *, classes: bool) -> Any:
 
 
 def _neighbours(*, classes: bool) -> Any:
-    """Return an unfitted model for a large number of labels."""
+    """Return an unfitted nearest-neighbours model, which suits a large number of labels."""
     from sklearn import impute, neighbors, pipeline, preprocessing
 
     nearest = neighbors.KNeighborsClassifier if classes else neighbors.KNeighborsRegressor
@@ -279,7 +284,8 @@ def _neighbours(*, classes: bool) -> Any:
 
 
 def thumbnails(images: np.ndarray) -> np.ndarray:
-    """Return thumbnails of 12x12 pixels, and histograms of 64 colours (or 16 grey levels).
+    """Return the thumbnail (12x12 pixels) and the histogram (64 colours or 16 grey levels) of each
+    image.
 
     Args:
         images: uint8 (n, height, width, channels), with 1 or 3 channels.
@@ -303,7 +309,9 @@ def thumbnails(images: np.ndarray) -> np.ndarray:
 
 
 def _columns(config: Config, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a table's columns with NaN for missing values, and a mask of the categories."""
+    """Return a table's columns, where missing values are NaN, and a mask of the categorical
+    columns.
+    """
     numbers = len(config.data.number_names)
     known = np.where(inputs[:, numbers : 2 * numbers] > 0, np.nan, inputs[:, :numbers])
     features = np.concatenate([known, inputs[:, 2 * numbers :]], axis=1)

@@ -1,7 +1,7 @@
 """Utilities for deciding how a model reads each column of a table.
 
-A column can be a number, a category, a date or a pixel, or it can be left out, in which case a
-reason is given. Columns that only occur in the training table are always left out.
+A column can contain numbers, categories, dates or pixels, or it can be left out for a stated
+reason. Columns that are missing from the test table are always left out.
 """
 
 import math
@@ -67,7 +67,7 @@ def numbers(texts: pd.Series) -> np.ndarray:
 
 
 def known(column: pd.Series) -> pd.Series:
-    """Strip the texts in a column, and drop missing values."""
+    """Return the texts of a column without missing values and without surrounding spaces."""
     texts = column.str.strip()
     return texts[~texts.isin(MISSING)]
 
@@ -107,7 +107,7 @@ def judge(train: pd.Series, test: pd.Series | None) -> Column:
 
 
 def _date_form(distinct: pd.Index, tested: pd.Series) -> str:
-    """Return the date format of all texts in both tables, or "" if they are not all dates."""
+    """Return the date format of all texts in both tables, or "" if some of them are not dates."""
     texts = distinct.to_series()
     form = dates.form(texts) if dates.form(texts[: dates.TRIED]) else ""
     has_year = form == dates.ISO or "%Y" in form or "%y" in form
@@ -115,7 +115,8 @@ def _date_form(distinct: pd.Index, tested: pd.Series) -> str:
 
 
 def _mixed(odd: pd.Series, every: int, distinct: int) -> str:
-    """Explain how to fix a column if almost all of its texts are numbers, or else return "".
+    """If almost all texts in a column are numbers, explain how to correct the others. Otherwise,
+    return "".
 
     Args:
         odd: texts that are not numbers.
@@ -162,7 +163,7 @@ def _use(counts: pd.Series, values: np.ndarray | None, missing: float) -> tuple[
 
 
 def commas(texts: pd.Series) -> bool:
-    """Return whether a column only has numbers, and some of them have commas.
+    """Return whether a column contains only numbers, at least one of which has a comma.
 
     >>> [commas(pd.Series(texts)) for texts in (["12,50", "7"], ["1,234.5"], ["71,78,45"], ["7"])]
     [True, True, False, False]
@@ -201,7 +202,8 @@ def describe(every: Sequence[Column], findings: Findings) -> None:
 def describe_left_out(
     every: Sequence[Column], findings: Findings, read: Sequence[str] = (NUMBER, CATEGORY, DATE)
 ) -> None:
-    """Add findings about columns that are left out and columns that are almost numeric.
+    """Add findings about columns that are left out, and about columns in which almost all texts are
+    numbers.
 
     Args:
         read: values of `Column.use` that are read.
@@ -226,7 +228,9 @@ def describe_left_out(
 
 
 def pixels(path: Path, header: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns if each row holds an image's pixels, or () if there are too few."""
+    """Return the names of the pixel columns if each row is an image, or () if there are too few
+    pixel columns.
+    """
     matches = [match for name in header if (match := PIXEL.fullmatch(name))]
     found = tuple(match[0] for match in matches)
     if len(found) < LEAST_PIXELS or not grid(found):
@@ -236,9 +240,11 @@ def pixels(path: Path, header: Sequence[str]) -> tuple[str, ...]:
 
 
 def _levels(path: Path, names: Sequence[str]) -> bool:
-    """Return whether the first rows hold whole numbers from 0 to 255, including large ones.
+    """Return whether the first rows only contain whole numbers from 0 to 255, some of which are
+    large.
 
-    This is checked because columns whose names are just numbers could be any kind of feature.
+    Columns that are named by numbers could contain any kind of feature, so their values must be
+    checked.
     """
     try:
         header, *rows = islice(csv_files.rows(path, DataError, ""), 101)
@@ -250,7 +256,8 @@ def _levels(path: Path, names: Sequence[str]) -> bool:
 
 
 def grid(names: Sequence[str]) -> tuple[int, int, int] | None:
-    """Return the height, width and channels of images with these pixel columns, or None.
+    """Return the height, width and channels of images with these pixel columns, or None if they
+    cannot be determined.
 
     Images are assumed to be square unless the column names contain rows and columns.
 

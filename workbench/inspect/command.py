@@ -16,7 +16,7 @@ Show = Callable[[str], None]
 
 
 def run(folder: Path, given: Mapping[str, str], show: Show) -> dict[str, Any]:
-    """Print the findings about a competition folder and a config for it, and return both.
+    """Print the findings about a competition folder and a proposed config, and return both.
 
     Args:
         folder: the competition folder, as mounted by Kaggle.
@@ -96,9 +96,9 @@ def _result(config: Config, path: Path | None, page: str, lines: list[Any]) -> d
 
 
 def _renew(folder: Path, given: Mapping[str, str], path: Path, show: Show) -> dict[str, Any]:
-    """Switch an existing config to another metric, and return the findings.
+    """Change the metric of an existing config, and return the findings.
 
-    A new baseline is fitted, and both fields are updated in the config's file.
+    A new baseline is fitted. The metric and the baseline are then updated in the config's file.
     """
     from pipeline.evaluate import metrics
     from workbench.inspect import config_file, inspection, proposal, recipes

@@ -49,7 +49,8 @@ COMMENTS = {
 
 
 def text(found: Inspection, made: Recipe, *, given: bool) -> str:
-    """Return the source code of a config file, which lists only values that differ from defaults.
+    """Return the source code of a config file. It only contains values that differ from the
+    defaults.
 
     Args:
         given: whether the user specified the competition's slug.
@@ -80,7 +81,9 @@ def text(found: Inspection, made: Recipe, *, given: bool) -> str:
 
 
 def _rendered(config: Config, reader: Reader | None, **words: Any) -> str:
-    """Render the template of a config file, including the functions of its custom reader."""
+    """Render the template of a config file, including the functions of the custom reader if there
+    is one.
+    """
     template, more = "config.py.j2", dict[str, Any]()
     if reader is not None:
         template = f"{reader.template}.py.j2"
@@ -95,7 +98,7 @@ def _rendered(config: Config, reader: Reader | None, **words: Any) -> str:
 
 
 def register(config: Config, reader: Reader) -> None:
-    """Register a config's custom functions before its file is written."""
+    """Register the custom functions of a config whose file has not been written yet."""
     words = dict.fromkeys(("what", "machine", "command", "expect", "baseline"), "")
     with tempfile.TemporaryDirectory(prefix="config-") as scratch:
         path = Path(scratch) / f"{config.name}.py"
@@ -109,7 +112,7 @@ def _about(baseline: Baseline) -> str:
 
 
 def _different(value: Any) -> list[tuple[str, Any]]:
-    """Return the names and values of all fields that differ from their defaults."""
+    """Return the name and value of each field that differs from its default."""
     found = []
     for field in dataclasses.fields(value):
         factory, given = field.default_factory, getattr(value, field.name)
@@ -119,7 +122,8 @@ def _different(value: Any) -> list[tuple[str, Any]]:
 
 
 def literal(value: Any, indent: int = 0, beside: int = 0) -> str:
-    """Format a value as Python code, on a single line if it fits, or else with a line per item.
+    """Format a value as Python code, on a single line if it fits and otherwise with one item per
+    line.
 
     Args:
         indent: indentation of the line.
@@ -154,7 +158,8 @@ TEMPLATES.filters["literal"] = literal
 
 
 def place(name: str) -> Path:
-    """Return the path for --write, which accepts a config name or the path of a .py file.
+    """Return the path that --write specifies, either as the name of a config or as the path of a
+    .py file.
 
     Raises:
         ConfigError: if this is not a valid config name.
@@ -181,7 +186,7 @@ def refuse_existing(path: Path) -> None:
     if not path.parent.is_dir():
         raise ConfigError(
             f"Cannot write {path}: the folder {path.parent} does not exist.\n"
-            "Create it, or choose another path with --write."
+            "Create the folder, or choose another path with --write."
         )
 
 
@@ -196,8 +201,8 @@ def _slug(name: str) -> str:
 def names(folder: Path, path: Path | None, competition: str) -> tuple[str, str]:
     """Return the config's name and the competition's slug.
 
-    Unless the user specified them, they are derived from the name of the folder or else of the
-    file. Names that are too general are not used.
+    If the user did not specify them, they are derived from the name of the folder or, if that name
+    is too general, from the name of the config file.
 
     >>> names(Path("data/Leaf Diseases"), None, "")
     ('leaf_diseases', 'leaf-diseases')
@@ -231,8 +236,8 @@ class Stated(NamedTuple):
 def stated(config: str = "") -> dict[str, Stated]:
     """Return some fields of each config in pipeline/configs/, keyed by config name.
 
-    Configs are parsed and not run, so a config is omitted if its slug is not a string literal. Only
-    the config named by `config` is run.
+    Config files are parsed without running them, so a config is omitted if its slug is not a string
+    literal. Only the config that is named by `config` is run.
 
     Raises:
         ConfigError: if there is no config with that name, or if running it fails.
@@ -256,7 +261,7 @@ def stated(config: str = "") -> dict[str, Stated]:
 
 
 def put(name: str, fields: Mapping[str, Any]) -> Path:
-    """Set fields in a config in pipeline/configs/, and return its path.
+    """Set fields of a config in pipeline/configs/, and return the path of its file.
 
     Raises:
         ConfigError: if the file cannot be edited (see `edit`).
@@ -276,8 +281,8 @@ def edit(path: Path, before: Config, fields: Mapping[str, Any]) -> None:
         fields: new values by field name.
 
     Raises:
-        ConfigError: if the file cannot be edited safely. In that case, it is left unchanged, and
-            the message includes the lines to write.
+        ConfigError: if the file cannot be edited safely. The file is then left unchanged, and the
+            message contains the lines that the user should write.
     """
     try:
         new = edited(path.read_bytes().decode(), before, fields)
@@ -304,8 +309,8 @@ def edited(text: str, before: Config, fields: Mapping[str, Any]) -> str:
 
     Args:
         text: Python code that contains CONFIG = Config(…).
-        before: the current config. Its competition and baseline are also replaced in a docstring
-            that was written by `invoke inspect`.
+        before: the current config. If `invoke inspect` wrote the file's docstring, the competition
+            and the baseline are also replaced there.
         fields: new values by field name.
 
     Raises:

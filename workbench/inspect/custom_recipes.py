@@ -1,7 +1,7 @@
 """Choose hyperparameters for configs with a custom reader.
 
-Custom readers are used for masks, for texts, and for images combined with table columns. Networks
-for a CPU are timed on this machine, while the speed of a TPU is assumed.
+Masks, texts, and images that are combined with table columns require a custom reader. Networks for
+a CPU are timed on this machine, but the speed of a TPU is assumed.
 """
 
 import math
@@ -106,7 +106,7 @@ def _config(
 
 
 def _masks(task: Task, reader: Reader, plan: Plan) -> Iterator[Tried]:
-    """Yield a network for each image size, from smallest to largest."""
+    """Yield a network for each image size, from the smallest to the largest."""
     assert reader.pictures is not None  # noqa: S101 - masks have images
     width, height = task.size or (reader.pictures.width, reader.pictures.height)
     wide = 16 if plan.machine == CPU else 32
@@ -124,7 +124,9 @@ def _masks(task: Task, reader: Reader, plan: Plan) -> Iterator[Tried]:
 
 
 def _size(width: int, height: int, side: int) -> tuple[int, int]:
-    """Scale a median size to the given longest side, and return height and width."""
+    """Scale a median image size so that its longest side is `side`, and return the height and
+    width.
+    """
     factor = min(side / max(width, height), 1.0)
     low, high = (max(round(each * factor / HALVED), 2) * HALVED for each in (height, width))
     return low, high
@@ -143,7 +145,7 @@ def _texts(task: Task, reader: Reader, _: Plan) -> Iterator[Tried]:
 def _pictures_and_columns(
     task: Task, reader: Reader, plan: Plan, measure: Callable[[Config], Speed]
 ) -> Recipe:
-    """Return the recipe for images, with a network that also uses the columns."""
+    """Return the recipe for images combined with columns, with a network that uses both."""
     assert reader.pictures is not None  # noqa: S101 - there are images
     alone = replace(task, data=reader.pictures, size=None)
     made = recipes.recipe(alone, plan, measure)

@@ -36,7 +36,7 @@ class Finding:
     Attributes:
         level: "found", "chosen", "unknown" (the user has to decide) or "warning".
         about: the topic, such as "labels".
-        text: the finding itself. If something was chosen, it includes the reason.
+        text: the finding itself. For a choice, the text includes the reason.
     """
 
     level: str
@@ -45,14 +45,14 @@ class Finding:
 
 
 class Findings(list[Finding]):
-    """A list of findings, with a method for adding each level."""
+    """A list of findings with a method for adding a finding of each level."""
 
     def found(self, about: str, text: str) -> None:
         """Add a fact about the data."""
         self.append(Finding("found", about, text))
 
     def chosen(self, about: str, text: str) -> None:
-        """Add a choice, including the reason for it."""
+        """Add a choice that inspect made, with its reason."""
         self.append(Finding("chosen", about, text))
 
     def unknown(self, about: str, text: str) -> None:
@@ -93,7 +93,8 @@ class Files:
         return [path for path in self.paths if not path.lower().endswith(READ)]
 
     def refuse_packed(self, what: str, named: re.Pattern[str]) -> None:
-        """Raise `DataError` if there are archives, because they may contain a missing file.
+        """Raise `DataError` if the folder contains archives, because a missing file may be in one
+        of them.
 
         Args:
             what: description of the missing file.
@@ -129,17 +130,17 @@ def read(folder: Path) -> Files:
 
 
 def folded(names: Iterable[object]) -> set[str]:
-    """Return casefolded names for a case-insensitive comparison."""
+    """Return the casefolded names, which can be compared regardless of case."""
     return {str(name).casefold() for name in names}
 
 
 def called(names: Iterable[str], pattern: re.Pattern[str]) -> list[str]:
-    """Return the files whose names, without extensions, match a pattern."""
+    """Return the files whose name without the extension matches a pattern."""
     return [name for name in names if pattern.search(Path(name).stem)]
 
 
 def shortened(names: Iterable[object], most: int = 6) -> str:
-    """Join the first `most` names, and append the total if there are more.
+    """Join the first `most` names with commas, and append the total number if there are more.
 
     >>> shortened("abc", 2)
     'a, b … (3)'
@@ -149,7 +150,7 @@ def shortened(names: Iterable[object], most: int = 6) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number followed by a noun, which is pluralized if needed.
+    """Return a number followed by a noun, which is in the plural unless the number is 1.
 
     >>> counted(1, "image"), counted(2_000, "image")
     ('1 image', '2,000 images')
@@ -167,12 +168,12 @@ def holds_extras(place: str) -> bool:
 
 
 class Labelled(NamedTuple):
-    """Images stored in one folder per label.
+    """Labelled images that are stored in one folder per label.
 
     Attributes:
         place: the parent folder of the label folders.
-        rows: (path, label) for each image, with paths relative to the competition folder.
-        beside: other folders, excluding test folders, that have subfolders for the same labels.
+        rows: the (path, label) of each image. Paths are relative to the competition folder.
+        beside: other folders that have subfolders for the same labels, except test folders.
     """
 
     place: str
@@ -183,7 +184,8 @@ class Labelled(NamedTuple):
 def class_folders(
     images: Images, asked: Collection[str], named: str = "", *, by_name: bool = True
 ) -> Labelled | None:
-    """Find a folder whose subfolders are named after labels, and return its images, or None.
+    """Find a folder whose subfolders are named after labels, and return its images, or None if
+    there is none.
 
     Args:
         images: the image files in the competition folder.

@@ -1,6 +1,7 @@
 """Utilities for locating and reading a competition's images in files or TFRecords.
 
-Images are decoded just as in training. If there are very many, only a random sample is decoded.
+Images are decoded in the same way as in training. If there are too many images, only a random
+sample of them is decoded.
 """
 
 import io
@@ -48,8 +49,8 @@ FLAT, CARRIED = 6.0, 4.0  # maximum contrast of a flat image, and minimum gain b
 
 
 def of_files(contents: Contents, findings: Findings) -> Inputs | None:
-    """Read the image files, and add findings about them. Return None if most training ids have no
-    file.
+    """Read the image files, and add findings about them. Return None if there is no file for most
+    of the training ids.
 
     Raises:
         DataError: if the test set has no images, if the ids of only one set include file
@@ -73,7 +74,7 @@ def of_files(contents: Contents, findings: Findings) -> Inputs | None:
         fix = "Finish the download, or select another sample submission: --sample FILE"
         if test:
             wrong = "has file extensions in the ids of only one set"
-            fix = "Make the ids of both tables consistent."
+            fix = "Add the extensions to the ids of both tables, or remove them from both."
         raise DataError(
             f"{contents.folder} {wrong}; expected one file per id, and either all ids or no ids "
             f"with extensions (got {ids[0]!r} in {contents.train}, and {test_ids[0]!r} in "
@@ -148,7 +149,8 @@ def of_records(contents: Contents, findings: Findings) -> Inputs | None:
 
 
 def _nested(images: Images) -> Images:
-    """List the image files in each folder and its subfolders, as paths relative to the folder.
+    """For each folder, list the image files in it and in its subfolders, as paths relative to the
+    folder.
 
     >>> found = _nested({"train/cats": frozenset(["1.png"])})
     >>> {place: sorted(names) for place, names in sorted(found.items())}
@@ -164,7 +166,7 @@ def _nested(images: Images) -> Images:
 
 
 def _hits(ids: set[str], names: frozenset[str]) -> tuple[set[str], set[str]]:
-    """Return the ids that match one of these file names, and the extensions of these files."""
+    """Return the ids that match one of the file names, and the extensions of the matching files."""
     if whole := ids & names:
         return whole, {""}
     endings = {name.removesuffix(e): e for name in names for e in ENDINGS if name.endswith(e)}
@@ -175,8 +177,9 @@ def _hits(ids: set[str], names: frozenset[str]) -> tuple[set[str], set[str]]:
 def _folders(
     ids: Sequence[str], images: Images, hint: re.Pattern[str], last: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], set[str], set[str]]:
-    """Find the folders with these ids' images, and return the folders, the file extensions and the
-    ids without an image. Folders that match `hint` are preferred, and those in `last` are avoided.
+    """Find the folders that contain the images of these ids. Return the folders, the extensions of
+    the files, and the ids without an image. Folders that match `hint` are preferred, and folders in
+    `last` are avoided.
     """
     rival = TESTS if hint is TRAINS else TRAINS
     missing, folders, endings = set(ids), list[str](), set[str]()
@@ -203,10 +206,10 @@ def _folders(
 
 
 def _above(places: Sequence[str], images: Images, ids: set[str], least: int = 2) -> tuple[str, ...]:
-    """Replace folders by their common parent, if possible.
+    """Replace folders by their common parent folder, if possible.
 
-    This requires at least `least` folders, no other folder with images in the parent, and no id
-    that occurs in two folders.
+    There must be at least `least` folders, the parent must not contain other folders with images,
+    and no id may occur in two folders.
 
     >>> images = {"train/00": frozenset(["a.png"]), "train/01": frozenset(["b.png"])}
     >>> _above(("train/01", "train/00"), images, {"a", "b"})
@@ -222,7 +225,7 @@ def _above(places: Sequence[str], images: Images, ids: set[str], least: int = 2)
 
 
 def _describe_unread(contents: Contents, places: Collection[str], findings: Findings) -> None:
-    """Add a finding about files in these folders whose format is not supported."""
+    """Add a finding about files with an unsupported format in these folders."""
     unread = [PurePosixPath(path) for path in contents.files.unread]
     names = [path for path in unread if any(map(path.is_relative_to, places))]
     if names:
@@ -238,8 +241,8 @@ def _describe_others(
     test: Sequence[str],
     findings: Findings,
 ) -> None:
-    """Add findings about other folders that hold most of the ids' images, files without a row, and
-    columns that are not read.
+    """Add findings about other folders that contain images of most ids, about files without a row,
+    and about columns that are not read.
     """
     ids, every = set(inputs.train_ids(contents)), contents.files.images
     chosen = {*train, *test}
@@ -265,12 +268,13 @@ def _describe_others(
 
 
 def _decoded(data: Data, train: Seen, test: Seen, findings: Findings) -> Inputs:
-    """Choose the image size, decode the images at that size, and return the inputs.
+    """Choose an image size, decode the images at this size, and return them as inputs.
 
     Args:
         data: location of the images.
-        train, test: rows to read, with the source of each image, or `MISSING` if there is no file.
-        findings: list to which sizes, modes and files that cannot be decoded are added.
+        train, test: the rows to read and the source of each image, which is `MISSING` if there is
+            no file.
+        findings: list to which findings about sizes, modes and broken files are added.
     """
     share = MOST_BYTES / max(sum(map(_bytes, (*train.sources, *test.sources))), 1)
     train, test = _fewer(train, share), _fewer(test, share)
@@ -303,7 +307,9 @@ def _decoded(data: Data, train: Seen, test: Seen, findings: Findings) -> Inputs:
 
 
 def _bytes(source: Source) -> int:
-    """Return an image's file size, or 0 if it cannot be read (the decoder reports this)."""
+    """Return the size of an image's file, or 0 if the file cannot be read (the decoder reports the
+    error).
+    """
     with suppress(OSError):
         return source.size if isinstance(source, Part) else os.stat(source).st_size  # noqa: PTH116
     return 0
@@ -316,7 +322,9 @@ def _fewer(seen: Seen, share: float) -> Seen:
 
 
 def _read(seen: Seen, data: Data) -> Seen:
-    """Decode the images of these rows. Images that cannot be decoded never match others."""
+    """Decode the images of these rows. An image that cannot be decoded does not match any other
+    image.
+    """
     pixels, broken = image_arrays.read(seen.sources, data)
     digests = duplicates.row_digests(pixels)
     keys = [None if place in broken else digest for place, digest in enumerate(digests)]
@@ -325,7 +333,9 @@ def _read(seen: Seen, data: Data) -> Seen:
 
 
 def _images(sources: Sequence[Source], *, load: bool = False) -> Iterator[Any]:
-    """Open each image, and also decode it if `load` is set. Yield None for those that fail."""
+    """Open each image, decode it if `load` is set, and yield it. Yield None for an image that
+    cannot be read.
+    """
     for source in sources:
         try:
             is_part = isinstance(source, Part)
@@ -339,8 +349,8 @@ def _images(sources: Sequence[Source], *, load: bool = False) -> Iterator[Any]:
 
 
 def headers(sources: Sequence[Source]) -> pd.DataFrame:
-    """Return a table of the files that can be opened, with columns source, width, height, mode,
-    format and alpha (whether there is an alpha channel).
+    """Return a table of the image files that can be opened. Its columns are source, width, height,
+    mode, format and alpha (whether the image has an alpha channel).
     """
     rows = [
         (source, *image.size, image.mode, image.format, image.has_transparency_data)
@@ -352,12 +362,12 @@ def headers(sources: Sequence[Source]) -> pd.DataFrame:
 
 
 def median(found: pd.DataFrame) -> tuple[int, int]:
-    """Return the median width and height, given the output of `headers`."""
+    """Return the median width and the median height of the images in a table of `headers`."""
     return round(found.width.median()), round(found.height.median())
 
 
 def describe(found: pd.DataFrame) -> str:
-    """Summarize image sizes, formats and modes, given the output of `headers`."""
+    """Summarize the sizes, formats and modes of the images in a table of `headers`."""
     pairs = found.width.astype(str) + "x" + found.height.astype(str)
     sizes = f"all {pairs[0]} (width x height)"
     if pairs.nunique() > 1:
@@ -371,7 +381,7 @@ def describe(found: pd.DataFrame) -> str:
 
 
 def _size(found: pd.DataFrame, findings: Findings, *, complete: bool) -> dict[str, Any]:
-    """Choose the fields height, width, channels and resize of `Data`.
+    """Choose the `height`, `width`, `channels` and `resize` fields of `Data`.
 
     Args:
         found: output of `headers`.
@@ -404,14 +414,14 @@ def _size(found: pd.DataFrame, findings: Findings, *, complete: bool) -> dict[st
 
 
 def _some(files: Sequence[Source]) -> Iterator[Any]:
-    """Yield the images, or only every n-th one if there are many."""
+    """Yield the images, or only every n-th image if there are many."""
     return filter(None, _images(files[:: max(len(files) // MOST_SEEN, 1)], load=True))
 
 
 def _alpha(files: Sequence[Source], findings: Findings) -> dict[str, Any]:
-    """Return the `alpha` field of `Data` if the image content is in these files' alpha channel.
+    """Choose the `alpha` field of `Data` if the alpha channel of these files contains the image.
 
-    That is the case if the colours alone are flat, but have contrast over white or black.
+    The colours of such files are flat, but they have contrast on a white or black background.
     """
     seen = []
     for image in _some(files):
@@ -438,7 +448,7 @@ def _alpha(files: Sequence[Source], findings: Findings) -> dict[str, Any]:
 
 
 def _white(files: Sequence[Source], findings: Findings) -> dict[str, Any]:
-    """Return the `white` field of `Data` for files with more than 8 bits per channel."""
+    """Choose the `white` field of `Data` for files with more than 8 bits per channel."""
     values = (np.asarray(image) for image in _some(files))
     ends = np.array([(one.min(), one.max()) for one in values if np.isfinite(one).all()], float)
     if not len(ends) or ends.max() <= 0:

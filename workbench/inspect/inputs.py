@@ -28,16 +28,16 @@ NAMELESS = re.compile(r"(Unnamed: \d+)?")  # the name that pandas gives such a c
 
 @dataclass(frozen=True)
 class Seen:
-    """A training or test set from which some or all examples were read.
+    """A training or test set of which some or all examples were read.
 
     Attributes:
         ids: ids of the whole set, as texts.
-        rows: positions in `ids` of the examples that were read, int64 (n,).
-        keys: one key per example that was read. Examples with the same content have the same key,
-            and None never matches.
+        rows: position in `ids` of each example that was read, int64 (n,).
+        keys: a key for each example that was read. Examples with the same content have the same
+            key. A key of None does not match any other key.
         pixels: uint8 (n, height, width, channels), or None for a table.
         sources: paths of image files, or locations of images in TFRecords.
-        broken: for each id whose file cannot be decoded, the reason.
+        broken: maps each id whose file cannot be decoded to the reason.
     """
 
     ids: Sequence[str] = field(repr=False)
@@ -48,21 +48,22 @@ class Seen:
     broken: Mapping[str, str] = field(default_factory=dict)
 
     def id(self, place: int) -> str:
-        """Return the id of an example, given its position in `rows`."""
+        """Return the id of the example at a position in `rows`."""
         return str(self.ids[self.rows[place]])
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A custom reader to write into the config, for data that no built-in reader supports.
+    """A custom reader that is written into the config, because no built-in reader supports the
+    data.
 
     Attributes:
         template: name of the config template: "masks", "texts" or "pictures_and_columns".
         values: values for the template.
-        pictures: how to read the images, if there are any.
-        features: features for the baseline, in addition to the images: float32 (n, k), dense or
-            sparse, with a row per labelled example.
-        otherwise: the inputs to use without this reader, if there are any.
+        pictures: the config fields for reading the images, if there are any.
+        features: additional features for the baseline, besides the images: dense or sparse float32
+            (n, k), with a row for each labelled example.
+        otherwise: the inputs that can be used without this reader, if there are any.
     """
 
     template: str
@@ -94,17 +95,17 @@ class Inputs:
 
 
 def some(count: int, most: int = MOST_IMAGES) -> np.ndarray:
-    """Select which of `count` images to read, and return their sorted positions as int64."""
+    """Select at most `most` of `count` images, and return their sorted positions, int64."""
     if count <= most:
         return np.arange(count)
     return np.sort(np.random.default_rng(0).choice(count, most, replace=False))
 
 
 def base(contents: Contents, *, tested: bool = False) -> dict[str, Any]:
-    """Return the fields of `Data` that all kinds of inputs share.
+    """Return the fields of `Data` that are the same for all kinds of inputs.
 
     Args:
-        tested: set `test_csv` even if the ids come from a sample submission.
+        tested: whether to set `test_csv` even if the ids come from a sample submission.
     """
     labels, read = contents.labels, tested or contents.sample is None
     ids = contents.ids or contents.sample_id
@@ -121,13 +122,13 @@ def base(contents: Contents, *, tested: bool = False) -> dict[str, Any]:
 
 
 def train_ids(contents: Contents) -> list[str]:
-    """Return the ids of the labelled rows, or row numbers if there is no id column."""
+    """Return the ids of the labelled rows, or their row numbers if there is no id column."""
     table = contents.table
     return list(map(str, range(len(table)) if contents.ids is None else table[contents.ids]))
 
 
 def of_pixels(contents: Contents, findings: Findings) -> Inputs | None:
-    """Read images whose pixels are table columns, and add findings about them."""
+    """Read images whose pixels are stored in table columns, and add findings about them."""
     names, folder = contents.source.pixels, contents.folder
     shape = columns.grid(names) if names else None
     if shape is None or contents.test is None:
@@ -153,7 +154,7 @@ def of_pixels(contents: Contents, findings: Findings) -> Inputs | None:
 
 
 def of_arrays(contents: Contents, findings: Findings) -> Inputs | None:
-    """Read a training and a test array that have an image for each row of their tables."""
+    """Read a training array and a test array that contain an image for each row of their table."""
     folder, chosen = contents.folder, []
     shapes = {name: _shape(folder / name) for name in contents.files.ending(*ARRAYS)}
     for table, hint in ((contents.table, TRAINS), (contents.sample_table, TESTS)):
@@ -185,7 +186,9 @@ def of_arrays(contents: Contents, findings: Findings) -> Inputs | None:
 
 
 def _shape(path: Path) -> tuple[int, ...]:
-    """Return an array's shape, or () if the file does not contain exactly one array."""
+    """Return the shape of the array in a file, or () if the file does not contain exactly one
+    array.
+    """
     try:
         found: Any = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(found, np.ndarray):
@@ -199,7 +202,7 @@ def _shape(path: Path) -> tuple[int, ...]:
 def _in_memory(
     contents: Contents, data: Data, pixels: np.ndarray, test_pixels: np.ndarray
 ) -> Inputs:
-    """Return inputs for images in memory, with the test images in the order of the ids."""
+    """Return the inputs for in-memory images, with the test images in the same order as the ids."""
     ids, tested = contents.sample_ids, contents.source.tested
     order = np.arange(min(len(ids), len(test_pixels)))
     for name in (data.id_column, contents.sample_id):  # as in inference
@@ -217,7 +220,7 @@ def _in_memory(
 
 
 def of_table(contents: Contents, findings: Findings) -> Inputs | None:
-    """Return the rows of a table as inputs, with the columns that a model should read."""
+    """Return the inputs for a table, with only the columns that a model should read."""
     labelled, tested = contents.table, contents.source.tested
     if tested is None or contents.test is None or contents.source.pixels:
         return None

@@ -1,8 +1,8 @@
-"""Determine what a competition folder contains, and which problems it has.
+"""Determine the contents of a competition folder, and find problems in it.
 
-`findings` explains every choice and lists what cannot be learned from the data, such as the metric
-or whether the labels are ordered. `workbench.inspect.proposal` turns the result into a config, and
-`workbench.inspect.page` renders it as an HTML page.
+`findings` explains every choice and lists questions that the data cannot answer, such as which
+metric is used or whether the labels are ordered. `workbench.inspect.proposal` turns the result into
+a config, and `workbench.inspect.page` renders it as an HTML page.
 """
 
 from dataclasses import dataclass, field, replace
@@ -42,7 +42,7 @@ class Inspection:
         contents: the folder's tables, ids and label columns.
         target: what to predict.
         inputs: the training and test examples.
-        labels: one text per labelled row.
+        labels: the label of each labelled row, as text.
         duplicates: pairs of duplicates with at least one training example.
         findings: the lines to print for the user.
     """
@@ -56,12 +56,13 @@ class Inspection:
     _groups: dict[Any, np.ndarray] = field(default_factory=dict, repr=False)
 
     def groups(self, data: Data) -> np.ndarray:
-        """Return the duplicate group of each training example, int32 (n,), as training computes it.
-        Examples that were not read or could not be decoded each get a group of their own.
+        """Return the group of duplicates of each training example, int32 (n,), as computed in
+        training. An example that was not read or could not be decoded is the only member of its
+        group.
 
         Args:
-            data: a config's `data`. If it reads images differently from `inputs.data`, they are
-                decoded again.
+            data: the `data` of a config. If it reads images differently than `inputs.data`, the
+                images are decoded again.
         """
         decoded_by, seen = attrgetter(*PIXELS), self.inputs.train
         form = decoded_by(data)

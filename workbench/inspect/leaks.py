@@ -1,8 +1,8 @@
-"""Utilities for detecting leaks, which make validation scores too good.
+"""Utilities for detecting data leaks, which make validation scores misleadingly good.
 
-Leaks are duplicates, columns and ids that reveal the label, and related rows. Ids are not used by
-models, but they show how the data was created. Only the user can tell whether rows with the same
-value belong to the same patient or scene.
+Leaks are caused by duplicates, by columns and ids that reveal the label, and by related rows.
+Models do not use ids, but ids can show how the data was created. Only the user knows whether rows
+with the same value belong to the same patient or scene.
 """
 
 import re
@@ -49,18 +49,18 @@ class Duplicate:
 
 
 class Duplicates(NamedTuple):
-    """Pairs of duplicates, and whether all examples were compared."""
+    """The pairs of duplicates that were found, and whether all examples were compared."""
 
     pairs: tuple[Duplicate, ...]
     whole: bool
 
 
 def duplicates(inputs: Inputs, labels: Sequence[str], kind: str, findings: Findings) -> Duplicates:
-    """Find duplicates with at least one training example, and add findings about them.
+    """Find pairs of duplicates that include a training example, and add findings about them.
 
     Args:
         labels: labels of all labelled rows.
-        kind: kind of target. For regression, different labels are not a conflict.
+        kind: kind of target. For regression, duplicates with different labels do not conflict.
     """
     train, test = inputs.train, inputs.test
     count, whole = len(train.rows), True
@@ -93,9 +93,9 @@ def duplicates(inputs: Inputs, labels: Sequence[str], kind: str, findings: Findi
 
 
 def _describe_split(found: Sequence[Duplicate], inputs: Inputs, findings: Findings) -> None:
-    """Add a finding if the training and test sets were apparently not split at random.
+    """Add a finding if the training and test sets do not seem to be split at random.
 
-    In that case, duplicates within the training set are much more common than across both sets.
+    In such data, duplicates are much more common within the training set than across both sets.
     """
     train, test = len(inputs.train.rows), max(len(inputs.test.rows), 1)
     ours = {place for pair in found if not pair.test for place in (pair.one, pair.other)}
@@ -160,7 +160,7 @@ def describe(
 
 
 def _removal(name: str, inputs: Inputs) -> str:
-    """Explain where to remove a column from the config if it becomes the group column."""
+    """Explain where to remove a column from the config after it is set as the group column."""
     for field in ("numeric_columns", "categorical_columns", "date_columns"):
         if name in getattr(inputs.data, field):
             return f", and remove it from {field}"
@@ -174,7 +174,7 @@ def _removal(name: str, inputs: Inputs) -> str:
 
 
 def _reveals(texts: pd.Series, column: Column, labels: np.ndarray) -> bool:
-    """Return whether a single column predicts every label.
+    """Return whether a column alone determines the label of every row.
 
     Args:
         texts: the texts in the column.
@@ -197,7 +197,9 @@ def _reveals(texts: pd.Series, column: Column, labels: np.ndarray) -> bool:
 
 
 def _sign_of_groups(name: str, column: pd.Series, test: pd.DataFrame | None) -> str:
-    """Explain why rows with the same value may be related, or return "" if they are not."""
+    """Explain why rows with the same value in a column may be related, or return "" if nothing
+    suggests it.
+    """
     tested = None if test is None else test.get(name)
     if tested is None and not GROUPS.search(name):
         return ""

@@ -1,7 +1,7 @@
-"""Utilities for determining what to predict if there is no sample submission.
+"""Utilities for determining what to predict if a folder has no sample submission.
 
-The ids are those of the test set, read as in `pipeline.data.samples`, and the columns to predict
-are those that are missing from the test set.
+The ids to predict are the ids of the test set, which are read as in `pipeline.data.samples`. The
+columns to predict are the columns that are missing from the test set.
 """
 
 import os
@@ -37,13 +37,13 @@ Headers = Mapping[str, Sequence[str]]  # table -> column names
 
 
 class Asked(NamedTuple):
-    """A replacement for a missing sample submission.
+    """A table that replaces a missing sample submission.
 
     Attributes:
-        table: the sample submission, filled with a label from the training table.
+        table: the sample submission, in which every row has a label from the training table.
         test: path of the test table, or None if the test set is an image folder.
         grounds: why the label columns were chosen.
-        why: the complete explanation for the user.
+        why: the complete explanation to show to the user.
     """
 
     table: pd.DataFrame
@@ -101,7 +101,7 @@ def asked(files: Files, headers: Headers, train: str, test: str, labels: tuple[s
 
 
 def _likeliest(tables: Sequence[str], name: str) -> str:
-    """Return the table with this name, the only table, or "" if there are no tables.
+    """Return the table with the given name, or the only table, or "" if there are no tables.
 
     Raises:
         DataError: if several tables are possible.
@@ -117,10 +117,10 @@ def _likeliest(tables: Sequence[str], name: str) -> str:
 
 
 def _ids(path: Path, header: Sequence[str], train: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Return the id column of a test table, and the ids.
+    """Return the name of a test table's id column, and the ids.
 
-    A column is chosen by its name, or because it comes first and its texts are unique. If there is
-    none, row numbers are used.
+    The id column is either recognized by its name, or is the first column if its texts are unique.
+    Without an id column, row numbers are used as ids.
     """
     likely = sorted(
         (name for name in header if IDS.search(name)), key=lambda name: name.casefold() != COUNTED
@@ -137,7 +137,7 @@ def _ids(path: Path, header: Sequence[str], train: Sequence[str]) -> tuple[str, 
 def _labels(
     path: Path, header: Sequence[str], absent: Sequence[str], grounds: str
 ) -> tuple[tuple[str, ...], str]:
-    """Return the label columns of a training table, and why they were chosen.
+    """Return the label columns of a training table, and the reason for this choice.
 
     Args:
         absent: columns that are missing from the test set.
@@ -155,13 +155,14 @@ def _labels(
 
 
 def only_label(path: Path, found: Sequence[str], where: str, context: str) -> tuple[str, str]:
-    """Return the only possible label column, and why it was chosen.
+    """Return the only possible label column, and the reason for this choice.
 
     Args:
         path: path of the table, for the error message.
-        found: the possible label columns. If there are several, one needs a typical label name.
+        found: the possible label columns. If there are several, one of them must have a typical
+            name for labels.
         where: description of the columns.
-        context: additional sentence for the error message.
+        context: an additional sentence for the error message.
 
     Raises:
         DataError: if no column or several columns are possible.
@@ -183,7 +184,9 @@ def only_label(path: Path, found: Sequence[str], where: str, context: str) -> tu
 
 
 def _test_folder(files: Files) -> str:
-    """Return the folder of test images. Raise `DataError` unless there is exactly one."""
+    """Return the folder that contains the test images. Raise `DataError` unless there is exactly
+    one such folder.
+    """
     tops: dict[str, list[str]] = {}
     for place in files.images:
         parts = PurePosixPath(place).parts
@@ -212,9 +215,10 @@ def _test_folder(files: Files) -> str:
 
 
 def _naming(files: Files, path: Path) -> tuple[str, bool]:
-    """Return the training table's id column, and whether it holds file names with extensions.
+    """Return the id column of the training table, and whether its ids are file names with
+    extensions.
 
-    The column is chosen because its texts match image files, or else by its name.
+    The id column is the column whose texts match image files, or else a column with a typical name.
     """
     whole = {name for names in files.images.values() for name in names}
     stems = {name.rpartition(".")[0] for name in whole}

@@ -1,7 +1,7 @@
 """Utilities for turning the result of an inspection into a config that runs unedited.
 
 `workbench.inspect.recipes` selects hyperparameters for a machine and a time budget, and
-`workbench.inspect.baseline` fits the baseline to beat. The config is meant as a starting point.
+`workbench.inspect.baseline` fits the baseline to beat. The config is meant to be a starting point.
 """
 
 import math
@@ -52,7 +52,7 @@ def propose(
         name: name of the config.
         competition: the competition's slug on Kaggle.
         plan: the machine and the time budget; defaults to two hours on a TPU v5e-8.
-        findings: list to which a line is added for each choice.
+        findings: list to which a finding is added for each choice.
         measure: function that returns the speed of a config's network on this machine's CPU.
 
     Raises:
@@ -92,7 +92,9 @@ def propose(
 
 
 def _rarest(found: Inspection, data: Data) -> int:
-    """Count the rarest class's rows without duplicates, or all rows if there are no classes."""
+    """Return the number of rows in the rarest class, or of all rows if there are no classes. If
+    `data` groups duplicates, only one row of each group of duplicates is counted for a class.
+    """
     if found.target.kind != "classes":
         return len(found.labels)
     rows = np.arange(len(found.labels))
@@ -103,7 +105,7 @@ def _rarest(found: Inspection, data: Data) -> int:
 
 
 def _ungrouped(found: Inspection, config: Config) -> str:
-    """Return why duplicates cannot be kept in the same fold, or "" if they can."""
+    """Return the reason why duplicates cannot be kept in the same fold, or "" if they can be."""
     examples = read_examples(config, found)
     try:
         few = folds.few_held_out(examples, config, folds.splits(examples, config))
@@ -113,7 +115,9 @@ def _ungrouped(found: Inspection, config: Config) -> str:
 
 
 def read_examples(config: Config, found: Inspection) -> Examples:
-    """Read the labelled examples, but not the pixels of images, which were already decoded."""
+    """Read the labelled examples. The pixels of images are not read again, because they were
+    already decoded.
+    """
     contents, data, broken = found.contents, config.data, found.inputs.train.broken
     if data.kind not in ("images", "tfrecords"):
         return read_training(contents.folder, config)
@@ -131,7 +135,7 @@ def read_examples(config: Config, found: Inspection) -> Examples:
 def check(config: Config, found: Inspection, examples: Examples, findings: Findings) -> None:
     """Check that training and inference can read the folder with this config.
 
-    This includes writing a submission. Findings are added about the result and about the split.
+    This includes creating a submission. Findings about the result and about the split are added.
 
     Args:
         examples: output of `read_examples`.
@@ -177,7 +181,7 @@ def check(config: Config, found: Inspection, examples: Examples, findings: Findi
 def with_baseline(
     config: Config, found: Inspection, examples: Examples, findings: Findings
 ) -> Config:
-    """Fit a baseline, store it in the config, and add a finding about it.
+    """Fit a baseline, return the config with this baseline, and add a finding about it.
 
     Args:
         examples: output of `read_examples`.
@@ -208,8 +212,8 @@ def with_baseline(
 def compared(made: Recipe, folder: Path, examples: Examples, findings: Findings) -> Recipe:
     """Propose boosting for a table if it scores better than the network.
 
-    The network is trained on some of the rows. It is compared with boosting (its baseline), and
-    with boosting that also uses the differences between numbers.
+    The network is trained on some of the rows. Its score is compared with that of boosting (the
+    baseline), and with that of boosting that also uses the differences between numeric columns.
     """
     config = made.config
     if config.data.kind != "table" or config.baseline is None:
@@ -253,7 +257,8 @@ def compared(made: Recipe, folder: Path, examples: Examples, findings: Findings)
 
 
 def _out_of_fold(config: Config, folder: Path, examples: Examples) -> dict[str, Any]:
-    """Score a model out of fold, and return its score and baseline as in a manifest.
+    """Compute a model's out-of-fold score, and return the score and the baseline in the format of a
+    manifest.
 
     Raises:
         DataError: if training takes more than `COMPARED_SECONDS`, or if the model has no score.
@@ -273,7 +278,7 @@ def _out_of_fold(config: Config, folder: Path, examples: Examples) -> dict[str, 
 
 
 def _boosted(config: Config, **options: int) -> Config:
-    """Return the config with boosting instead of its network.
+    """Return the config with its network replaced by boosting.
 
     Args:
         options: options for the model "columns".
@@ -291,7 +296,7 @@ def _boosted(config: Config, **options: int) -> Config:
 
 
 def _boosting(made: Recipe, findings: Findings, **options: int) -> Recipe:
-    """Return the proposal with boosting instead of the network."""
+    """Return the proposal with its network replaced by boosting."""
     replaced = ("model", "batch", "epochs", "keep")
     findings[:] = [line for line in findings if line.about not in replaced]
     text = "columns, fit='boosting': up to 100 trees per output instead of a network; categories "

@@ -1,4 +1,6 @@
-"""List the published networks for images, and find those whose weights are on this machine."""
+"""The published networks for images, and functions to find the networks whose weights are on this
+machine.
+"""
 
 import os
 from importlib.util import find_spec
@@ -10,13 +12,13 @@ class Published(NamedTuple):
     """A published network.
 
     Attributes:
-        model, pretrained: values for the fields of the config.
+        model, pretrained: values of the config fields with these names.
         adds: multiply-adds of a forward pass at 224 pixels.
         known: its published accuracy.
         patch: patch size in pixels. Image sides must be multiples of it.
         decay: value for `Optimizer.layer_decay`.
-        fills: GB per TPU v5e-8 core for a step with `FILLING` rows at 224 and at 384 pixels, or ()
-            if it was not compiled.
+        fills: memory in GB per TPU v5e-8 core that a step with `FILLING` rows uses at 224 and at
+            384 pixels, or () if the step was not compiled.
         file: name of the weights file in Keras' cache.
     """
 
@@ -31,7 +33,7 @@ class Published(NamedTuple):
 
     @property
     def is_transformer(self) -> bool:
-        """Whether the network is built by KerasHub."""
+        """Whether the network is a transformer, which requires KerasHub."""
         return self.model == "published"
 
 

@@ -1,4 +1,4 @@
-"""Read inputs that require a custom reader in the config.
+"""Read inputs for which the config requires a custom reader.
 
 These are run-length encoded masks, texts, and images combined with table columns.
 """
@@ -34,7 +34,7 @@ PLACES = ("train_images", "test_images")
 
 
 def _data(contents: Contents, pictures: Data | None, **forms: Any) -> Data:
-    """Return the config's `data` for a custom reader.
+    """Return the config's `data` when a custom reader is used.
 
     Args:
         pictures: how images are read, if there are any.
@@ -45,7 +45,7 @@ def _data(contents: Contents, pictures: Data | None, **forms: Any) -> Data:
 
 
 def _pictures(data: Data) -> Data:
-    """Copy only the fields that describe how images are read."""
+    """Return a copy of `data` with only the fields that describe how images are read."""
     return Data(**{name: getattr(data, name) for name in (*PLACES, *LOOK)})
 
 
@@ -84,16 +84,17 @@ def of_masks(contents: Contents, findings: Findings) -> Inputs | None:
 
 
 def mask_forms(pictures: Data) -> dict[str, Any]:
-    """Return the fields of `Data` for masks of the same size as the images."""
+    """Return the fields of `Data` for masks that have the same size as the images."""
     size = pictures.height, pictures.width
     inputs_of = {"image": ("uint8", *size, pictures.channels)}
     return {"custom_inputs": inputs_of, "custom_labels": ("uint8", *size)}
 
 
 def _by_rows(texts: pd.Series, seen: Seen, headers: pd.DataFrame, findings: Findings) -> bool:
-    """Return whether runs go along rows, and add findings about this and about invalid runs.
+    """Return whether runs go along rows, and add findings about their direction and about invalid
+    runs.
 
-    The direction is chosen so that the edges of masks match edges in the images.
+    The direction is the one in which the edges of the masks match the edges in the images best.
     """
     sizes = dict(zip(headers.source, zip(headers.width, headers.height, strict=True), strict=True))
     clear, beyond, pixels = np.zeros(2), list[str](), seen.pixels
@@ -125,7 +126,7 @@ def _by_rows(texts: pd.Series, seen: Seen, headers: pd.DataFrame, findings: Find
 
 
 def _slopes(picture: np.ndarray) -> np.ndarray:
-    """Return the contrast of each pixel to its neighbours, for an image (height, width)."""
+    """Return the contrast between each pixel of an image (height, width) and its neighbours."""
     down, across = np.gradient(picture)
     return np.asarray(np.abs(down) + np.abs(across))
 
@@ -134,9 +135,10 @@ def _slopes(picture: np.ndarray) -> np.ndarray:
 
 
 def _beside(contents: Contents) -> tuple[list[Column], str]:
-    """Return the columns other than ids and labels, and the name of the test table's id column.
+    """Return the columns that are neither ids nor labels, and the name of the test table's id
+    column.
 
-    The name is "" if one of the tables has no id column.
+    The name is "" if the training table or the test table has no id column.
     """
     tested, ids = contents.source.tested, set(contents.sample_ids)
     if tested is None or contents.source.pixels or contents.source.records:
@@ -150,7 +152,9 @@ def _beside(contents: Contents) -> tuple[list[Column], str]:
 
 
 def _encoding(contents: Contents, every: Sequence[Column]) -> dict[str, Any]:
-    """Return the names of numeric columns, and the values of each category, for a template."""
+    """Return the names of the numeric columns and the values of each categorical column, as
+    template variables.
+    """
     values = {}
     for column in every:
         if column.use == CATEGORY:
@@ -164,7 +168,9 @@ def _width(encoding: dict[str, Any]) -> int:
 
 
 def _encoded(table: pd.DataFrame, encoding: dict[str, Any]) -> np.ndarray:
-    """Encode the columns for the baseline in the same way as the template: float32 (n, k)."""
+    """Return the columns as float32 (n, k) for the baseline, encoded in the same way as in the
+    template.
+    """
     numbers = table[list(encoding["numbers"])].apply(pd.to_numeric, errors="coerce")
     scaled = (numbers - numbers.mean()) / numbers.std().replace(0, 1)
     values = [(name, value) for name, every in encoding["categories"].items() for value in every]
@@ -174,9 +180,9 @@ def _encoded(table: pd.DataFrame, encoding: dict[str, Any]) -> np.ndarray:
 
 
 def of_pictures_and_columns(contents: Contents, findings: Findings) -> Inputs | None:
-    """Read images combined with table columns, and add findings about both.
+    """Read images and the table columns that are combined with them, and add findings about both.
 
-    Return None if there are no such columns.
+    Return None if no columns can be combined with the images.
     """
     if not contents.files.images or contents.source.class_folders:
         return None
@@ -198,7 +204,9 @@ def of_pictures_and_columns(contents: Contents, findings: Findings) -> Inputs | 
 
 
 def worth(found: Inputs, contents: Contents, target: TargetGuess, findings: Findings) -> Inputs:
-    """Drop the columns unless a simple model is better with them, and add a finding about it."""
+    """Drop the columns unless they improve the score of a simple model, and add a finding about
+    this.
+    """
     reader, seen = found.reader, found.train
     if reader is None or reader.otherwise is None or seen.pixels is None:
         return found
@@ -225,7 +233,7 @@ def worth(found: Inputs, contents: Contents, target: TargetGuess, findings: Find
 
 
 def of_texts(contents: Contents, findings: Findings) -> Inputs | None:
-    """Read texts combined with other columns of their table, and add findings about them.
+    """Read texts and the other columns of their table, and add findings about both.
 
     Return None if no column contains texts.
 

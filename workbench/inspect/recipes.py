@@ -1,10 +1,11 @@
 """Choose hyperparameters for a task, a machine and a time budget, and explain the choices.
 
-The recipe for a TPU follows winning notebooks: a published network at high resolution, five folds,
-a cosine schedule with warm-up, averaged weights, mixup and CutMix, and flipped views at test time.
-The recipe for a CPU is a linear model on a published network's features if its weights are on this
-machine, and otherwise the largest network that can learn enough within the budget according to
-measured steps. Recipes have not been run on a TPU, so its speed is assumed (docs/facts.md).
+The recipe for a TPU follows winning notebooks. It uses a published network at high resolution, five
+folds, a cosine schedule with warm-up, averaged weights, mixup and CutMix, and flipped views at test
+time. The recipe for a CPU is a linear model on the features of a published network if the network's
+weights are on this machine. Otherwise, it is the largest network that can be trained for enough
+epochs within the budget, according to measured steps. Recipes have not been run on a TPU, so the
+speed of the TPU is assumed (docs/facts.md).
 """
 
 import math
@@ -52,7 +53,7 @@ FASTEST = 1e12  # upper limit of operations per second, to skip networks that ar
 
 @dataclass(frozen=True)
 class Plan:
-    """The machine and time budget for a training run.
+    """The machine and the time budget of a training run.
 
     Attributes:
         machine: "tpu-v5e-8" or "cpu".
@@ -64,7 +65,7 @@ class Plan:
 
 
 def plan(machine: str = "", budget: str = "") -> Plan:
-    """Return the plan for the values of `--for` and `--budget`.
+    """Return the plan that the values of `--for` and `--budget` specify.
 
     Raises:
         ConfigError: if the machine is unknown, or if the budget is not a duration.
@@ -101,7 +102,7 @@ class Task:
 
     @property
     def folds(self) -> tuple[int, ...]:
-        """Numbers of folds to try, from best to worst. 1 means a single validation set."""
+        """Fold counts to try, in order of preference. 1 means a single validation split."""
         return (FOLDS, 1) if self.rarest >= 2 * FOLDS and self.rows <= MOST_FOLDED else (1,)
 
     def split(self, folds: int) -> tuple[int, int]:
@@ -118,8 +119,8 @@ class Speed:
     Attributes:
         image: seconds per image, including input pipeline and augmentation.
         setup: seconds for building and compiling in the first fold.
-        decodes: images per second that are read from files (959 JPEGs of 500x375 on two cores,
-            measured 2026-11-21).
+        decodes: number of images read from files per second (959 JPEGs of 500x375 per second were
+            measured on two cores on 2026-11-21).
         start: seconds for imports, the final evaluation and plots.
     """
 
@@ -129,7 +130,7 @@ class Speed:
     start: float = 12.0
 
     def fixed(self, task: Task, folds: int) -> float:
-        """Return the seconds for starting, reading images and compiling."""
+        """Return the time for starting, reading images and compiling, in seconds."""
         setups = self.setup * (1 + AGAIN * (folds - 1))
         return self.start + setups + task.rows / self.decodes
 
@@ -140,14 +141,14 @@ class Speed:
         return self.fixed(task, folds) + folds * epochs * epoch
 
     def lacking(self, task: Task, folds: int, epochs: int, network: "Network") -> str:
-        """Recommend a larger budget if there are too few epochs, or else return ""."""
+        """If there are too few epochs, recommend a larger budget. Otherwise, return ""."""
         if epochs >= network.enough:
             return ""
         minutes = math.ceil(self.seconds(task, folds, network.enough) / FILLED / 60)
         return f". For the recommended {network.enough} epochs, pass --budget {minutes}m"
 
     def epochs(self, task: Task, folds: int, seconds: float) -> int:
-        """Return the number of epochs that fit into a time, which may be 0."""
+        """Return how many epochs can be trained within a time in seconds, which may be 0."""
         fixed = self.fixed(task, folds)
         return max(int((FILLED * seconds - fixed) / (self.seconds(task, folds, 1) - fixed)), 0)
 
@@ -161,7 +162,8 @@ class Network:
         data: the config's `data`, including image size and augmentation.
         operations: number of operations for one image's forward pass.
         why: why it was chosen, to be shown to the user.
-        enough, most: minimum number of useful epochs, and the number after which more do not help.
+        enough, most: minimum number of epochs that is useful, and the number beyond which further
+            epochs do not help.
         batch: maximum batch size.
         published: the published weights, or None for random initialization.
     """
@@ -182,7 +184,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A proposed config and the reasons for it.
+    """A proposed config with the reasons for each choice.
 
     Attributes:
         config: the proposed config.
@@ -200,10 +202,10 @@ class Recipe:
 
 
 def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
-    """Measure how fast a config's network trains on this machine, using random pixels.
+    """Measure how fast a config's network trains on this machine, using random images.
 
     Args:
-        config: config for images. Its number of epochs is ignored.
+        config: a config for images, whose number of epochs is ignored.
         least_seconds: minimum duration of the measurement, which takes at least three steps.
     """
     from workbench.plan import probe
@@ -217,14 +219,16 @@ def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
 
 
 def on_tpu(config: Config, network: Network) -> Speed:
-    """Estimate the speed on a TPU v5e-8. A training step costs as much as three predictions."""
+    """Estimate the speed of a network on a TPU v5e-8, assuming that a training step costs as much
+    as three predictions.
+    """
     step = max(roofline(V5E, 3 * network.operations * config.batch / CORES) / REACHED, CALL)
     image = max(step / config.batch, math.prod(config.data.shape) / (CPUS * GATHERS))
     return Speed(image, setup=180.0, decodes=CPUS * DECODES, start=60.0)
 
 
 def in_budget(epochs: int, seconds: float, plan: Plan) -> str:
-    """Describe the duration of epochs in relation to the budget.
+    """Describe how long a number of epochs takes, compared with the budget.
 
     >>> in_budget(9, 90, Plan(CPU, 120)), in_budget(1, 180, Plan(CPU, 120))
     ('9: about 90 s, within the --budget of 2 min', '1: about 3 min, over the --budget of 2 min')
@@ -234,7 +238,7 @@ def in_budget(epochs: int, seconds: float, plan: Plan) -> str:
 
 
 def batch_of(rows: int, most: int, steps: int = LEAST_STEPS_PER_EPOCH) -> int:
-    """Return the largest batch size, at most `most`, for which epochs have enough steps.
+    """Return the largest batch size up to `most` for which each epoch has enough steps.
 
     >>> [batch_of(rows, 128) for rows in (50, 1200, 1800, 50_000)]
     [32, 32, 64, 128]
@@ -311,7 +315,7 @@ def for_table(task: Task) -> Network:
 
 
 def for_cpu(task: Task) -> Iterator[Network]:
-    """Yield networks that learn fast without an accelerator, from smallest to largest."""
+    """Yield networks that learn fast without an accelerator, from the smallest to the largest."""
     # On a CPU, mixup would double the compilation time and make steps 20 % slower.
     data = _shifted(task.data, 8)
     area, channels = data.height * data.width, data.channels
@@ -335,7 +339,7 @@ def for_cpu(task: Task) -> Iterator[Network]:
 
 
 def for_tpu(task: Task) -> Iterator[Network]:
-    """Yield networks for a TPU, from best to worst."""
+    """Yield networks for a TPU, in order of preference."""
     data, size = task.data, task.size or (task.data.width, task.data.height)
     area = data.height * data.width
     mixing: dict[str, Any] = {
@@ -365,7 +369,7 @@ def for_tpu(task: Task) -> Iterator[Network]:
 
 
 def _published(one: Published, data: Data, **limits: int) -> Network:
-    """Return a published network to fine-tune on images of the size given by `data`."""
+    """Return a published network as a candidate for fine-tuning on images of the size in `data`."""
     why = f"{one.pretrained} ({one.known}), as in winning notebooks. Layers below the head use a "
     why += "tenth of the learning rate"
     if one.decay < 1:
@@ -377,7 +381,8 @@ def _published(one: Published, data: Data, **limits: int) -> Network:
 
 
 def _on_features(task: Task, plan: Plan, measure: Callable[[Config], Speed]) -> Recipe | None:
-    """Return the recipe for a linear model on a published network's features, or None.
+    """Return the recipe for a linear model on a published network's features, or None if no network
+    is suitable.
 
     It uses the largest network that can process all images within the budget and whose weights are
     on this machine. Small images are not supported.
@@ -411,7 +416,9 @@ def _on_features(task: Task, plan: Plan, measure: Callable[[Config], Speed]) -> 
 
 
 def _sized(data: Data, size: tuple[int, int], side: int) -> Data:
-    """Set the longest side, and keep the aspect ratio of `size` (width, height)."""
+    """Resize images so that the longest side is `side` and the aspect ratio is that of `size`
+    (width, height).
+    """
     if data.resize == "pad":
         return replace(data, height=side, width=side)
     width, height = (max(round(each * side / max(size) / ROUND), 2) * ROUND for each in size)
@@ -419,7 +426,9 @@ def _sized(data: Data, size: tuple[int, int], side: int) -> Data:
 
 
 def _shifted(data: Data, part: int) -> Data:
-    """Add random shifts, and flips unless images are grey (often handwriting or print)."""
+    """Add random shifts, and also random flips unless the images are grey, because grey images
+    often show handwriting or print.
+    """
     padding = max(min(data.height, data.width) // part, 1)
     return replace(data, crop_padding=padding, flip=data.channels == 3)
 
@@ -474,7 +483,7 @@ def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
 
 
 def why_folds(task: Task, config: Config) -> str:
-    """Return the reason for a config's folds, or for having none."""
+    """Explain a config's number of folds, or why it has no folds."""
     if config.folds:
         return f"{config.folds}: each row is predicted by a model that has not seen it"
     why = "the budget" if len(task.folds) > 1 else "the many rows"

@@ -1,8 +1,8 @@
 """Utilities for finding the training and test sets in a competition's TFRecord files.
 
-Files whose names match the same pattern, such as train*-*.tfrec, form a set, and the features are
-taken from its first record. Text and number features are converted to a training and a test table,
-in which `workbench.inspect.tables` finds the ids and labels.
+All files whose names match the same pattern, such as train*-*.tfrec, form a set. The features of a
+set are determined from its first record. Features that contain texts or numbers become the columns
+of a training and a test table, in which `workbench.inspect.tables` finds the ids and labels.
 """
 
 import io
@@ -34,7 +34,7 @@ class Records:
 
     Attributes:
         train, test: file name patterns, relative to the competition folder.
-        image: name of the feature that holds an image file.
+        image: name of the feature that contains the image file.
         table, test_table: the other features, as tables of texts.
         parts, test_parts: location of each record's image.
     """
@@ -51,7 +51,7 @@ class Records:
 def find(folder: Path, paths: Sequence[str], findings: Findings) -> Records:
     """Find the training and test sets in TFRecord files, and add findings about them.
 
-    This is used if the folder has no table with labels.
+    Call this function if the folder has no table with labels.
 
     Args:
         folder: the competition folder.
@@ -103,7 +103,7 @@ def find(folder: Path, paths: Sequence[str], findings: Findings) -> Records:
 
 
 def pattern(path: str) -> str:
-    """Replace the numbers in a file name with wildcards.
+    """Replace each number in a file name with a wildcard.
 
     >>> pattern("tfrecords/train00-798.tfrec")
     'tfrecords/train*-*.tfrec'
@@ -113,7 +113,7 @@ def pattern(path: str) -> str:
 
 
 def _family(name: str) -> str:
-    """Return the common folder of training and test files, given the pattern of either.
+    """Return the folder that training and test files share, given the pattern of either of them.
 
     >>> _family("512/train/*.tfrec"), _family("512/train*.tfrec")
     ('512', '512')
@@ -137,7 +137,7 @@ def describe(record: Mapping[str, list[Any]]) -> str:
 
 
 def is_text(values: Sequence[Any]) -> bool:
-    """Return whether a feature holds numbers or texts rather than binary data.
+    """Return whether a feature contains numbers or texts rather than binary data.
 
     >>> is_text([1, 2]), is_text([b"rose"]), is_text([bytes([255])])
     (True, True, False)
@@ -149,7 +149,9 @@ def is_text(values: Sequence[Any]) -> bool:
 
 
 def image_of(values: Sequence[Any]) -> str:
-    """Describe the image file that a feature holds. Return "" if it holds something else."""
+    """Describe the image file in a feature. Return "" if the feature does not contain an image
+    file.
+    """
     try:
         with Image.open(io.BytesIO(*values), formats=FORMATS) as image:
             return f"an image, {image.format} {image.width}x{image.height} {image.mode}"

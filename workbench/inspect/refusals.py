@@ -1,4 +1,4 @@
-"""Utilities for recognizing masks and texts, and errors for unsupported competitions.
+"""Utilities for recognizing masks and texts, and for raising errors about unsupported competitions.
 
 Masks in files, masks of several classes, audio, video and object detection are not supported.
 """
@@ -35,7 +35,7 @@ REPEATS = 2  # rows per distinct text; a column with more may be a category
 
 
 def segmentation(what: str) -> DataError:
-    """Return the error for unsupported masks. `what` is a sentence on where they were found."""
+    """Return the error for unsupported masks. `what` says where the masks were found."""
     return DataError(
         f"{what}. For segmentation, inspect can only write a config if the masks are run lengths "
         "in the training table.\n"
@@ -76,7 +76,9 @@ def refuse_kind(files: Files) -> None:
 
 
 def _has_boxes(path: Path) -> bool:
-    """Return whether a JSON file has COCO bounding boxes near its start or end."""
+    """Return whether the start or the end of a JSON file contains bounding boxes in the COCO
+    format.
+    """
     with reading(path, DataError, ADVICE), path.open("rb") as file:
         first = file.read(LOOKED_AT)
         file.seek(max(0, path.stat().st_size - LOOKED_AT))
@@ -89,8 +91,8 @@ def masks(table: pd.DataFrame, columns: Sequence[str], *, sample: bool = False) 
     Args:
         table: a table of texts.
         columns: the columns to check.
-        sample: whether the table is a sample submission with placeholders. If so, only columns
-            whose name suggests masks are accepted.
+        sample: whether the table is a sample submission, which contains placeholders. In a sample
+            submission, only columns whose name suggests masks are accepted.
     """
     for name in columns:
         texts = table[name].str.strip()
@@ -105,7 +107,7 @@ def masks(table: pd.DataFrame, columns: Sequence[str], *, sample: bool = False) 
 
 
 def _run_lengths(texts: pd.Series) -> bool:
-    """Return whether texts are run lengths rather than numeric labels, which would repeat."""
+    """Return whether texts are run lengths. In numeric labels, the numbers would repeat."""
     long = [text for text in texts if len(text) >= LONG and NUMBERS.fullmatch(text)]
     if len(long) >= max(SHARE * len(texts), 1):
         return True  # run lengths that are invalid or in another format
@@ -116,7 +118,7 @@ def _run_lengths(texts: pd.Series) -> bool:
 
 
 def _starts(text: str) -> list[int]:
-    """Parse pairs of start and length, and return the starts.
+    """Parse a text of alternating starts and lengths, and return the starts.
 
     Return [] if the text has another format, or if the runs overlap or are not in ascending order.
 
@@ -131,7 +133,8 @@ def _starts(text: str) -> list[int]:
 
 
 def mask_folder(images: Images) -> str:
-    """Return a folder with masks of other images, judging by folder and file names, or "".
+    """Return a folder that appears to contain masks of other images, based on the names of folders
+    and files, or "" if there is none.
 
     >>> mask_folder({"a/images": frozenset(["1.png"]), "a/masks": frozenset(["1.png"])})
     'a/masks'
@@ -146,11 +149,12 @@ def mask_folder(images: Images) -> str:
 
 
 def prose(texts: pd.Series, least: int = WORDS) -> int:
-    """Return a column's median number of words, or 0 if it has names, codes or categories.
+    """Return the median number of words per text in a column, or 0 if the texts are names, codes or
+    categories.
 
     Args:
         texts: the texts in the column.
-        least: minimum for the median number of words.
+        least: smallest median number of words for which texts are accepted.
 
     >>> prose(pd.Series(["it was the best of times", "it was the worst of times"]))
     6

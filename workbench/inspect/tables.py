@@ -1,9 +1,9 @@
-"""Utilities for determining the role of each table in a competition folder, and its ids and labels.
+"""Utilities for finding the role of each table in a competition folder, and the ids and labels.
 
-Roles are determined from file contents, or from file names if the contents are not conclusive. If a
-folder is ambiguous, an error suggests an option that resolves it. If there is no sample submission,
-`workbench.inspect.no_sample` makes one. If no table has the labels, a table is made from folders
-named after labels, or from TFRecords.
+Roles are determined from the contents of files, or from their names if the contents are not
+conclusive. If a folder is ambiguous, an error is raised that suggests an option to resolve the
+ambiguity. A missing sample submission is created by `workbench.inspect.no_sample`. If no table
+contains the labels, a table is created from folders named after labels, or from TFRecords.
 """
 
 import os
@@ -41,14 +41,14 @@ LABEL_ARRAYS = re.compile("label|target|(^|[-_])y([-_]|$)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Given:
-    """The user's choices. Fields that are "" or () are determined by inspect.
+    """The user's choices. If a field is "" or (), inspect makes the choice itself.
 
     Attributes:
         sample, test: paths of tables in the folder.
-        train: path of a table, or of a folder with one subfolder per label.
+        train: path of a table, or of a folder with one subfolder for each label.
         labels: columns to predict.
         metric: the competition's metric.
-        alone: "pictures" or "columns" to use only these inputs if a folder has both.
+        alone: "pictures" or "columns" to use only one kind of inputs if a folder has both.
     """
 
     sample: str = ""
@@ -61,14 +61,15 @@ class Given:
 
 @dataclass(frozen=True)
 class Source:
-    """The source of the training ids and labels.
+    """The table, folder or TFRecords from which the training ids and labels were read.
 
     Attributes:
-        name: name of the table or of the folder with class folders, or patterns of TFRecords.
+        name: name of the table, name of the folder that contains the class folders, or patterns of
+            the TFRecords.
         table, tested: the training and test tables, as texts and without pixel columns.
         pixels: names of the pixel columns in both tables.
-        class_folders: whether `table` was made from folders named after labels.
-        records: TFRecords from which `table` was made, if any.
+        class_folders: whether `table` was created from folders named after labels.
+        records: TFRecords from which `table` was created, if any.
     """
 
     name: str
@@ -86,8 +87,9 @@ class Contents:
     Attributes:
         files: all files in the folder.
         sample, test: paths of the sample submission and test table in the folder, or None.
-        sample_table: the sample submission as texts, or a table made in its place.
-        source: source of the training ids and labels.
+        sample_table: the sample submission as texts, or the table that was created because there is
+            none.
+        source: where the training ids and labels were read from.
         ids: name of the id column in the source's table, or None.
         labels: names of the label columns, ordered as in a submission.
         masks: whether the labels are run-length encoded masks, with one row per image.
@@ -119,7 +121,7 @@ class Contents:
 
     @property
     def asking(self) -> str:
-        """Name of the file that lists the ids to predict, for messages."""
+        """Name of the file that lists the ids to predict, for use in messages."""
         return self.sample or self.test or "the test set"
 
     @property
@@ -129,7 +131,7 @@ class Contents:
 
     @property
     def sample_ids(self) -> list[str]:
-        """Ids to predict, in the order of the sample submission."""
+        """The ids to predict, in the same order as in the sample submission."""
         return list(self.sample_table.iloc[:, 0])
 
 
@@ -199,7 +201,7 @@ def _find_source(
     given: Given,
     findings: Findings,
 ) -> Source:
-    """Find the table, the folders named after labels, or the TFRecords with the ids and labels.
+    """Find the ids and labels in a table, in folders named after labels, or in TFRecords.
 
     Args:
         headers: column names of all tables except the sample submission.
@@ -237,7 +239,7 @@ def _find_source(
 
 
 def _of_folders(made: Labelled, files: Files, wanted: pd.DataFrame, findings: Findings) -> Source:
-    """Convert class folders to a table of images and labels, and add findings about them."""
+    """Create a table of images and labels from class folders, and add findings about them."""
     place, label = made.place, wanted.columns[1] if len(wanted.columns) == 2 else "label"
     table = pd.DataFrame(made.rows, columns=[wanted.columns[0], label], dtype=object)
     text = f"not used, because {table[label].nunique():,} folders in {place}/ are named after "
@@ -276,11 +278,11 @@ def _header(path: Path) -> list[str]:
 
 
 def _only(place: Path, found: Sequence[str], what: str, fix: str) -> str:
-    """Return the only table found. Raise `DataError` unless there is exactly one.
+    """Return the table that was found. Raise `DataError` unless exactly one table was found.
 
     Args:
         place: the competition folder.
-        what: the table's role, and what was expected.
+        what: the role of the table, and a description of the expected table.
         fix: the option that selects a table, or what to do if there is none.
     """
     if len(found) == 1:
@@ -292,7 +294,7 @@ def _only(place: Path, found: Sequence[str], what: str, fix: str) -> str:
 
 
 def _given(place: Path, tables: Collection[str], given: str, option: str) -> str:
-    """Check that the table specified by the user exists, and return it."""
+    """Return the table that the user specified, after checking that it exists."""
     name = os.path.normpath(given)
     if name not in tables:
         raise ConfigError(
@@ -303,7 +305,9 @@ def _given(place: Path, tables: Collection[str], given: str, option: str) -> str
 
 
 def _find_sample(files: Files, given: str) -> str | None:
-    """Return the path of the sample submission, which is `given` or has a typical name, or None."""
+    """Return the path of the sample submission, or None if there is none. It is `given`, or a file
+    with a typical name.
+    """
     tables = files.ending(folder.CSV)  # the only format that Kaggle accepts
     if given:
         return _given(files.folder, tables, given, "--sample")
@@ -315,7 +319,7 @@ def _find_sample(files: Files, given: str) -> str | None:
 
 
 def _check_sample(path: Path, wanted: pd.DataFrame) -> None:
-    """Raise `DataError` if a sample submission has no ids or no columns to predict."""
+    """Raise `DataError` if a sample submission contains no ids or no columns to predict."""
     if len(wanted.columns) < 2 or not len(wanted):
         raise DataError(
             f"{path} has {len(wanted.columns)} columns ({shortened(wanted.columns)[:300]}) and "
@@ -327,11 +331,11 @@ def _check_sample(path: Path, wanted: pd.DataFrame) -> None:
 def _find_test(
     place: Path, headers: Headers, wanted: pd.DataFrame, given: str, train: str
 ) -> str | None:
-    """Find the test table, and return its path, or None.
+    """Return the path of the test table, or None if there is none.
 
-    The test table has the same ids as the sample submission. If no table does, it is a table that
-    has the same number of rows, and either "test" in its name or only columns that a labelled table
-    also has. The columns to predict are missing from the test table, or empty.
+    The test table is the table with the same ids as the sample submission. If there is none, it is
+    a table with the same number of rows that either has "test" in its name or only has columns that
+    also occur in a labelled table. In the test table, the columns to predict are missing or empty.
 
     Args:
         place: the competition folder.
@@ -363,7 +367,7 @@ def _find_test(
 
 
 def _is_empty(path: Path, asked: Collection[str]) -> bool:
-    """Return whether a table is named "test" and its columns to predict are empty."""
+    """Return whether a table is named "test" and the columns to predict are empty in it."""
     if not called([path.name], TESTS):
         return False
     names = [name for name in csv_files.header(path, DataError, ADVICE) if name.casefold() in asked]
@@ -372,9 +376,10 @@ def _is_empty(path: Path, asked: Collection[str]) -> bool:
 
 
 def lacking_ids(contents: Contents) -> str:
-    """Return a message if a table named "test" lacks ids of the sample submission, or else "".
+    """If a table named "test" lacks some ids of the sample submission, return a message about it.
+    Otherwise, return "".
 
-    A table that has other ids is ignored.
+    A table that also contains other ids is ignored.
     """
     first, ids = contents.sample_id, contents.sample_table.iloc[:, 0]
     for name in called(contents.files.tables, TESTS):
@@ -391,7 +396,9 @@ def lacking_ids(contents: Contents) -> str:
 
 
 def _with_labels(headers: Headers, wanted: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Return the tables that have the columns to predict, and those with typical names."""
+    """Return the tables that contain the columns to predict, and the tables whose names are typical
+    for labels.
+    """
     asked = folded(wanted.columns[1:])
     strong = [name for name in headers if asked <= folded(headers[name])]
     return strong, called(headers, LABEL_TABLES)
@@ -400,7 +407,7 @@ def _with_labels(headers: Headers, wanted: pd.DataFrame) -> tuple[list[str], lis
 def _find_train(
     files: Files, headers: Headers, wanted: pd.DataFrame, given: str
 ) -> tuple[str, str]:
-    """Return the training table, and why it was chosen.
+    """Return the training table, and the reason for this choice.
 
     Args:
         files: all files in the folder.
@@ -440,10 +447,10 @@ def _find_train(
 def _find_ids(
     labelled: pd.DataFrame, wanted: pd.DataFrame, files: Files, held: Records | None, asking: str
 ) -> tuple[str | None, str]:
-    """Return the id column of the training table, and why it was chosen.
+    """Return the id column of the training table, and the reason for this choice.
 
     Args:
-        held: TFRecords from which the table was made, if any.
+        held: TFRecords from which the table was created, if any.
         asking: name of the file that lists the ids to predict.
     """
     first = str(wanted.columns[0])
@@ -489,7 +496,7 @@ def _find_labels(
     ids: str | None,
     given: Given,
 ) -> tuple[tuple[str, ...], str]:
-    """Return the label columns, and why they were chosen."""
+    """Return the label columns, and the reason for this choice."""
     asked = list(map(str, wanted.columns[1:]))
     others = [name for name in map(str, labelled) if name not in (ids, "")]
     if given.labels:

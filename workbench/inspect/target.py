@@ -1,4 +1,4 @@
-"""Utilities for determining the kind of target, its classes and a likely metric."""
+"""Utilities for determining the kind of target, the classes and a likely metric."""
 
 import re
 from collections import Counter
@@ -35,9 +35,9 @@ class TargetGuess:
     Attributes:
         kind: kind of target, as defined in `pipeline.data.labels`.
         metric: name of a metric in `pipeline.evaluate.metrics`.
-        classes: number of rows per label, in descending order; {} for regression.
+        classes: number of rows for each label, in descending order, or {} for regression.
         separator: separator between several labels in one text.
-        reason: why the metric was chosen, or "" if it is just the default.
+        reason: why the metric was chosen, or "" if it is the default for this kind of target.
         sure: whether the user specified the metric.
     """
 
@@ -53,7 +53,7 @@ def read(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
     """Determine the target, and add findings about it.
 
     Args:
-        metric: the metric that the user specified, or "" to select a likely one.
+        metric: the metric that the user specified, or "" to choose a likely metric.
 
     Raises:
         DataError: if rows have no label, if all rows have the same label, or if there are several
@@ -73,7 +73,7 @@ def read(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
     if count and not several and not separator_of(table[name]):
         raise DataError(
             f"{path} has {counted(count, 'row')} without a label in {name!r}; expected one per "
-            f"row.\nAdd the missing labels, or remove these rows. {FIX}"
+            f"row.\nAdd the missing labels, or remove the rows without a label. {FIX}"
         )
     made = _of_columns(table, contents, findings) if several else _of_one(table, contents, findings)
     if metric:
@@ -88,11 +88,11 @@ def read(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
 
 
 def _of_masks(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
-    """Return the target for run-length encoded masks."""
+    """Return the target for labels that are run-length encoded masks."""
     if metric not in ("", MASKED):
         raise ConfigError(
-            f"Invalid --metric {metric}: masks are always scored by {MASKED}.\nOmit it, and edit "
-            f"the function {MASKED} in the proposed config (docs/segmentation.md)."
+            f"Invalid --metric {metric}: masks are always scored by {MASKED}.\nOmit the option, "
+            f"and edit the function {MASKED} in the proposed config (docs/segmentation.md)."
         )
     texts = contents.table[contents.labels[0]].str.strip()
     empty = int(texts.isin(("-1", *csv_files.MISSING)).sum())
@@ -104,7 +104,7 @@ def _of_masks(contents: Contents, metric: str, findings: Findings) -> TargetGues
 
 
 def _of_columns(table: pd.DataFrame, contents: Contents, findings: Findings) -> TargetGuess:
-    """Return the target for several label columns."""
+    """Return the target for labels in several columns."""
     values = table.apply(numbers)
     bad = [name for name in values if not np.isfinite(values[name]).all()]
     if bad:
@@ -127,7 +127,7 @@ def _of_columns(table: pd.DataFrame, contents: Contents, findings: Findings) -> 
 
 
 def _of_one(table: pd.DataFrame, contents: Contents, findings: Findings) -> TargetGuess:
-    """Return the target for a single label column."""
+    """Return the target for labels in a single column."""
     column, path = table.iloc[:, 0], contents.folder / contents.train
     counts, asked = Counter(column), contents.sample_table.iloc[:, 1:]
     if len(counts) < 2:
@@ -194,10 +194,10 @@ def _of_one(table: pd.DataFrame, contents: Contents, findings: Findings) -> Targ
 def _describe_classes(
     classes: dict[str, int], table: str, findings: Findings, *, whole: bool
 ) -> None:
-    """Add findings about classes. Raise `DataError` if most of them have only one row.
+    """Add findings about classes. Raise `DataError` if most classes have only one row.
 
     Args:
-        classes: number of rows per label, in descending order.
+        classes: number of rows for each label, in descending order.
         table: path of the table with the labels, for the error message.
         whole: whether all labels are whole numbers.
     """
@@ -225,7 +225,7 @@ def _describe_classes(
 
 
 def _scored(classes: dict[str, int], asked: pd.DataFrame, findings: Findings) -> TargetGuess:
-    """Return the target for classes, with a metric that matches the sample submission.
+    """Return the target for classes, with a metric that suits the values in the sample submission.
 
     Args:
         asked: the sample submission without the id column.
@@ -251,7 +251,7 @@ def _scored(classes: dict[str, int], asked: pd.DataFrame, findings: Findings) ->
 
 
 def _shown(label: str) -> str:
-    """Quote a label for a message, and shorten it if it is long.
+    """Quote a label for use in a message, and shorten it if it is long.
 
     >>> _shown("cat"), _shown("1 2 " * 9_000)
     ("'cat'", "'1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 …'")
@@ -260,10 +260,11 @@ def _shown(label: str) -> str:
 
 
 def separator_of(column: Collection[str]) -> str:
-    """Return the separator if texts contain several labels, or "" if each text is a single label.
+    """Return the separator between labels if texts contain several labels, or "" if each text is a
+    single label.
 
-    A separator is accepted if it splits the texts into fewer distinct parts than there are distinct
-    texts. Commas in numbers do not count as separators.
+    A separator is accepted if splitting the texts yields fewer distinct parts than there are
+    distinct texts. Commas within numbers are not separators.
 
     >>> [separator_of(each) for each in (["a b", "b", "c a"], ["a| b c", "b c", "a", "b c| a"])]
     ['', '| ']
