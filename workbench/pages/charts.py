@@ -1,6 +1,6 @@
-"""Draw SVG charts with matplotlib, using the colours and fonts of the page that embeds them.
+"""Draw SVG charts with matplotlib. They use the colours and fonts of the page that embeds them.
 
-Charts do not contain text from the run. Labels are shown in tables instead.
+Charts do not contain text that comes from the run. Labels are shown in tables instead.
 """
 
 import io
@@ -45,7 +45,7 @@ STYLE: dict[Any, Any] = {
 
 
 class Chart:
-    """A chart with an `axis` to draw on, and the resulting `svg`."""
+    """A chart that is drawn on `axis`, and its result `svg`."""
 
     axis: Axes
     svg: Markup
@@ -53,12 +53,12 @@ class Chart:
 
 @contextmanager
 def _drawn(label: str, below: str, size: tuple[float, float] = SMALL) -> Iterator[Chart]:
-    """Yield a chart to draw on, then create its <svg>.
+    """Yield a chart to draw on, and create its <svg> element afterwards.
 
     Args:
         label: description of the chart for screen readers.
         below: label of the x axis.
-        size: size in inches.
+        size: width and height in inches.
     """
     chart = Chart()
     with mpl.rc_context(STYLE):
@@ -70,9 +70,9 @@ def _drawn(label: str, below: str, size: tuple[float, float] = SMALL) -> Iterato
 
 
 def curves(histories: Sequence[pd.DataFrame], name: str) -> Markup:
-    """Plot a training and validation metric by epoch.
+    """Plot a metric in training and validation against the epoch.
 
-    For several folds, plot a thin line per fold and a thick line for the mean.
+    If there are several folds, each fold has a thin line, and their mean has a thick line.
 
     Args:
         histories: tables with the columns `epoch`, `name` and `validation_<name>`.
@@ -99,7 +99,7 @@ def curves(histories: Sequence[pd.DataFrame], name: str) -> Markup:
 
 
 def rate(histories: Sequence[pd.DataFrame]) -> Markup:
-    """Plot the applied learning rate by epoch."""
+    """Plot the learning rate that was applied in each epoch."""
     with _drawn("learning rate by epoch", "epoch") as chart:
         for history in histories:
             _line(chart.axis, history["epoch"], history["learning_rate"], color=INK, lw=1.5)
@@ -109,7 +109,9 @@ def rate(histories: Sequence[pd.DataFrame]) -> Markup:
 
 
 def throughput(lines: Sequence[Sequence[Mapping[str, float]]], noun: str) -> Markup:
-    """Plot images (or other examples) per second by step, with a line per fold."""
+    """Plot the number of images (or other examples) per second against the step, with one line per
+    fold.
+    """
     with _drawn(f"{noun} per second by step", "step", WIDE) as chart:
         most = max(line["images_per_second"] for fold in lines for line in fold)
         for fold in lines:
@@ -125,11 +127,11 @@ def intervals(
     words: Callable[[float], str],
     below: str,
 ) -> Markup:
-    """Plot an interval per row on a log scale, with a mark at the usual value and a ring at the
-    measured value.
+    """Plot an interval for each row on a log scale, with a mark at the usual value and a ring at
+    the measured value.
 
     Args:
-        rows: for each row, its name, its least, usual and most values (all above 0), and the
+        rows: for each row, its name, its lowest, usual and highest value (all above 0), and its
             measured value or None.
         ticks: candidate ticks of the x axis.
         words: function that formats a tick.
@@ -157,7 +159,9 @@ def intervals(
 
 
 def reliability(found: Calibration) -> Markup:
-    """Plot the accuracy by confidence with 95 % intervals, and the number of rows per bin below."""
+    """Plot the accuracy against the confidence with 95 % intervals, and below it the number of rows
+    in each bin.
+    """
     bins = found.bins
     right = (bins["accuracy"] * bins["rows"]).round().astype(int)
     ends = np.array([wilson(*pair) for pair in zip(right, bins["rows"], strict=True)])
@@ -179,7 +183,7 @@ def reliability(found: Calibration) -> Markup:
 
 
 def scatter(labels: np.ndarray, predictions: np.ndarray) -> Markup:
-    """Plot predicted against true values for at most `POINTS` rows."""
+    """Plot predicted values against true values for at most `POINTS` rows."""
     with _drawn("predicted against true values", "true", LARGE) as chart:
         rows = sample(len(labels))
         ends = [min(labels.min(), predictions.min()), max(labels.max(), predictions.max())]
@@ -193,10 +197,10 @@ def scatter(labels: np.ndarray, predictions: np.ndarray) -> Markup:
 def score_line(
     numbers: np.ndarray, marks: Sequence[str], line: tuple[float, float], name: str
 ) -> Markup:
-    """Plot given scores against local scores with error bars, and the line that was fitted to them.
+    """Plot given scores against local scores with error bars, and the line fitted to the scores.
 
     Args:
-        numbers: the local scores, the given scores, and the standard errors of each, float (4, n).
+        numbers: the local scores, the given scores, and the standard errors of both, float (4, n).
         marks: label of each run that is off the line, and "" for other runs.
         line: slope and intercept.
         name: name of the given scores.
@@ -230,7 +234,7 @@ def histogram(values: np.ndarray, below: str = "value", *, zero: bool = False) -
 
 
 def sample(rows: int) -> np.ndarray:
-    """Return the row indices for a scatter plot, at most `POINTS` evenly spaced ones.
+    """Return the indices of at most `POINTS` evenly spaced rows for a scatter plot.
 
     >>> len(sample(10)), len(sample(10**6))
     (10, 1500)
@@ -239,7 +243,7 @@ def sample(rows: int) -> np.ndarray:
 
 
 def _line(axis: Axes, places: Any, values: Any, **look: Any) -> None:
-    """Plot a line, or a dot for a single point."""
+    """Plot a line, or a dot if there is only one point."""
     axis.plot(places, values, marker="o" if len(values) == 1 else None, **look)
 
 
@@ -252,7 +256,7 @@ def _format(axis: Axes, below: str) -> None:
 
 
 def _inline(figure: Figure, label: str) -> Markup:
-    """Return a figure as an <svg> element with the page's colours."""
+    """Return a figure as an <svg> element that uses the colours of the page."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     _, _, svg = buffer.getvalue().partition("<svg ")

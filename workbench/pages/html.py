@@ -1,4 +1,4 @@
-"""Render self-contained HTML pages without scripts, external fonts or requests.
+"""Render self-contained HTML pages, which need no scripts, external fonts or requests.
 
 Jinja2 escapes all text that is not already markup. The page's content security policy prevents the
 browser from running scripts or loading resources.
@@ -50,12 +50,12 @@ def picture(pixels: np.ndarray, alt: str) -> Markup:
 
 
 def render(template: str, title: str, **values: Any) -> bytes:
-    """Render a page, and return the content of the HTML file.
+    """Render a page, and return the content of its HTML file.
 
     Args:
-        template: path of the template below workbench/.
+        template: path of the template, relative to workbench/.
         title: title of the page.
-        values: variables for the template.
+        values: values of the template's variables.
     """
     page = ENVIRONMENT.get_template(template).render(title=title, **values)
     return page.encode(errors="replace")  # unpaired surrogates cannot be encoded

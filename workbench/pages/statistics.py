@@ -1,6 +1,6 @@
 """Compute metrics from a model's predictions on its validation rows.
 
-The functions accept arrays of labels, predictions and probabilities. An `Estimate` has a 95 %
+The functions take arrays of labels, predictions and probabilities. An `Estimate` contains a 95 %
 interval.
 """
 
@@ -35,7 +35,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The accuracy of predictions by confidence.
+    """The accuracy of predictions for different levels of confidence.
 
     Attributes:
         bins: table of the non-empty bins, with the `low` and `high` edges, the number of `rows`,
@@ -49,13 +49,16 @@ class Calibration:
 
 
 def accuracy(right: np.ndarray) -> Estimate:
-    """Return the accuracy with Wilson's interval, given the correct predictions, bool (n,)."""
+    """Return the accuracy with its Wilson interval. `right` says whether each prediction is
+    correct, bool (n,).
+    """
     low, high = wilson(int(right.sum()), len(right))
     return Estimate("accuracy", float(right.mean()), low, high, f"Wilson, {len(right):,} rows")
 
 
 def wilson(right: int, rows: int) -> tuple[float, float]:
-    """Return the 95 % interval of a proportion (Wilson, 1927), which is also valid near 0 and 1.
+    """Return the 95 % interval of a proportion (Wilson, 1927). It is also valid for proportions
+    near 0 and 1.
 
     >>> tuple(round(end, 3) for end in wilson(0, 10))
     (0.0, 0.278)
@@ -65,7 +68,8 @@ def wilson(right: int, rows: int) -> tuple[float, float]:
 
 
 def by_class(truth: np.ndarray, chosen: np.ndarray, number: int) -> pd.DataFrame:
-    """Return the `precision`, `recall`, `f1` and `rows` of each class, with NaN if undefined.
+    """Return the `precision`, `recall`, `f1` and number of `rows` of each class. Undefined values
+    are NaN.
 
     Args:
         truth: class indices, int (n,), or bool (n, number) if rows can have several labels.
@@ -80,7 +84,8 @@ def by_class(truth: np.ndarray, chosen: np.ndarray, number: int) -> pd.DataFrame
 
 
 def confusions(labels: np.ndarray, predictions: np.ndarray) -> pd.DataFrame:
-    """Count how often each label was mistaken for another one, and sort by frequency.
+    """Count how often each label was mistaken for each other label, and sort the counts in
+    descending order.
 
     The table has the columns `label`, `prediction` and `times`.
     """
@@ -93,8 +98,8 @@ def confusions(labels: np.ndarray, predictions: np.ndarray) -> pd.DataFrame:
 
 
 def calibration(confidence: np.ndarray, right: np.ndarray) -> Calibration:
-    """Compute the accuracy by confidence, in bins of equal width that include their upper edge (Guo
-    et al., 2017, arXiv 1706.04599).
+    """Compute the accuracy for different levels of confidence, using bins of equal width that
+    include their upper edge (Guo et al., 2017, arXiv 1706.04599).
 
     Args:
         confidence: float (n,), 0 to 1.
@@ -115,15 +120,15 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> Calibration:
 
 
 def cross_entropy(probabilities: np.ndarray) -> np.ndarray:
-    """Return the losses for the predicted probabilities of the true labels."""
+    """Return the loss of each row, given the predicted probability of its true label."""
     return np.asarray(-np.log(np.maximum(probabilities.astype(np.float64), LEAST)))
 
 
 def regression(labels: np.ndarray, predictions: np.ndarray) -> tuple[Estimate, dict[str, float]]:
     """Return the root mean squared error and other metrics.
 
-    The interval assumes that the mean squared error is normally distributed, so it is too narrow
-    for few rows or extreme outliers.
+    The interval assumes that the mean squared error is normally distributed, so it is too narrow if
+    there are few rows or extreme outliers.
 
     >>> regression(np.array([1.0, 2.0]), np.array([1.0, 4.0]))[1]
     {'mean absolute error': 1.0, 'bias': 1.0, 'R²': -7.0}
@@ -147,9 +152,9 @@ def regression(labels: np.ndarray, predictions: np.ndarray) -> tuple[Estimate, d
 
 
 def multilabel(truth: np.ndarray, chosen: np.ndarray) -> Estimate:
-    """Return the mean F1 score of the labels, with a bootstrap interval.
+    """Return the mean F1 score over all labels, with a bootstrap interval.
 
-    Labels that do not occur in the truth or the predictions are ignored.
+    Labels that occur neither in the truth nor in the predictions are ignored.
 
     Args:
         truth: bool (n, labels).

@@ -1,6 +1,6 @@
 """Specifications of accelerators and runtimes, such as their memory, speed, quota and price.
 
-Most figures are from datasheets, and their sources are given below. Figures that were measured or
+Most figures are from datasheets, whose sources are given below. Figures that were measured or
 assumed are marked as such.
 """
 
@@ -92,12 +92,12 @@ class Runtime:
 
     @property
     def session_hours(self) -> float | None:
-        """Session limit in hours, or None if unknown."""
+        """Maximum length of a session in hours, or None if it is unknown."""
         return SESSION_HOURS.get(self.sold)
 
     @property
     def weekly_hours(self) -> float | None:
-        """Weekly quota in hours, or None if there is none or it is unknown."""
+        """Weekly quota in hours, or None if the quota is unknown or there is none."""
         return WEEKLY_HOURS.get(self.sold)
 
 
@@ -133,7 +133,8 @@ CPU = "cpu"  # the machine that runs this code
 
 
 def named(devices: str) -> str:
-    """Return the name of the runtime with these devices, as listed in a manifest, or "".
+    """Return the name of the runtime with these devices (as written in a manifest), or "" if it is
+    unknown.
 
     >>> [named(f"{one} (gpu)") for one in ("2 x Tesla T4", "1 x Tesla T4", "1 x NVIDIA K80")]
     ['gpu-t4x2', '', '']
@@ -164,7 +165,7 @@ class Cost:
     Attributes:
         hours: duration in hours.
         sessions: number of sessions.
-        weeks: number of weeks until the quota suffices, including this week.
+        weeks: number of weeks, including this week, whose quota the run needs.
         units, yen, usd: price in Colab compute units, yen and US dollars.
     """
 
@@ -180,13 +181,14 @@ def cost(
     runtime: Runtime, seconds: float, *, left: float | None = None,
     session_hours: float | None = None,
 ) -> Cost:  # fmt: skip
-    """Return the cost of a training run.
+    """Return the cost of a training run with a given duration.
 
     Args:
         runtime: the runtime used for training.
         seconds: total duration.
-        left: hours left in this week's quota, or None if nothing was used yet.
-        session_hours: hours after which a run on Kaggle stops by itself, if any.
+        left: hours that are left of this week's quota, or None if none of it has been used yet.
+        session_hours: number of hours after which a run on Kaggle stops by itself, or None if it
+            does not.
 
     >>> [round(cost(RUNTIMES[name], 881).units, 2) for name in ("colab-t4", "colab-a100")]
     [0.48, 3.2]

@@ -1,8 +1,8 @@
 """Compile a training step for a TPU or for this machine's CPU, to determine its memory and cost.
 
-The program used in training is compiled, but it is not run. libtpu does not require a TPU, because
-it can compile for a topology on any x86 machine with Linux. The compiler reports the memory that it
-allocates, and the number of operations and bytes.
+The same program as in training is compiled, but it is not run. No TPU is needed, because libtpu can
+compile for a topology on any x86 machine with Linux. The compiler reports how much memory it
+allocates, the number of operations, and how many bytes are read and written.
 
 When memory is nearly full, the compiler recomputes values instead of storing them, so memory grows
 more slowly. If a batch does not fit, the compiler reports how much memory it would need. The
@@ -109,10 +109,11 @@ def for_tpu(
 
 
 def for_this_cpu(config: Config, count: int, policy: str, images: int = 0) -> tuple[float, float]:
-    """Return the memory of a step on this machine's CPU, in bytes for each of `count` devices.
+    """Return the memory that a step uses on this machine's CPU, in bytes for each of `count`
+    devices.
 
-    The second value is the part that is only used while the step is running. See `for_tpu` for the
-    arguments.
+    The first value is the total, and the second value is the part that is only used while the step
+    is running. See `for_tpu` for the arguments.
     """
     import jax
 
@@ -163,7 +164,9 @@ def largest(
 
 
 def with_batch(config: Config, batch: int) -> Config:
-    """Change the batch size, but not the BatchNorm groups or the learning rate."""
+    """Return a config with another batch size, but with the same BatchNorm groups and learning
+    rate.
+    """
     group = config.batchnorm_batch or min(config.optimizer.base_batch, config.batch)
     optimizer = replace(config.optimizer, base_batch=batch)
     return replace(config, batch=batch, batchnorm_batch=group, optimizer=optimizer)
@@ -171,9 +174,9 @@ def with_batch(config: Config, batch: int) -> Config:
 
 @contextmanager
 def building(config: Config, policy: str, mesh: Any) -> Iterator[Any]:
-    """Build a `pipeline.train.step.TrainStep`, and set a Keras dtype policy within the block.
+    """Yield a `pipeline.train.step.TrainStep`. A Keras dtype policy is set within the block.
 
-    For a linear model on features, the step only trains the last layer, at almost no cost.
+    For a linear model on features, the step only trains the last layer, which costs almost nothing.
 
     Args:
         config: the config.
@@ -203,7 +206,7 @@ def building(config: Config, policy: str, mesh: Any) -> Iterator[Any]:
 
 
 def lowered(config: Config, devices: Sequence[Any], policy: str, images: int = 0) -> Any:
-    """Lower a training step, and return a `jax.stages.Lowered`.
+    """Return a training step that is lowered for some devices, as a `jax.stages.Lowered`.
 
     Args:
         config: the config.
@@ -244,7 +247,7 @@ def lowered(config: Config, devices: Sequence[Any], policy: str, images: int = 0
 
 
 def blank_labels(config: Config, size: tuple[int, ...]) -> np.ndarray:
-    """Return zeros in the labels' shape and dtype, without allocating memory for them."""
+    """Return zeros with the shape and dtype of the labels, without allocating memory for them."""
     shape: tuple[int, ...] = (config.outputs,)
     dtype = "float32"
     if config.target == "custom":
@@ -255,7 +258,7 @@ def blank_labels(config: Config, size: tuple[int, ...]) -> np.ndarray:
 
 
 def kept(what: str, config: Config, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return a result from the cache, or compute it.
+    """Return a result from the cache, or compute it and add it to the cache.
 
     Args:
         what: description of the result, including everything that it depends on, except for the
@@ -281,7 +284,9 @@ def kept(what: str, config: Config, compute: Callable[[], dict[str, Any]]) -> di
 
 @cache
 def _code() -> str:
-    """Return the SHA-256 of all modules for training and planning, and of library versions."""
+    """Return the SHA-256 of all modules that training and planning use, and of the library
+    versions.
+    """
     digest = hashlib.sha256(str(provenance.versions()).encode())
     for folder in ("formats", "pipeline", "workbench/plan"):
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -291,7 +296,7 @@ def _code() -> str:
 
 
 def _devices(core: Accelerator) -> Sequence[Any]:
-    """Return the devices of a TPU topology from libtpu."""
+    """Return the devices of a TPU topology that libtpu describes."""
     # Otherwise, libtpu queries a metadata server for the TPU type, but there is no such server.
     os.environ.update(
         TPU_SKIP_MDS_QUERY="1", TPU_WORKER_HOSTNAMES="localhost", TPU_ACCELERATOR_TYPE=core.kind,
@@ -310,7 +315,7 @@ def _devices(core: Accelerator) -> Sequence[Any]:
 
 
 def _compile(step: Any, libtpu: str) -> Compiled:
-    """Compile a lowered step for a TPU."""
+    """Compile a lowered step for a TPU, and return the compiler's report."""
     import jax
 
     begun = time.monotonic()

@@ -1,8 +1,9 @@
 """Performance models for a training step.
 
-They cover the affine dependence on batch size, the limits of a core, and whether the host can keep
-up. If there are no measurements for a machine, `roofline` returns the minimum time that its speed
-allows, and `EFFICIENCY` is the fraction of that speed that networks typically reach.
+The models describe how time and memory depend on the batch size (an affine function), which limits
+a core has, and whether the host can supply images fast enough. If a machine has not been measured,
+`roofline` returns the minimum time that the machine's speed allows. `EFFICIENCY` is the fraction of
+this speed that networks typically reach.
 """
 
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ IN_MEMORY = 0.5  # maximum fraction of host memory for decoded images
 
 @dataclass(frozen=True)
 class AffineLaw:
-    """The affine function `fixed` + `image` * images, in seconds or bytes."""
+    """The time in seconds or memory in bytes of a step with n images, as `fixed` + `image` * n."""
 
     fixed: float
     image: float
@@ -38,7 +39,8 @@ class AffineLaw:
         """Fit the law to two points.
 
         Args:
-            first, second: (number of images, seconds or bytes). The numbers of images must differ.
+            first, second: each a number of images, and the seconds or bytes for it. The numbers of
+                images must differ.
 
         >>> AffineLaw.through((100, 0.3), (200, 0.4))
         AffineLaw(fixed=0.2, image=0.001)
@@ -47,7 +49,7 @@ class AffineLaw:
         return cls(round(first[1] - image * first[0], 12), round(image, 15))
 
     def of(self, images: float) -> float:
-        """Return the seconds or bytes for a step with this number of images.
+        """Return the time in seconds, or the memory in bytes, of a step with this many images.
 
         >>> AffineLaw(0.2, 0.001).of(1000)
         1.2
@@ -55,7 +57,8 @@ class AffineLaw:
         return self.fixed + self.image * images
 
     def most(self, room: float) -> int:
-        """Return the maximum number of images that fit into `room`, which may be 0.
+        """Return the maximum number of images that fit in `room` (in seconds or bytes), which may
+        be 0.
 
         >>> AffineLaw(100.0, 10.0).most(199)
         9
@@ -73,7 +76,7 @@ class Interval:
 
     @classmethod
     def around(cls, number: float, share: float = 0.0) -> "Interval":
-        """Return an interval with the given relative error."""
+        """Return the interval around a number with the given relative error."""
         return cls(number * (1 - share), number, number * (1 + share))
 
     def times(self, factor: float) -> "Interval":
@@ -96,7 +99,7 @@ class Interval:
 def roofline(
     core: Accelerator, operations: float, traffic: float = 0.0, *, half: bool = True
 ) -> float:
-    """Return the minimum time in seconds according to a core's speed and bandwidth.
+    """Return the minimum time in seconds that the speed and the bandwidth of a core allow.
 
     Args:
         core: the core.
@@ -111,7 +114,7 @@ def roofline(
 
 
 def expected(least: float) -> Interval:
-    """Estimate the seconds per step, given the minimum time from `roofline`.
+    """Estimate the time per step in seconds from its minimum, which `roofline` returns.
 
     >>> expected(0.35).usual
     1.0
@@ -124,8 +127,8 @@ def expected(least: float) -> Interval:
 class Verdict:
     """Whether training is input-bound.
 
-    The host's CPUs load the images for the next step while the accelerator computes the current
-    one, so the speed depends on whichever is slower.
+    While the accelerator computes a step, the host's CPUs load the images for the next step, so the
+    slower of the two determines the speed.
 
     Attributes:
         need: images per second that the accelerator can process.
@@ -139,14 +142,15 @@ class Verdict:
 
     @property
     def bound(self) -> bool:
-        """Whether the accelerator waits long enough for a run to print a warning."""
+        """Whether the accelerator waits so long that a run would print a warning."""
         return self.waits >= INPUT_BOUND
 
 
 def decodes_each_epoch(config: Config, images: int, memory: float) -> bool:
-    """Return whether images are decoded again in every epoch.
+    """Return whether a run decodes its images again in every epoch.
 
-    That is the case if the decoded images do not fit into the host's `memory` (in bytes).
+    This is the case if `feed` is "files", or if it is "auto" and the decoded images do not fit in
+    the host's `memory` (in bytes).
     """
     if config.data.kind not in ("images", "tfrecords") or config.feed in ("host", "device"):
         return False
@@ -156,7 +160,8 @@ def decodes_each_epoch(config: Config, images: int, memory: float) -> bool:
 def verdict(
     config: Config, runtime: Runtime, images: int, need: float, decodes: float = DECODES
 ) -> Verdict | None:
-    """Return whether a runtime's host can keep up, or None if the host is unknown.
+    """Return whether a runtime's host can supply images fast enough, or None if the host is
+    unknown.
 
     Args:
         need: images per second that the accelerator can process.

@@ -1,4 +1,4 @@
-"""Utilities for counting a network's parameters and its operations per image."""
+"""Utilities for counting the parameters of a network and its operations per image."""
 
 import math
 from dataclasses import dataclass, replace
@@ -18,10 +18,10 @@ class Counts:
     Attributes:
         parameters: number of weights, including moving statistics.
         trainable: number of trainable weights.
-        operations: multiplications and additions per image in training. They are counted by XLA,
-            which ignores the padding of convolutions.
-        normalizes: whether BatchNorm normalizes several images together. If not, a step can be
-            split into micro-batches of any size.
+        operations: number of multiplications and additions per image in training, as counted by
+            XLA, which ignores the padding of convolutions.
+        normalizes: whether BatchNorm normalizes several images together. If it does not, a step can
+            be split into micro-batches of any size.
     """
 
     parameters: int
@@ -31,14 +31,14 @@ class Counts:
 
     @property
     def state(self) -> int:
-        """Bytes for the weights and two optimizer values per trainable weight."""
+        """Size in bytes of the weights, and of two optimizer values for each trainable weight."""
         return 4 * (self.parameters + 2 * self.trainable)
 
 
 def passes(config: Config) -> int:
-    """Return the operations of a training step, relative to a prediction.
+    """Return the number of operations in a training step, relative to a prediction.
 
-    Config fields that change how often the model is computed only need to be handled here.
+    All config fields that change how often the model is computed are handled here.
     """
     frozen = config.model_options.get("backbone_rate") == 0 or config.fit
     once = FORWARD if frozen else FORWARD + BACKWARD
@@ -46,7 +46,8 @@ def passes(config: Config) -> int:
 
 
 def epochs(config: Config) -> float:
-    """Return the equivalent number of epochs with full training steps, summed over all folds.
+    """Return the number of epochs in all folds together, where an epoch with frozen layers counts
+    as a fraction of an epoch.
 
     >>> from dataclasses import replace
     >>> from pipeline import config
@@ -59,7 +60,7 @@ def epochs(config: Config) -> float:
 
 
 def planned(config: Config) -> Config:
-    """Return the config, with a single epoch if `fit` is set."""
+    """Return the config to plan, which has a single epoch if `fit` is set."""
     return replace(config, **config.with_epochs(1)) if config.fit else config
 
 
@@ -83,7 +84,7 @@ def network(config: Config, batchnorm_momentum: float = 0.99) -> Any:
 
 
 def image_bytes(config: Config) -> float:
-    """Return the size of one example in bytes."""
+    """Return the size of a decoded example in bytes."""
     return float(math.prod(config.data.shape)) * np.dtype(config.data.dtype).itemsize
 
 

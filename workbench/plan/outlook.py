@@ -1,9 +1,9 @@
 """Estimate the memory and time of a training run on a runtime.
 
 The memory is reported by libtpu for a TPU, and by XLA for this machine's CPU. Compiling for a GPU
-requires a GPU, so its memory is estimated by compiling the step for the same number of TPU cores in
-the GPU's precision. The time is estimated from earlier runs of the network. If there are none,
-networks are assumed to reach a typical fraction of the cores' peak speed.
+requires a GPU, so the memory on a GPU is estimated by compiling the step for the same number of TPU
+cores with the GPU's precision. The time is estimated from earlier runs of the same network. If
+there are none, the network is assumed to reach a typical fraction of the cores' peak speed.
 """
 
 import math
@@ -31,7 +31,7 @@ LEAST_SIDE = 32  # pixels; smaller images are not recommended
 
 @dataclass(frozen=True)
 class Given:
-    """The number of images and other details that a plan is based on, besides the config.
+    """The details on which a plan is based besides the config, such as the number of images.
 
     Attributes:
         images: number of labelled images.
@@ -56,7 +56,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Work:
-    """The computations of a training run, regardless of the runtime.
+    """The computations of a training run, which are the same on every runtime.
 
     Attributes:
         config: the config.
@@ -70,7 +70,7 @@ class Work:
 
     @property
     def held_out(self) -> float:
-        """Fraction of the labelled images that are held out."""
+        """Fraction of the labelled images that is held out."""
         return 1 / self.config.folds if self.config.folds else self.config.data.validation_fraction
 
     @property
@@ -80,14 +80,15 @@ class Work:
 
     @property
     def on_devices(self) -> int:
-        """Number of images in device memory."""
+        """Number of images that are kept in device memory."""
         return self.images if self.config.feed == "device" else 0
 
     def epoch(self, step: Interval, validating: float) -> Interval:
         """Return the seconds per epoch.
 
         Args:
-            step: seconds per training step. A fraction of a step is counted at the end of an epoch.
+            step: seconds per training step. A partial step at the end of an epoch is counted as a
+                fraction.
             validating: time of a validation step relative to a training step.
         """
         steps = self.images / self.config.batch
@@ -95,13 +96,13 @@ class Work:
         return step.times(steps * (1 + validating * self.held_out / (1 - self.held_out)))
 
     def fixed(self, cores: int) -> float:
-        """Return the bytes per core that do not depend on the batch size."""
+        """Return how many bytes each core needs regardless of the batch size."""
         return self.counts.state + -(-self.on_devices // cores) * image_bytes(self.config)
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """Estimates for a training run on one runtime. Unknown values are None.
+    """The estimates for a training run on one runtime. Unknown values are None.
 
     Attributes:
         runtime: name of the runtime.
@@ -149,7 +150,7 @@ class Outlook:
 
 
 def of(name: str, work: Work, show: Callable[[str], None]) -> Outlook:
-    """Compile a step for a runtime, and return the estimates.
+    """Return the estimates for a runtime, for which a step may be compiled.
 
     Args:
         name: a key of `RUNTIMES`, or "cpu" for this machine.
@@ -194,10 +195,11 @@ def on_accelerator(plain: Outlook, work: Work, found: Compiled | None, why: str 
     """Return the estimates for a runtime with an accelerator.
 
     Args:
-        plain: an outlook for the runtime that has no estimates yet.
+        plain: an outlook for the runtime without any estimates.
         work: the computations of the training run.
-        found: the compiler's report about a step, if available. For a GPU, it is for `REFERENCE`.
-        why: a known problem to include in `Outlook.why`.
+        found: the compiler's report about a step, if available. If the runtime has a GPU, the
+            report is about `REFERENCE`.
+        why: a known problem that is added to `Outlook.why`.
     """
     config, runtime = work.config, RUNTIMES[plain.runtime]
     core = runtime.core
@@ -236,7 +238,7 @@ def on_accelerator(plain: Outlook, work: Work, found: Compiled | None, why: str 
 
 
 def _here(work: Work, show: Callable[[str], None]) -> Outlook:
-    """Return the estimates for this machine's CPU, using XLA and timed steps."""
+    """Return the estimates for this machine's CPU, based on XLA's report and on timed steps."""
     config, count = work.config, devices.found().count
     policy = devices.precision(config.precision, devices.found(), exact=config.exact)
     left = float(devices.memory_left())
@@ -262,7 +264,7 @@ def _here(work: Work, show: Callable[[str], None]) -> Outlook:
 
 
 def _step(plain: Outlook, work: Work, found: Compiled | None) -> tuple[Interval, str, str]:
-    """Return the seconds per step, the source of this estimate, and the runs used for it."""
+    """Return the time per step in seconds, how it was estimated, and the runs it is based on."""
     runs = () if work.config.fit else work.given.runs  # runs had full training steps
     seen = probe.measured(runs, work.config, plain.runtime, plain.precision)
     if seen is not None:
@@ -277,7 +279,7 @@ def _step(plain: Outlook, work: Work, found: Compiled | None) -> tuple[Interval,
 
 
 def _smaller(work: Work, share: int, part: int, memory: float, law: AffineLaw) -> tuple[int, str]:
-    """Return the micro-batch per core that fits, or 0, and advice on changing the config.
+    """Return the micro-batch per core that fits (or 0), and advice on how to change the config.
 
     Args:
         work: the computations of the training run.
@@ -304,7 +306,9 @@ def _smaller(work: Work, share: int, part: int, memory: float, law: AffineLaw) -
 
 
 def _waits(host: Verdict | None, cpus: int | None, noun: str) -> str:
-    """Describe to what extent training is input-bound, or return "" if it is not."""
+    """Describe how much training is slowed down by its input, or return "" if it is not
+    input-bound.
+    """
     if host is None or not host.bound:
         return ""
     return (

@@ -1,7 +1,7 @@
 """Estimate the memory, time, sessions, quota and price of a training run on each runtime.
 
-Memory and time are estimated by `workbench.plan.outlook`. The source of each number is given, and
-unknown numbers are None, never 0.
+Memory and time are estimated by `workbench.plan.outlook`. The source of each number is stated.
+Unknown numbers are None, never 0.
 """
 
 import math
@@ -26,13 +26,13 @@ STARTS = 90.0  # assumed seconds of an inference for imports, compilation and go
 
 @dataclass(frozen=True)
 class Inference:
-    """Duration of infer-gpu on two T4 GPUs, with all folds and views.
+    """The estimated duration of infer-gpu on two T4 GPUs, with all folds and views.
 
     Attributes:
         images: number of images to predict, if known.
         total: duration in seconds, if the number of images is known.
         limit: time limit in seconds, if there is one.
-        most: number of images that can be predicted within the limit at the usual speed.
+        most: number of images that can be predicted within the limit at the expected speed.
     """
 
     images: int | None
@@ -130,7 +130,9 @@ def make(
 
 
 def advice(outlooks: Sequence[Outlook], noun: str = "images") -> str:
-    """Recommend a runtime in one sentence, or explain why the training run does not fit."""
+    """Recommend a runtime in one sentence, or explain why the training run does not fit on any of
+    them.
+    """
     there = [one for one in outlooks if not one.retired and one.total is not None]
     fit = [one for one in there if one.fits is not False or one.micro_batch]
     if not there:
@@ -177,7 +179,7 @@ def _inference(work: Work) -> Inference:
 
 
 def _restored(kind: Any, value: Any) -> Any:
-    """Restore a value of a given type from the JSON of `asdict`."""
+    """Restore a value of type `kind` from the JSON of `asdict`."""
     if value is None:
         return None
     inner: Any = next((one for one in (kind, *get_args(kind)) if is_dataclass(one)), None)

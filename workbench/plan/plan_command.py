@@ -76,12 +76,16 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def kept(folder: Path) -> Path | None:
-    """Find the plan in a run's folder or next to a pulled run's folder, or return None."""
+    """Return the path of the plan in a run's folder or next to a pulled run's folder, or None if
+    there is no plan.
+    """
     return next((place for place in (folder / FILE, beside(folder)) if place.is_file()), None)
 
 
 def beside(folder: Path) -> Path:
-    """Return the path for a pulled run's plan, next to its folder, which stays unchanged."""
+    """Return the path for the plan of a pulled run. It is next to the run's folder, which must not
+    change.
+    """
     folder = folder.resolve()
     return folder.with_name(f"{folder.name}-{FILE}")
 
@@ -94,7 +98,7 @@ def _write(path: Path, content: bytes, show: Callable[[str], None]) -> None:
 
 
 def _counted(config: Config, given: Mapping[str, str]) -> Given:
-    """Count the labelled images, and measure how fast a CPU decodes those in --input.
+    """Count the labelled images, and measure how fast one CPU decodes the images in --input.
 
     Raises:
         PipelineError: if --images is invalid, or if the rows in the folder cannot be counted.

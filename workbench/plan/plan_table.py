@@ -1,4 +1,4 @@
-"""Utilities for printing a plan as a table with notes, and for showing it as a chart."""
+"""Utilities for printing a plan as a table with notes, and for plotting it as a chart."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,7 +34,7 @@ def lines(made: Plan) -> list[str]:
 
 
 def about(made: Plan) -> list[str]:
-    """Summarize training, checkpoints and inference."""
+    """Summarize the planned training, checkpoints and inference."""
     noun, counts, disk = made.noun, made.counts, CHECKPOINTS * made.checkpoint
     limit = f", more than Kaggle's limit of {_short(MOST_BYTES)}B"
     each = f"{counts.parameters:,} parameters, and {_short(counts.operations)} operations per"
@@ -79,7 +79,7 @@ def notes(made: Plan) -> list[str]:
 
 
 def row(one: Outlook, images: int) -> tuple[str, ...]:
-    """Return a runtime's table cells, given the number of training images."""
+    """Return the table cells for a runtime. `images` is the number of training images."""
     spent, memory, largest, price = one.spent, MISSING, MISSING, MISSING
     if one.largest is not None:
         largest = f"{'~' * (not one.compiled)}{one.largest:,}"
@@ -104,7 +104,7 @@ def row(one: Outlook, images: int) -> tuple[str, ...]:
 
 
 def picture(made: Plan, was: dict[str, float] | None = None) -> Markup | None:
-    """Return a chart with the duration on each runtime, or None if no duration is known.
+    """Return a chart of the duration on each runtime, or None if no duration is known.
 
     Args:
         was: actual duration of a run in seconds, keyed by runtime.
@@ -142,7 +142,7 @@ def seconds(number: float) -> str:
 
 
 def interval(found: Interval | None, text: Callable[[float], str]) -> str:
-    """Format an interval with the function `text`, or return a dash if it is None."""
+    """Format an interval, using the function `text` for each value, or return a dash for None."""
     if found is None:
         return MISSING
     least, usual, most = (text(one) for one in (found.least, found.usual, found.most))

@@ -1,8 +1,8 @@
 """Measure the speed of training steps on this machine, or read it from an earlier run.
 
-Steps are timed under the same conditions as in training, with the same program on all devices, and
-with the same input pipeline and augmentation. Images are random, or a sample of the competition's
-files if training would decode them in every epoch.
+Steps are timed under the same conditions as in training: the same program runs on all devices, with
+the same input pipeline and augmentation. The images are random. If training would decode its images
+in every epoch, a sample of the competition's files is used instead.
 """
 
 import json
@@ -58,12 +58,12 @@ class Probed:
 
 
 def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Probed:
-    """Measure the time per step.
+    """Measure the time that a training step takes.
 
     Args:
-        config: the config. Its number of epochs is ignored.
+        config: the config, whose number of epochs is ignored.
         least_seconds: minimum duration of the measurement, which takes at least `CALLS` calls.
-        files: images from `sample`, or None to use random images in memory.
+        files: images from `sample`, or None to use random images that are held in memory.
     """
     import jax
     import keras
@@ -110,7 +110,8 @@ def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Pr
 
 
 def of_features(config: Config, least_seconds: float = 1.0) -> Probed:
-    """Measure the time for computing a batch of features, with random images and weights.
+    """Measure how long it takes to compute a batch of features, with random images and random
+    weights.
 
     This is used for configs with fit="linear". See `of_step` for the arguments.
     """
@@ -140,9 +141,10 @@ def of_features(config: Config, least_seconds: float = 1.0) -> Probed:
 
 
 def sample(paths: Paths, data: Data) -> tuple[Any, float]:
-    """Sample a competition's labelled images, and measure how many images per second a CPU decodes.
+    """Sample the labelled images of a competition, and measure how many images per second one CPU
+    decodes.
 
-    The images that are returned have not been decoded.
+    The returned images are not decoded.
 
     Args:
         paths: paths of all labelled images, from `pipeline.data.dataset.training_images`.
@@ -185,7 +187,9 @@ class Run:
     custom_code: str
 
     def same_step(self, config: Config, runtime: str, precision: str) -> bool:
-        """Return whether this run used the same runtime and the same computations per image."""
+        """Return whether this run had the given runtime and precision, and the same computations
+        per image.
+        """
         ours, theirs = (
             (one.model, dict(one.model_options), one.data.shape, one.outputs)
             for one in (config, self.config)
@@ -240,11 +244,12 @@ def measured(
 ) -> tuple[Interval, str] | None:
     """Estimate the seconds per step from earlier runs of the same network on the same runtime.
 
-    The time for a batch size is extrapolated linearly from runs with two batch sizes. If there is
-    only one batch size, the time per image is assumed to be constant.
+    If the runs have several batch sizes, the time is extrapolated linearly from the smallest and
+    the largest one. If all runs have the same batch size, the time per image is assumed to be
+    constant.
 
     Returns:
-        The time and the names of the runs, or None if there are no such runs.
+        The time per step and the names of the runs, or None if there are no such runs.
     """
     ours = {one.config.batch: one for one in runs if one.same_step(config, runtime, precision)}
     if not ours:
