@@ -1,7 +1,8 @@
 """Create a rehearsal's hidden test set from some of a folder's labelled rows.
 
-The folder itself is not modified. Sessions use links to its files, and copies of its tables, arrays
-and records without the hidden rows. The labels of the hidden rows are only kept in this process.
+The folder itself is not modified. Sessions use links to its files, but get copies of its tables,
+arrays and records from which the hidden rows are removed. Only this process knows the labels of the
+hidden rows.
 """
 
 import os
@@ -41,38 +42,39 @@ SHOWN = 3  # maximum number of ids in a message
 
 
 class Scored(NamedTuple):
-    """A score and its standard error, estimated by resampling rows."""
+    """A score and its standard error, which is estimated by resampling rows."""
 
     score: float
     error: float
 
 
 class HiddenTest:
-    """A competition folder with a hidden test set, which is selected with the config's seed.
+    """A competition folder with a hidden test set, whose rows are selected at random using the
+    config's seed.
 
-    Rows are stratified by label, and groups are not split.
+    The selection is stratified by label, and all rows of a group are in the same set.
 
     Args:
         config: config for the folder.
         folder: competition folder, as mounted by Kaggle, with or without a test set.
-        copied: whether to copy files instead of linking them, for sessions that could write to the
-            originals through links.
+        copied: whether to copy files instead of linking to them, because a session could write to
+            the original files through links.
 
     Attributes:
         labelled: number of labelled rows.
-        tests: number of rows in the larger test set.
+        tests: number of rows in the larger of the two test sets.
         train, visible, hidden: sorted row indices of the training set and of both test sets, int64.
-            `visible` is empty if the folder has a test set.
-        test_ids: ids of the folder's test set. It is empty if the folder has none.
+            `visible` is empty if the folder has its own test set.
+        test_ids: ids of the folder's own test set, or empty if it has none.
         metric: the config's metric.
         baseline: the config's baseline, or None if it uses a different metric.
         lower_is_better: whether lower scores are better.
         scored: the last score and its standard error, or None if nothing was scored yet.
-        made_up: messages about files that the rehearsal creates because the folder lacks them.
+        made_up: messages about missing files that the rehearsal creates.
 
     Raises:
         DataError: if there are too few rows, if the config does not specify the folder's sample
-            submission or test set, or if `pipeline.data.dataset.read_training` raises it.
+            submission or test set, or if `pipeline.data.dataset.read_training` raises this error.
     """
 
     def __init__(self, config: Config, folder: Path, *, copied: bool = False) -> None:
@@ -113,13 +115,13 @@ class HiddenTest:
         self.scored: Scored | None = None
 
     def limit(self, train: int | None, tests: int | None) -> None:
-        """Reduce the number of rows, stratified by label.
+        """Reduce the number of rows in each set. The remaining rows are stratified by label.
 
         Args:
-            train: maximum number of training rows, unless the session's split requires more. None
-                keeps all.
-            tests: maximum number of rows per test set, unless a label would be missing. None keeps
-                all.
+            train: maximum number of training rows, or None to keep all of them. More rows are kept
+                if the session's split requires them.
+            tests: maximum number of rows in each test set, or None to keep all of them. More rows
+                are kept if a label would be missing otherwise.
         """
         self.train = self._fewer(self.train, train)
         self.hidden = self._fewer(self.hidden, tests)
@@ -127,7 +129,7 @@ class HiddenTest:
         self.test_ids = self.test_ids[:tests]
 
     def _split(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Split rows into the remaining rows and a test set."""
+        """Split rows into two parts, and return the remaining rows followed by the test set."""
         held = self._hold_out.hide(rows)
         if not len(held):
             raise DataError(
@@ -138,7 +140,9 @@ class HiddenTest:
         return np.setdiff1d(rows, held), held
 
     def _fewer(self, rows: np.ndarray, most: int | None) -> np.ndarray:
-        """Select fewer rows and drop broken images, because their fraction would be too large."""
+        """Select fewer rows. Rows with broken images are dropped, because they could be too large a
+        fraction of the selected rows.
+        """
         kept = self._hold_out.fewer(rows, most)
         if len(kept) == len(rows) or self._config.data.kind != "images":
             return kept
@@ -157,7 +161,9 @@ class HiddenTest:
 
     @property
     def solution(self) -> scoring.Columns:
-        """The hidden test set's labels as {column: {id: label}}, with the sample's columns."""
+        """The labels of the hidden test set as {column: {id: label}}, with the columns of the
+        sample submission.
+        """
         texts = self._table[list(self._config.data.labels)].agg(" ".join, axis=1)
         truth = dict(zip(self._called(self.hidden), texts.iloc[self.hidden], strict=True))
         return dict.fromkeys(map(str, self._sample(self.hidden).columns[1:]), truth)
@@ -168,7 +174,7 @@ class HiddenTest:
         return text.encode()
 
     def score(self, given: scoring.Columns) -> float:
-        """Score a submission for the hidden test set with the config's metric.
+        """Return the score of a submission on the hidden test set, using the config's metric.
 
         Args:
             given: {column: {id: text}}, with the same ids as `solution`.
@@ -191,8 +197,8 @@ class HiddenTest:
         return self.scored.score
 
     def _read_as_labels(self, columns: scoring.Columns) -> np.ndarray:
-        """Read a submission's columns with the config's reader, as if they were a training table's
-        labels, and return them in the order of the hidden test set.
+        """Read the columns of a submission with the config's reader, as if they were the labels in
+        a training table. Return the labels in the order of the hidden test set.
 
         Raises:
             ConfigError, DataError: see `pipeline.data.dataset.read_training`.
@@ -210,7 +216,9 @@ class HiddenTest:
         return read.labels[[places[name] for name in ids if name in places]]
 
     def _sample(self, rows: np.ndarray) -> pd.DataFrame:
-        """Return a sample submission for labelled rows, with values from the folder's sample."""
+        """Return a sample submission for labelled rows, with values from the folder's sample
+        submission if it has one.
+        """
         data, own = self._config.data, self._own
         if own is not None and len(own) and data.sample_submission is not None:
             shown = own
@@ -222,7 +230,7 @@ class HiddenTest:
         return sample
 
     def _called(self, rows: np.ndarray) -> list[str]:
-        """Return the test set ids of labelled rows."""
+        """Return the ids that labelled rows have in a session's test set."""
         if samples.counts_rows(self._folder, self._config.data):
             return list(map(str, range(len(rows))))
         return [self._names[row] for row in rows]
@@ -230,9 +238,10 @@ class HiddenTest:
     # Folders for sessions
 
     def write(self, out: Path, *, hidden: bool = False) -> None:
-        """Write a session's folder with the visible test set, or the hidden one for a scored rerun.
+        """Write the folder of a session, which contains the visible test set. If `hidden` is set,
+        it contains the hidden test set instead, as in a scored rerun.
 
-        Files from archives are packed again, as Kaggle mounts them.
+        Files that come from archives are packed into archives again, as on Kaggle.
 
         Raises:
             DiskError: if a file cannot be written.
@@ -269,9 +278,9 @@ class HiddenTest:
         archives.pack(out, archives.packed_in(self._folder))
 
     def _others(self) -> set[str]:
-        """Return the files that are passed to sessions unchanged, relative to the folder.
+        """Return the files that sessions get unchanged, as paths relative to the folder.
 
-        These are all files that do not contain the config's rows.
+        These are all files that contain neither training nor test rows of the config.
         """
         data, folder = self._config.data, self._folder
         found = {f"{inside / name}" for inside, names in image_files.walk(folder) for name in names}
@@ -287,7 +296,7 @@ class HiddenTest:
         return found - named - {path for some in files for path in some}
 
     def _write_test(self, out: Path, rows: np.ndarray) -> None:
-        """Write labelled rows as a test set, in the order of `rows`."""
+        """Write labelled rows as a test set, in the same order as in `rows`."""
         data, names = self._config.data, self._called(rows)
         place = as_tuple(data.test_images)[0]
         for row, name in zip(rows, names, strict=True):
@@ -324,7 +333,7 @@ class HiddenTest:
             _write(test, out / data.test_csv, between)
 
     def _write_own_test(self, out: Path) -> None:
-        """Write the folder's test set, limited to `test_ids`."""
+        """Write the rows of the folder's own test set whose ids are in `test_ids`."""
         data, every = self._config.data, len(self._own) if self._own is not None else 0
         for row in range(len(self.test_ids)):
             for path in self._test_files.get(row, ()):
@@ -346,7 +355,7 @@ class HiddenTest:
             records.copy(self._folder, data.test_records, out, kept)
 
     def _has_test_table(self) -> bool:
-        """Return whether the folder has a test table that sessions read."""
+        """Return whether the folder contains a test table for sessions to read."""
         data = self._config.data
         read = data.kind not in ("images", "tfrecords") or (
             data.kind == "images" and data.sample_submission is None
@@ -354,14 +363,15 @@ class HiddenTest:
         return read and (self._folder / data.test_csv).is_file()
 
     def _keys(self) -> tuple[str, ...]:
-        """Return the candidate names of the id column (`pipeline.data.dataset.read_test`)."""
+        """Return the names that the id column can have, as in `pipeline.data.dataset.read_test`."""
         return (self._config.data.id_column, *([] if self._own is None else self._own.columns[:1]))
 
     def _images(self, name: str, rows: int) -> np.ndarray:
         return table_features.array(self._folder / name, self._config.data, rows)
 
     def _files_of(self, ids: Sequence[str], *, test: bool = False) -> dict[int, list[str]]:
-        """Map rows to their files, relative to the folder. Rows without files are omitted.
+        """Map each row to its files, as paths relative to the folder. Rows without files are
+        omitted.
 
         Raises:
             DataError: if the config's test set is not found, or if too many images are missing.
@@ -387,7 +397,7 @@ class HiddenTest:
         return found
 
     def _place(self, path: str, target: Path) -> None:
-        """Link or copy a file from the folder to `target`.
+        """Create a link to a file of the folder at `target`, or copy the file.
 
         Raises:
             DiskError: if `target` exists or cannot be written.
@@ -407,13 +417,15 @@ class HiddenTest:
 
 
 def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
-    """Read the ids, labels and groups of the labelled rows as text, and return them with the path.
+    """Return a table with the ids, labels and groups of the labelled rows as texts, and the path of
+    their file.
 
-    With target="custom", all rows with the same id are one example (such as several masks), and
-    their values are joined.
+    With target="custom", all rows with the same id belong to one example, such as an image with
+    several masks. Their values are joined.
 
     Raises:
-        ConfigError: if the labels cannot be hidden, because only a custom reader can find them.
+        ConfigError: if the labels cannot be hidden, because only a custom reader knows where they
+            are.
     """
     data = config.data
     names = [*data.labels, *data.row_columns]
@@ -448,10 +460,11 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
 
 
 def _own_sample(folder: Path, data: Data) -> pd.DataFrame | None:
-    """Return the folder's sample submission or a table of its test set ids, or None.
+    """Return the folder's sample submission, or a table of the ids in its test set, or None if it
+    has neither.
 
     Raises:
-        DataError: if a file with a different name appears to be the sample submission.
+        DataError: if the sample submission is missing, but another file appears to be one.
     """
     if samples.is_there(folder, data):
         return samples.of(folder, data).table
@@ -470,7 +483,7 @@ def _own_sample(folder: Path, data: Data) -> pd.DataFrame | None:
 def _groups(
     config: Config, folder: Path, table: pd.DataFrame, ids: tuple[str, ...], path: Path
 ) -> np.ndarray | None:
-    """Return the group of each labelled row (see `Examples.groups`)."""
+    """Return the group of each labelled row, as in `Examples.groups`."""
     column = config.data.group_column
     if not config.data.group_duplicates:
         return None if column is None else group_codes(table[column], path)
@@ -482,8 +495,8 @@ def _groups(
 
 
 def _names(config: Config, ids: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the rows' test set ids. Paths such as "cats/1.jpg" are replaced, because they would
-    leak the label.
+    """Return the ids that labelled rows have in a test set. Paths such as "cats/1.jpg" are
+    replaced, because they would reveal the label.
     """
     if config.data.train_csv is not None or config.data.kind != "images":
         return ids
@@ -494,7 +507,7 @@ def _names(config: Config, ids: tuple[str, ...]) -> tuple[str, ...]:
 def _named_by(
     folder: Path, ids: Sequence[str], places: str | tuple[str, ...]
 ) -> dict[int, list[str]]:
-    """Map rows to the files that are named `<id>`, with any suffix."""
+    """Map each row to the files that are named after its id, with any suffix."""
     known, found = {name: row for row, name in enumerate(ids)}, dict[int, list[str]]()
     for place in as_tuple(places):
         for path in sorted((folder / place).rglob("*")):
@@ -508,7 +521,7 @@ def _named_by(
 
 
 def _write(content: pd.DataFrame | np.ndarray, target: Path, between: str = ",") -> None:
-    """Write a table or an array to a new file, in the format of its suffix.
+    """Write a table or an array to a new file, in the format that the file's suffix indicates.
 
     Args:
         between: separator for CSV files.

@@ -1,6 +1,7 @@
-"""Select the labelled rows that a rehearsal holds out, and a subset of the others.
+"""Select the labelled rows that a rehearsal holds out, and a subset of the remaining rows.
 
-Both depend only on the config's seed, so that the scores of two rehearsals can be compared.
+The random selection only depends on the config's seed, so the scores of two rehearsals can be
+compared.
 """
 
 from dataclasses import replace
@@ -18,12 +19,13 @@ MOST_HIDDEN = 2000  # rows, for which the standard error of an accuracy is at mo
 
 
 class HoldOut:
-    """A selection of labelled rows, stratified by label, that leaves enough for a session to split.
+    """Selects labelled rows, stratified by label, so that a session can still split the remaining
+    rows.
 
     Args:
-        examples: the labelled rows. A row without a group is its own group.
-        config: config of the run. Each label keeps at least `folds` groups, or two. With
-            `group_column`, enough groups for the session's split remain.
+        examples: the labelled rows. Without groups, each row is a group of its own.
+        config: config of the run. At least `folds` groups (or two) with each label remain. If
+            `group_column` is set, enough groups for the session's split remain.
     """
 
     def __init__(self, examples: Examples, config: Config) -> None:
@@ -37,13 +39,14 @@ class HoldOut:
             self._of_all = max(round(1 / config.data.validation_fraction), self._of_a_label)
 
     def hide(self, rows: np.ndarray) -> np.ndarray:
-        """Select whole groups for a test set, with the same fraction of each label.
+        """Select whole groups of rows for a test set, with about the same fraction of each label.
 
         Args:
             rows: sorted rows to select from, int64 (n,).
 
         Returns:
-            Sorted rows, int64 (m,). Empty if the session requires all rows.
+            The selected rows in ascending order, int64 (m,). There are none if the session requires
+            all rows.
 
         Raises:
             DataError: see `pipeline.data.folds.splits`.
@@ -69,11 +72,12 @@ class HoldOut:
         return rows[hidden & ~chosen["group"].isin(given_back).to_numpy()]
 
     def fewer(self, rows: np.ndarray, most: int | None) -> np.ndarray:
-        """Select about this many rows, stratified by label, and return them sorted.
+        """Select at most `most` rows, stratified by label, and return them in ascending order.
 
         Args:
             rows: rows to select from, int64 (n,).
-            most: maximum number of rows, unless the labels require more. None keeps all.
+            most: maximum number of rows, or None to keep all of them. More rows are kept if the
+                labels require them.
         """
         if most is None or most >= len(rows):
             return rows

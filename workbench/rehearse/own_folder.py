@@ -1,4 +1,6 @@
-"""Prepare a user's folder for a rehearsal by holding out labelled rows and limiting the others."""
+"""Prepare a user's folder for a rehearsal, which hides some labelled rows and may use only some of
+the others.
+"""
 
 import hashlib
 import json
@@ -21,12 +23,12 @@ SHORT = "; this short training run shows that the chain works, not how good the 
 
 @dataclass(frozen=True)
 class RehearsedFolder:
-    """A folder with a hidden test set.
+    """A user's folder that was prepared for a rehearsal.
 
     Attributes:
         test: the hidden test set.
         plan: the size of the rehearsal.
-        lines: messages about rows and settings that are hidden, changed, omitted or made up.
+        lines: messages about what the rehearsal hides, changes, omits or creates.
         kept: file to save the state in, so that a restart hides the same rows, or None if the
             rehearsal is never restarted.
         state: content of that file.
@@ -40,7 +42,7 @@ class RehearsedFolder:
 
     @property
     def about(self) -> str:
-        """The last score with its standard error, and its comparison with the baseline."""
+        """A description of the last score with its standard error, compared with the baseline."""
         test, baseline = self.test, self.test.baseline
         better = "lower" if test.lower_is_better else "higher"
         shown, beside = test.metric.name, f"; baseline: {baseline}" if baseline else ""
@@ -55,11 +57,11 @@ class RehearsedFolder:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment variables that apply the plan to a session."""
+        """The environment variables through which a session applies the plan."""
         return {rehearsal.VARIABLE: json.dumps(self.plan.changes)} if self.plan.changes else {}
 
     def write(self, folder: Path, *, hidden: bool = False) -> None:
-        """Write the folder for a session, or for a scored rerun if `hidden` is set."""
+        """Write the folder of a session, or of a scored rerun if `hidden` is set."""
         self.test.write(folder, hidden=hidden)
         if self.kept:
             self.kept.write_text(json.dumps(self.state))
@@ -68,19 +70,20 @@ class RehearsedFolder:
 def hidden(
     name: str, folder: Path, budget: str, *, internet: bool, copied: bool, kept: Path | None = None
 ) -> RehearsedFolder:
-    """Prepare a folder by hiding some of its labelled rows and reducing the rest.
+    """Prepare a folder for a rehearsal. Some of its labelled rows are hidden, and the size of the
+    run is reduced.
 
     Args:
         name: name or path of the config.
-        budget: time limit for the rehearsal, such as "2m". "" disables the reduction.
+        budget: time limit for the rehearsal, such as "2m", or "" to rehearse the whole run.
         internet: whether sessions can download published weights.
-        copied: whether to copy all files for sessions (see `HiddenTest`).
+        copied: whether sessions get copies of files instead of links (see `HiddenTest`).
         kept: file to save the state in, so that a restart hides the same rows, or None if the
             rehearsal is never restarted.
 
     Raises:
-        ConfigError: if the rows or the budget changed since the first start, or if the config is
-            invalid.
+        ConfigError: if the rows or the budget differ from those at the first start, or if the
+            config is invalid.
         DataError: see `HiddenTest`.
     """
     config, seconds = configs.load(name), budgets.seconds(budget) if budget else 0.0
@@ -88,7 +91,7 @@ def hidden(
     if before and budget and budget != before["budget"]:
         raise ConfigError(
             f"--budget {budget}: expected the same as in {kept}, {before['budget'] or 'none'}.\n"
-            "Omit the option, or use a new --folder."
+            "Omit --budget, or use a new --folder."
         )
     test, plan = HiddenTest(config, folder, copied=copied), Plan()
     if before:
@@ -101,7 +104,7 @@ def hidden(
     if before and before["solution_sha256"] != labels:
         raise ConfigError(
             f"The labelled rows in {folder}, or the config fields for them in {name}, have changed"
-            f" since {kept} was written.\nRestore them, or use a new --folder."
+            f" since {kept} was written.\nRestore the rows and fields, or use a new --folder."
         )
     other = held_out_rows.differing(config)
     lines = (

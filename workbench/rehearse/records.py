@@ -1,4 +1,4 @@
-"""Write TFRecord files with a subset of a competition's records."""
+"""Write TFRecord files that contain some of a competition's records."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -14,7 +14,9 @@ from pipeline.data import tfrecords
 
 
 def copy(folder: Path, patterns: str | tuple[str, ...], out: Path, rows: np.ndarray) -> None:
-    """Copy the records with these indices (from 0) to files with the same names in `out`."""
+    """Copy the records with these indices (starting from 0) to files in `out` that have the same
+    names.
+    """
     writers, kept = dict[Path, Any](), set(rows.tolist())
     with writing(out), ExitStack() as stack:
         for row, (path, record) in enumerate(_records(folder, patterns)):
@@ -26,7 +28,9 @@ def copy(folder: Path, patterns: str | tuple[str, ...], out: Path, rows: np.ndar
 
 
 def as_test(folder: Path, data: Data, out: Path, rows: np.ndarray, names: Sequence[str]) -> None:
-    """Write labelled records as a test set that only contains their images and these ids."""
+    """Write labelled records as a test set, which only contains their images and the ids in
+    `names`.
+    """
     import tensorflow as tf
 
     called = dict(zip(rows.tolist(), names, strict=True))
@@ -42,7 +46,7 @@ def as_test(folder: Path, data: Data, out: Path, rows: np.ndarray, names: Sequen
 
 
 def _records(folder: Path, patterns: str | tuple[str, ...]) -> Iterator[tuple[Path, bytes]]:
-    """Yield each record's file and content."""
+    """Yield the file and the content of each record."""
     for path in tfrecords.files(folder, patterns):
         for _, _, record in tfrecords.records(path):
             yield path, record

@@ -1,4 +1,4 @@
-"""Parse a rehearsal's submission (written by `pipeline.infer.submission`) to score it."""
+"""Parse the submission of a rehearsal, so that it can be scored."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from pipeline.evaluate.metrics import Metric
 from pipeline.infer import submission
 
 Columns = Mapping[str, Mapping[str, str]]
-"""A table without its id column, as {column: {id: value}}. The values are text, as in the file."""
+"""A table without its id column, as {column: {id: value}}. Values are the texts in the file."""
 
 
 def predictions(
@@ -21,14 +21,15 @@ def predictions(
     texts: Mapping[str, Sequence[str]],
     positive: str | None = None,
 ) -> np.ndarray:
-    """Convert a submission's columns to predictions for metrics, float64 (n, k).
+    """Convert the columns of a submission to predictions for a metric, float64 (n, k).
 
-    Labels become probabilities of 1, and rankings become decreasing scores.
+    A label becomes a probability of 1. The labels in a ranking get decreasing scores.
 
     Args:
-        target: the config's target, with the submission's separator between several labels.
+        target: the config's target, whose separator between several labels is that of the
+            submission.
         metric: the config's metric.
-        texts: values of each column except the ids.
+        texts: the values of each column except the id column.
         positive: the config's `data.positive_label`.
 
     Raises:

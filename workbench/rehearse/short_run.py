@@ -1,10 +1,11 @@
-"""Reduce rows, epochs, batch size and image size, so that a rehearsal fits into its time budget.
+"""Reduce rows, epochs, batch size and image size, so that a rehearsal fits in its time budget.
 
-A short run has at most two folds, two views, 64x64 images, and a batch of a million values. Its
-first steps are timed on this machine to determine the number of rows and epochs, or to find that
-the whole run fits. Only amounts are changed (`pipeline.config.rehearsal`). If the batch is reduced,
-the base batch and the BatchNorm groups are divided by the same factor, so the learning rate and the
-number of groups per replica do not change.
+A short run has at most two folds and two views. Images have at most 64x64 pixels, and a batch has
+at most about a million values. The first steps are timed on this machine to determine how many rows
+and epochs fit, or whether the whole run fits. Only amounts are changed
+(`pipeline.config.rehearsal`). If the batch size is reduced, the base batch and the BatchNorm groups
+are divided by the same factor, so that the learning rate and the number of groups per replica stay
+the same.
 """
 
 import json
@@ -53,9 +54,9 @@ class Plan:
 
     Attributes:
         changes: config changes for `pipeline.config.rehearsal.with_changes`.
-        train: maximum number of training rows. None uses all.
-        tests: maximum number of rows per test set. None uses all.
-        lines: messages about what is reduced.
+        train: maximum number of training rows, or None to use all of them.
+        tests: maximum number of rows in each test set, or None to use all of them.
+        lines: messages about the amounts that are reduced.
     """
 
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -65,10 +66,11 @@ class Plan:
 
 
 def in_a_process(config: str, rows: int, tests: int, budget: float, *, internet: bool) -> Plan:
-    """Return the last of a config's `plans`, computed in a new process.
+    """Compute the `plans` of a config in a new process, and return the last one.
 
-    JAX starts threads, which are unsafe in a process that forks. A separate process can also be
-    killed if a step takes too long. `config` is a name or a path. For other arguments, see `plans`.
+    A separate process is used because JAX starts threads, which are unsafe in a process that forks,
+    and because it can be killed if a step takes too long. `config` is a name or a path. See `plans`
+    for the other arguments.
     """
     name = str(Path(config).resolve()) if config.endswith(".py") else config
     given = json.dumps([name, rows, tests, budget, internet])
@@ -103,14 +105,15 @@ def in_a_process(config: str, rows: int, tests: int, budget: float, *, internet:
 def plans(
     config: Config, rows: int, tests: int, budget: float, *, internet: bool = False
 ) -> Iterator[Plan]:
-    """Yield the smallest possible rehearsal, and then one that fits the budget.
+    """Yield the plan of the smallest possible rehearsal, and then the plan of a rehearsal that fits
+    in the budget.
 
-    The second one is based on the time of the first steps.
+    The second plan is based on the duration of the first steps.
 
     Args:
         config: config of the run.
         rows: number of training rows.
-        tests: number of rows in the larger test set.
+        tests: number of rows in the larger of the two test sets.
         budget: time limit for the rehearsal on two cores, in seconds.
         internet: whether published weights can be downloaded.
     """
@@ -138,7 +141,9 @@ def plans(
 
 
 def _weights(config: Config, *, internet: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the config changes if sessions cannot download the model's published weights."""
+    """Return the config changes that replace published weights, which sessions cannot download, by
+    random weights. Also return messages about this.
+    """
     from pipeline.models.backbones import BACKBONES, IMAGENET, RANDOM  # imports Keras
 
     published = config.model in BACKBONES and not config.init_from
@@ -154,9 +159,9 @@ def _weights(config: Config, *, internet: bool) -> tuple[dict[str, Any], tuple[s
 
 
 def _fixed(config: Config) -> dict[str, Any]:
-    """Return the config changes for a short run.
+    """Return the config changes for a short run, except for those that depend on its speed.
 
-    It has smaller images, a smaller batch, and at most two folds and views.
+    The images and the batch are smaller, and there are at most two folds and two views.
     """
     changes = {name: 2 for name in ("folds", "views") if (getattr(config, name) or 0) > 2}
     changes |= _smaller_images(config)
@@ -165,8 +170,8 @@ def _fixed(config: Config) -> dict[str, Any]:
 
 
 def _smaller_images(config: Config) -> dict[str, int]:
-    """Return the changes to reduce images to at most `SIDE` pixels per side, if they can be resized
-    and the model supports it.
+    """Return the config changes that reduce images to at most `SIDE` pixels per side. There are
+    none if images cannot be resized, or if the model does not support smaller images.
     """
     data, changes = config.data, dict[str, int]()
     resized = data.kind in ("images", "tfrecords") and data.resize != "exact"
@@ -189,10 +194,10 @@ def _smaller_images(config: Config) -> dict[str, int]:
 
 
 def _smaller_batch(config: Config, most: float) -> dict[str, int]:
-    """Return the changes to reduce the batch to about `most` images.
+    """Return the config changes that reduce a batch to about `most` images.
 
-    The result still splits over the replicas, and the base batch and groups are divided by the same
-    factor.
+    The smaller batch can still be split evenly across the replicas. The base batch and the
+    BatchNorm groups are divided by the same factor.
     """
     from pipeline.train import learning_rate
 
@@ -226,12 +231,12 @@ def _scaled(
     lines: tuple[str, ...],
     budget: float = 0.0,
 ) -> Plan:
-    """Return the plan for the whole run if there is enough time, or else for a short run.
+    """Return a plan for the whole run if there is enough time for it, or else for a short run.
 
     Args:
-        whole: the config with the weights that are available in a session.
+        whole: the config of the whole run, with weights that are available in a session.
         changes: config changes for a short run.
-        seconds: time for training and inference.
+        seconds: seconds that are available for training and inference.
         image: seconds per image in a training step of the short run.
         budget: time limit for the rehearsal, in seconds.
     """
@@ -277,7 +282,9 @@ def _scaled(
 
 
 def _images_per_epoch(config: Config, rows: int) -> float:
-    """Return the images per epoch of all folds. Validation images are weighted by `FORWARD`."""
+    """Return the number of images per epoch in all folds together. A validation image counts as
+    `FORWARD` training images.
+    """
     if config.fit:
         return rows
     share, folds = config.data.validation_fraction, 1
@@ -287,13 +294,13 @@ def _images_per_epoch(config: Config, rows: int) -> float:
 
 
 def _tests_left(tests: int, seconds: float, image: float, config: Config) -> int:
-    """Return how many rows can be predicted in each test set."""
+    """Return how many rows of each test set can be predicted within a number of seconds."""
     some = int(seconds / (FORWARD * image * (config.folds or 1) * config.views) / 2)
     return tests if some >= tests else min(tests, max(min(some, MOST_TESTS), LEAST_TESTS))
 
 
 def _less(amounts: list[tuple[str, int, int]]) -> tuple[str, ...]:
-    """Describe which amounts are reduced, or return () if none are."""
+    """Return a message about the amounts that are reduced, or () if none are."""
     words = [f"{some:,} of {every:,} {what}" for what, some, every in amounts if some != every]
     return (f"uses {', '.join(words)}",) if words else ()
 

@@ -1,4 +1,4 @@
 """Write HTML reports about training runs.
 
-A report is created from a run's output folder, and is saved there as report.html.
+A report is created from the output folder of a run, and is saved in it as report.html.
 """

@@ -1,4 +1,4 @@
-"""Compare a run with the plan that was made before it."""
+"""Compare a run with the plan that was made before the run."""
 
 import json
 from pathlib import Path
@@ -13,9 +13,9 @@ from workbench.report.run_results import Results, whole
 
 
 def of(output: Path, found: Results) -> dict[str, Any] | None:
-    """Return the plan for a page, or None if there was no plan.
+    """Return the plan of a run as values for the report's page, or None if there is no plan.
 
-    `compared` contains rows with the planned and the measured value for the run's machine.
+    `compared` contains table rows, each with a planned and a measured value for the run's machine.
 
     Raises:
         ReportError: if plan.json cannot be read.
@@ -47,7 +47,7 @@ def _compared(made: Plan, one: Outlook, found: Results) -> list[tuple[str, str, 
 
 
 def _took(found: Results) -> float | None:
-    """Return a run's duration in seconds, or None if it was resumed, because sessions are
+    """Return the duration of a run in seconds, or None if it was resumed, because each session is
     timed separately.
     """
     ends = [history["seconds"].tolist() for history in found.histories if "seconds" in history]

@@ -1,4 +1,4 @@
-"""Write a run's report as a self-contained HTML page.
+"""Write the report of a training run as a self-contained HTML page.
 
 The run can be complete or partial. Its files are read by `workbench.report.run_results`.
 """
@@ -33,12 +33,12 @@ def write(output: Path, *, title: str | None = None, page: Path | None = None) -
 
     Args:
         output: output folder of the run.
-        title: title of the page. None uses the config's name.
-        page: file to write. None uses report.html in `output`.
+        title: title of the page, or None to use the config's name.
+        page: file to write, or None to write report.html in `output`.
 
     Raises:
         ConfigError: if `output` does not contain any files of a run.
-        ReportError: if a file is corrupt or contradicts another.
+        ReportError: if a file is corrupt or contradicts another file.
         DiskError: if the page cannot be written. An existing page is not changed.
     """
     try:
@@ -83,10 +83,10 @@ def _page(found: Results, output: Path, title: str | None) -> bytes:
 
 
 def _headline(found: Results, predictions: Predictions | None) -> dict[str, str] | None:
-    """Return the main score with its interval, or None if the first epoch has not finished.
+    """Return the main score with its interval, or None if no epoch has finished yet.
 
-    The score is computed from the validation rows if possible. Otherwise, it is taken from the
-    manifest or from the last epoch.
+    If possible, the score is computed from the validation rows. Otherwise, it is read from the
+    manifest or from the metrics of the last epoch.
     """
     scores, metric = found.part("metrics"), str(found.manifest.get("metric"))
     asked = f"validation_{metric}"
@@ -115,10 +115,11 @@ def _headline(found: Results, predictions: Predictions | None) -> dict[str, str]
 
 
 def _baseline(found: Results) -> tuple[str, list[tuple[str, str]], bool] | None:
-    """Compare the run with its baseline, or return None if there is no baseline.
+    """Compare the run with its baseline. Return None if the run has no baseline.
 
     Returns:
-        The metric, the rows of a table with both scores, and whether the run is below its baseline.
+        The metric, table rows with both scores, and whether the run's score is worse than the
+        baseline's.
     """
     baseline = found.part("baseline")
     if not {"metric", "model", "score", "error", "network", "network_error"} <= set(baseline):
@@ -134,7 +135,9 @@ def _baseline(found: Results) -> tuple[str, list[tuple[str, str]], bool] | None:
 
 
 def _other_baseline(found: Results) -> list[str]:
-    """Return a message if the baseline and the run use different metrics."""
+    """Return a message if the baseline and the run use different metrics, and an empty list
+    otherwise.
+    """
     metric = found.manifest.get("metric")
     given = (found.config.get("baseline") or {}).get("metric")
     if not found.complete or given in (None, metric):
@@ -162,7 +165,7 @@ def _tiles(found: Results) -> list[tuple[str, object]]:
 
 
 def _lacks(found: Results, predictions: Predictions | None) -> list[Markup | str]:
-    """Return messages about missing information, and about files from different runs."""
+    """Return messages about missing files, and about files that come from different runs."""
     lacks: list[Markup | str] = [
         Markup("<code>{}</code>: {}").format(name, text)
         for name, text in found.missing.items()
@@ -183,7 +186,7 @@ def _lacks(found: Results, predictions: Predictions | None) -> list[Markup | str
 
 
 def _epochs(found: Results) -> str | None:
-    """Describe how many of the planned epochs are finished, or return None if there are none."""
+    """Describe how many of the planned epochs are finished, or return None if no epoch is."""
     ended = [f"{history['epoch'].iloc[-1]:g}" for history in found.histories if len(history)]
     planned = found.config.get("epochs")
     if not ended:
@@ -194,7 +197,9 @@ def _epochs(found: Results) -> str | None:
 
 
 def _measures(history: pd.DataFrame) -> list[str]:
-    """Return the loss, and other metrics that were computed for both training and validation."""
+    """Return "loss" and the names of other metrics that were computed for both training and
+    validation.
+    """
     names = [str(name) for name in history if name != "loss" and f"validation_{name}" in history]
     return ["loss", *names]
 
@@ -222,7 +227,7 @@ def _curves(found: Results) -> list[tuple[str, Markup, str]]:
 
 
 def _folds(found: Results) -> tuple[list[str], list[list[str]]] | None:
-    """Return the header and rows of the folds table, or None if there are no folds."""
+    """Return the header and the rows of the table of folds, or None if there are no folds."""
     folds: list[dict[str, Any]] = found.manifest.get("folds") or []
     if not folds:
         return None
@@ -237,7 +242,7 @@ def _folds(found: Results) -> tuple[list[str], list[list[str]]] | None:
 
 
 def _throughput(found: Results) -> tuple[Markup, str] | None:
-    """Return the throughput chart and its caption."""
+    """Return a chart of the throughput and its caption."""
     lines = [fold for fold in found.lines if fold]
     if not lines:
         return None
@@ -261,7 +266,7 @@ def _throughput(found: Results) -> tuple[Markup, str] | None:
 
 
 def _phases(found: Results) -> tuple[list[tuple[object, ...]], str] | None:
-    """Return the rows of the phases table, and the total time."""
+    """Return the rows of the table of phases, and the total time."""
     each = phases(found.part("seconds"))
     if not each:
         return None
@@ -274,7 +279,7 @@ def _phases(found: Results) -> tuple[list[tuple[object, ...]], str] | None:
 
 
 def _origin(found: Results) -> list[tuple[str, Markup | str]]:
-    """Return the run's provenance as (name, value) pairs."""
+    """Return (name, value) pairs that describe where the run comes from."""
     manifest = {"bundle_sha256": "none (run from a checkout)"} if found.complete else {}
     manifest |= {name: value for name, value in found.manifest.items() if value not in (None, "")}
     rows: list[tuple[str, Markup | str]] = [
@@ -296,7 +301,7 @@ def _origin(found: Results) -> list[tuple[str, Markup | str]]:
 
 
 def _tables(found: Results) -> dict[str, list[tuple[str, str]]]:
-    """Return tables with details from the manifest, keyed by title."""
+    """Return tables with details from the manifest, by their titles."""
     applied = "Applied settings" if found.fit else "Applied learning rate and optimizer"
     parts = {
         "Versions": "versions",
@@ -316,7 +321,7 @@ def _code(text: object) -> Markup:
 
 
 def _text(value: object) -> str:
-    """Format a manifest value for a table."""
+    """Format a value from the manifest for use in a table."""
     if isinstance(value, bool) or not isinstance(value, int | float | None):
         return value if isinstance(value, str) else json.dumps(value)
     if value is None:

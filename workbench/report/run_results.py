@@ -1,6 +1,6 @@
-"""Read a training run's output folder (docs/dev/contracts.md).
+"""Read the output folder of a training run (docs/dev/contracts.md).
 
-Missing files are listed in the `Results`, while corrupt files raise an error.
+Missing files are listed in the `Results`. A corrupt file raises an error.
 """
 
 import io
@@ -36,10 +36,10 @@ class WorstRows:
     """The validation rows with the largest losses.
 
     Attributes:
-        indices: row indices in validation.csv, starting from 0, int64 (m,). The row with the
-            largest loss comes first.
-        pixels: uint8 (m, height, width, channels) with 1 or 3 channels. None if the inputs are not
-            images.
+        indices: row indices in validation.csv, starting from 0, int64 (m,). The rows are sorted by
+            loss, from largest to smallest.
+        pixels: uint8 (m, height, width, channels) with 1 or 3 channels, or None if the inputs are
+            not images.
     """
 
     indices: np.ndarray
@@ -57,8 +57,8 @@ class Results:
         missing: maps the name of each missing file to what the report lacks without it.
         histories: a table for each fold, with the columns `epoch` and `learning_rate`, and with
             pairs of `<name>` and `validation_<name>`. All values are floats.
-        lines: lines of progress.jsonl for each fold.
-        target: "classes", "regression" or "multilabel". None if validation.csv is missing.
+        lines: the lines of progress.jsonl for each fold.
+        target: "classes", "regression" or "multilabel", or None if validation.csv is missing.
         validation: table from validation.csv. It has the columns `id` and, if there are folds,
             `fold`. For classes, it also has `label` and `prediction` (indices in `classes`, int64)
             and `confidence` (float64, 0 to 1). For regression, it also has `label` and `prediction`
@@ -89,12 +89,14 @@ class Results:
 
     @property
     def fit(self) -> str:
-        """See `Config.fit`. If set, the model has no gradient steps, epochs or learning rate."""
+        """The value of `Config.fit`. If it is not "", the model has no gradient steps, epochs or
+        learning rate.
+        """
         return str(self.config.get("fit") or "")
 
     @property
     def noun(self) -> str:
-        """The noun for the run's examples, such as images."""
+        """The plural noun for the run's examples, such as "images"."""
         return called(str(self.config.get("data", {}).get("kind")))
 
     def part(self, key: str) -> Mapping[str, Any]:
@@ -108,7 +110,7 @@ def read(output: Path) -> Results:
 
     Raises:
         ConfigError: if the folder does not exist or does not contain any files of a run.
-        ReportError: if a file is corrupt or contradicts another.
+        ReportError: if a file is corrupt or contradicts another file.
     """
     folds = sorted(output.glob("fold-*/"), key=lambda path: (len(path.name), path.name))
     places = folds or [output]
@@ -139,7 +141,7 @@ def read(output: Path) -> Results:
 
 @contextmanager
 def whole(path: Path, what: str = "a valid file of a training run") -> Iterator[None]:
-    """Raise `ReportError` if the block cannot read a file, or raises any other exception."""
+    """Raise `ReportError` if the block cannot read a file or raises another exception."""
     with reading(path, ReportError, FIX):
         try:
             yield
@@ -156,7 +158,9 @@ def _manifest(output: Path) -> dict[str, Any]:
 
 
 def _partial(output: Path, places: Sequence[Path]) -> dict[str, Any]:
-    """Return the available details of a run without a manifest, with the manifest's keys."""
+    """Return the details that are available for a run without a manifest, with the same keys as in
+    a manifest.
+    """
     known: dict[str, Any] = {}
     if (output / "bundle.json").is_file():
         origin = provenance.from_bundle(output / "bundle.json")
@@ -193,7 +197,7 @@ def _lines(path: Path) -> list[dict[str, float]]:
 
 
 def _whole_lines(path: Path) -> str:
-    """Return a file's text without the last line if it is incomplete, which happens if the run was
+    """Return the text of a file, except for an incomplete last line, which can exist if the run was
     killed.
     """
     return "".join(re.findall(r"[^\n]*\n", path.read_text(encoding="utf-8")))
@@ -243,8 +247,8 @@ def _read_probabilities(path: Path, found: Results) -> None:
 
 
 def _target(expected: str | None, columns: Sequence[str]) -> str:
-    """Determine the kind of target from validation.csv's columns. If the manifest has an `expected`
-    kind, it must match.
+    """Return the kind of target, which the columns of validation.csv determine. It must match the
+    `expected` kind from the manifest, if there is one.
     """
     several = {name.removeprefix("label_") for name in columns if name.startswith("label_")}
     found = MULTILABEL if several else REGRESSION
@@ -259,7 +263,9 @@ def _target(expected: str | None, columns: Sequence[str]) -> str:
 def _validation(
     texts: pd.DataFrame, target: str, classes: tuple[str, ...]
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Convert validation.csv to numbers, and return it with the names of the labels."""
+    """Convert the texts of validation.csv to numbers, and return the table and the names of the
+    labels.
+    """
     if not len(texts):
         raise ValueError("it has no rows")
     names = classes

@@ -1,6 +1,6 @@
-"""Create the report's sections about predictions, calibration and the worst rows.
+"""Create the sections of a report about predictions, calibration and the worst rows.
 
-They are only available if the run's `Results` include a validation.csv.
+These sections are only available if the run's `Results` contain a validation.csv.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class Predictions:
 
 
 def describe(results: Results) -> Predictions | None:
-    """Return the report content about a run's validation rows, or None if there are none."""
+    """Return the report's content about the validation rows of a run, or None if there are none."""
     if results.validation is None:
         return None
     if results.target == REGRESSION:
@@ -176,8 +176,8 @@ def _regression(results: Results, rows: pd.DataFrame) -> Predictions:
 
 
 def _matrix(counts: np.ndarray) -> list[list[tuple[str, str]]]:
-    """Return the CSS class and text of each cell. Cells are blue on the diagonal and orange
-    elsewhere, and darker for larger fractions of the row.
+    """Return the CSS class and the text of each cell. Cells are blue on the diagonal and orange
+    elsewhere. A cell is darker if it is a larger fraction of its row.
     """
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     # Use a square root off the diagonal, so that even 1 % of wrong predictions is visible.
@@ -197,7 +197,7 @@ def _matrix(counts: np.ndarray) -> list[list[tuple[str, str]]]:
 def _table(
     found: pd.DataFrame, names: Sequence[str], confusions: pd.DataFrame | None = None
 ) -> dict[str, Any]:
-    """Return the table of classes or labels, with a note if some are omitted."""
+    """Return the table of classes or labels, with a note if some of them are omitted."""
     head = ["label" if confusions is None else "class", "rows", "precision", "recall", "F1", ""]
     most = {}
     if confusions is not None:
@@ -243,7 +243,7 @@ def _worst(
     wrong: np.ndarray,
     note: str,
 ) -> dict[str, Any]:
-    """Return the rows with the largest losses, with their images if training saved them.
+    """Return the rows with the largest losses, and their images if training saved them.
 
     Args:
         texts: maps column names to the true value, the prediction and, if available, the confidence
