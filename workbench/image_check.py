@@ -31,7 +31,7 @@ BY_HAND = "python -m workbench images --config"
 
 
 class Unknown(PipelineError):
-    """The model could not be built, for a reason unrelated to the image."""
+    """Raised if the model cannot be built for a reason that has nothing to do with the image."""
 
 
 def concerns(config: Config) -> bool:

@@ -62,7 +62,7 @@ class Image:
 
     @property
     def in_words(self) -> str:
-        """The image's name and versions, for messages."""
+        """The image's name and versions, as shown in messages."""
         told = (f"{DECIDING[package]} {version}" for package, version in self.versions.items())
         return f"{self.name} ({', '.join(told)})"
 

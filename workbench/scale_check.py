@@ -215,8 +215,8 @@ def _refuse(config: Config, batch: int, rows: int) -> None:
     most = rows // factor // jax.device_count() * jax.device_count()
     if batch > most or batch % jax.device_count():
         raise ConfigError(
-            f"Cannot check batch {batch}: an epoch has {rows} {config.data.noun}, but the check"
-            f" requires {factor} x {batch}, on {jax.device_count()} replicas.\n"
+            f"Cannot check batch {batch}: the check requires {factor} x {batch} {config.data.noun}"
+            f" per epoch, split across {jax.device_count()} replicas, but there are {rows}.\n"
             f"Use --batch {min(batch, most) // jax.device_count() * jax.device_count()} or less."
         )
     if config.warmup_epochs > config.epochs - 1:
@@ -245,8 +245,8 @@ def _trained(
             same = False
         if not same:
             raise ConfigError(
-                f"{path} is corrupt, or from a check with a different config or different data.\n"
-                "Use a different --output, or remove the folder of that run."
+                f"{path} is corrupt, or belongs to a check with a different config or"
+                " different data.\nUse a different --output, or remove the folder of that run."
             )
         return losses
     # Share compiled programs between all runs. `training` uses an existing cache setting.

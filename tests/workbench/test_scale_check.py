@@ -149,7 +149,9 @@ def test_corrupt_losses_are_refused_by_name(tiny, tmp_path, text):
     """They once ended every later check in a traceback."""
     (tmp_path / "losses.json").write_text(text)
 
-    with pytest.raises(ConfigError, match=r"(?s)losses\.json is corrupt, or from a check.*remove"):
+    with pytest.raises(
+        ConfigError, match=r"(?s)losses\.json is corrupt, or belongs to a check.*remove"
+    ):
         scale_check._trained(tiny, tmp_path, tmp_path, IMAGES, str)
 
 

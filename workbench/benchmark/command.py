@@ -93,7 +93,7 @@ def numbers(name: str, text: str) -> list[int]:
 
 
 def use_cores(options: Options) -> None:
-    """Split the CPU into several JAX devices, whose number divides every batch size.
+    """Split the CPU into a number of JAX devices that divides every batch size.
 
     Call this before the first JAX computation.
     """

@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Images:
-    """The images on which all cells train and validate.
+    """The training and validation images, which are the same for all cells.
 
     Attributes:
         train, test: training and validation images.
@@ -57,7 +57,7 @@ class Images:
         return replace(self, train=cut[0], test=cut[1], source=source)
 
     def whole(self, count: int) -> "Images":
-        """Return the largest number of images that can be split evenly across `count` devices."""
+        """Return as many of the images as can be split evenly across `count` devices."""
         return self.first(*(len(part.labels) // count * count for part in (self.train, self.test)))
 
 

@@ -48,8 +48,8 @@ class Measured:
         before: seconds before the first epoch.
         epochs: a dictionary per epoch with its `seconds` (including validation and compilation),
             the `compiling` seconds, the number of `images` actually trained on, their `accuracy`,
-            the number of `validated` images, and the `validation_accuracy`. If the training run
-            failed, there are no dictionaries.
+            the number of `validated` images, and the `validation_accuracy`. The tuple is empty if
+            the training run failed.
         reason: why the training run failed, or "" if it did not.
     """
 

@@ -135,7 +135,7 @@ def read(folders: Sequence[Path]) -> list[Measured]:
         paths = sorted((folder / FOLDER).glob("*/*.json"))
         if not paths:
             raise ConfigError(
-                f"{folder} has no {FOLDER}/DEVICES/*.json; expected the output of bench.\n"
+                f"{folder} has no {FOLDER}/DEVICES/*.json; expected the output of a benchmark.\n"
                 "Correct the path, or run python -m workbench bench --config C --output DIR"
             )
         found += map(measurement.read, paths)
@@ -176,7 +176,7 @@ def table(measured: Sequence[Measured], accuracy: float) -> pd.DataFrame:
 
 def compare(rows: pd.DataFrame, accuracy: float) -> pd.DataFrame:
     """Return the duration on each device and with each way of training, relative to the fastest
-    one.
+    combination.
 
     Args:
         rows: rows of `table` with the same work and pattern, and the pattern's main feed.

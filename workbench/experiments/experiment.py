@@ -73,7 +73,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 def in_order(found: Sequence[Row]) -> list[Row]:
     """Sort experiments from oldest to newest, and add the number, the parent and the changes of
-    each.
+    each experiment.
 
     A run's parent is the run that supplied its initial weights, or else the previous run.
     """
@@ -94,7 +94,9 @@ def _began(row: Row) -> tuple[str, str, str]:
 
 
 def differences(one: Row, other: Row) -> dict[str, tuple[Any, Any]]:
-    """Return the values that differ between the configs and custom code of two runs, by name."""
+    """Return the fields in which the configs and the custom code of two runs differ, with both
+    values.
+    """
     first, second = (
         _flat({**row["manifest"]["config"], **dict.fromkeys(NO_CHANGE)})
         | {"custom code": row["manifest"]["custom_code"][:8]}

@@ -7,13 +7,13 @@ slope. The intercept is always fitted.
 
 A run is off the line if it is more than `FAR` standard errors away from it. The standard error
 combines the errors of both scores and the uncertainty of the line. If the errors of the scores do
-not explain how far the other runs are from the line, they are scaled up. If only the errors were
-used, runs would be flagged because of seed noise. If only the distances were used, a run could be
-flagged because a few other runs agree by chance. The fit starts from the median difference between
-the scores, and iteratively excludes runs that are far from the line.
+not explain how far the other runs are from the line, the errors are scaled up. If only the errors
+were used, runs would be flagged because of seed noise. If only the distances were used, a run could
+be flagged just because a few other runs agree by chance. The fit starts from the median difference
+between the scores, and iteratively excludes runs that are far from the line.
 
 Among tables of 8 to 30 random runs without leaks, 1 % to 6 % contain a flagged run. If the errors
-are unknown, as for public scores, up to 10 % of the tables do.
+are unknown, as for public scores, this rises to up to 10 %.
 
 If given scores decrease as local scores increase, a warning states that local scores do not predict
 given scores. The warning is only given if the decrease is larger than expected by chance, ignoring

@@ -117,7 +117,7 @@ def _renew(folder: Path, given: Mapping[str, str], path: Path, show: Show) -> di
     if "custom" in (config.data.kind, config.target):
         raise ConfigError(
             f"{path} has a custom {'reader' if config.data.kind == 'custom' else 'target'}, so "
-            f'no baseline can be fitted.\nSet metric="{metric}" in that file, and omit baseline.'
+            f'no baseline can be fitted.\nIn that file, set metric="{metric}" and no baseline.'
         )
     known = config.data.labels if config.data.train_csv else ()  # else the labels are folder names
     labels = tuple(filter(None, given["label"].split(","))) or known
@@ -132,7 +132,7 @@ def _renew(folder: Path, given: Mapping[str, str], path: Path, show: Show) -> di
     if config.baseline is None:
         raise ConfigError(
             f"{path} was not changed because no baseline could be fitted (see above).\n"
-            f'Set metric="{metric}" in that file, and remove baseline.'
+            f'In that file, set metric="{metric}" and remove the baseline.'
         )
     config_file.edit(path, before, {"metric": metric, "baseline": config.baseline})
     show(f"updated metric and baseline in {path}, and changed nothing else")

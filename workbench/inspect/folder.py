@@ -12,9 +12,7 @@ from pipeline.data import csv_files, image_files
 from pipeline.errors import DataError
 from pipeline.runtime import mounts
 
-ADVICE = (
-    "Use a competition folder as mounted by Kaggle, with labels, data and any sample submission."
-)
+ADVICE = "Use a competition folder as mounted by Kaggle, with all of its files."
 TESTS = re.compile("test", re.IGNORECASE)
 TRAINS = re.compile("train", re.IGNORECASE)
 LABEL_TABLES = re.compile("train|label", re.IGNORECASE)  # table names
@@ -89,7 +87,7 @@ class Files:
 
     @property
     def unread(self) -> list[str]:
-        """The files whose extension is not supported."""
+        """The files whose extensions are not supported."""
         return [path for path in self.paths if not path.lower().endswith(READ)]
 
     def refuse_packed(self, what: str, named: re.Pattern[str]) -> None:

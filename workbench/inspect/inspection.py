@@ -61,8 +61,8 @@ class Inspection:
         group.
 
         Args:
-            data: the `data` of a config. If it reads images differently than `inputs.data`, the
-                images are decoded again.
+            data: the `data` of a config. Images are decoded again if the config reads them
+                differently than `inputs.data`.
         """
         decoded_by, seen = attrgetter(*PIXELS), self.inputs.train
         form = decoded_by(data)

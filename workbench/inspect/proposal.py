@@ -1,4 +1,5 @@
-"""Utilities for turning the result of an inspection into a config that runs unedited.
+"""Utilities for turning the result of an inspection into a config that can be run without editing
+it.
 
 `workbench.inspect.recipes` selects hyperparameters for a machine and a time budget, and
 `workbench.inspect.baseline` fits the baseline to beat. The config is meant to be a starting point.

@@ -1,6 +1,4 @@
-"""The published networks for images, and functions to find the networks whose weights are on this
-machine.
-"""
+"""Published networks for images, and functions to find those with weights on this machine."""
 
 import os
 from importlib.util import find_spec

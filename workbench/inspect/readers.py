@@ -258,9 +258,9 @@ def of_texts(contents: Contents, findings: Findings) -> Inputs | None:
         return None
     if not key:
         raise DataError(
-            f"{contents.folder / contents.train} has texts, but it or {contents.test} has no "
-            f"column {contents.sample_id!r} with the ids of the sample submission; expected it in "
-            f"both tables.\nAdd the column {contents.sample_id!r} to a copy of each table."
+            f"{contents.folder / contents.train} has texts, which require ids; expected the column "
+            f"{contents.sample_id!r}, as in the sample submission, in this table and in "
+            f"{contents.test}.\nAdd the column {contents.sample_id!r} to a copy of each table."
         )
     named = tuple(column.name for column in texts)
     rest = [column for column in every if column.name not in named]

@@ -213,7 +213,7 @@ def _describe_classes(
     if len(single) * 2 > len(classes):
         raise DataError(
             f"{table} has {counted(len(single), 'label')} in only one row, for example {examples}; "
-            f"expected most of its {len(classes)} labels in two or more of its {rows:,} rows."
+            f"expected most of its {len(classes)} labels to occur in at least two of {rows:,} rows."
             f"\nRemove these rows, or merge labels. {FIX}"
         )
     if single:

@@ -4,8 +4,8 @@ The same program as in training is compiled, but it is not run. No TPU is needed
 compile for a topology on any x86 machine with Linux. The compiler reports how much memory it
 allocates, the number of operations, and how many bytes are read and written.
 
-When memory is nearly full, the compiler recomputes values instead of storing them, so memory grows
-more slowly. If a batch does not fit, the compiler reports how much memory it would need. The
+When memory is nearly full, the compiler recomputes values instead of storing them, so memory use
+grows more slowly. If a batch does not fit, the compiler reports how much memory it would need. The
 largest batch is extrapolated from such a report, and then confirmed by a third compilation
 (docs/dev/findings.md).
 
@@ -206,7 +206,7 @@ def building(config: Config, policy: str, mesh: Any) -> Iterator[Any]:
 
 
 def lowered(config: Config, devices: Sequence[Any], policy: str, images: int = 0) -> Any:
-    """Return a training step that is lowered for some devices, as a `jax.stages.Lowered`.
+    """Lower a training step for the given devices, and return it as a `jax.stages.Lowered`.
 
     Args:
         config: the config.

@@ -29,7 +29,9 @@ IN_MEMORY = 0.5  # maximum fraction of host memory for decoded images
 
 @dataclass(frozen=True)
 class AffineLaw:
-    """The time in seconds or memory in bytes of a step with n images, as `fixed` + `image` * n."""
+    """The time (in seconds) or memory (in bytes) of a step as an affine function of its number of
+    images. A step with n images takes `fixed` + `image` * n.
+    """
 
     fixed: float
     image: float

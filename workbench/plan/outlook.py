@@ -114,7 +114,7 @@ class Outlook:
         memory: bytes per core used by a step.
         computing: the part of `memory` that is only used while the step is running.
         memory_basis: source of `memory`, or "unknown".
-        fits: whether the step fits into a core's memory.
+        fits: whether the step fits in a core's memory.
         micro_batch: if the step does not fit, the micro-batch per core that does, or 0.
         largest: largest batch that fits without micro-batches.
         step, epoch, total: duration in seconds.
@@ -150,7 +150,7 @@ class Outlook:
 
 
 def of(name: str, work: Work, show: Callable[[str], None]) -> Outlook:
-    """Return the estimates for a runtime, for which a step may be compiled.
+    """Return the estimates for a runtime. A training step may be compiled to make them.
 
     Args:
         name: a key of `RUNTIMES`, or "cpu" for this machine.

@@ -156,7 +156,7 @@ def advice(outlooks: Sequence[Outlook], noun: str = "images") -> str:
     elif usual > LONG:
         said += f", so use {less}"
     if best.fits is None:
-        return f"{said}. It is unknown whether a step fits into its memory."
+        return f"{said}. It is unknown whether a step fits in its memory."
     return f"{said}{'' if best.fits else f', with micro_batch={best.micro_batch}'}."
 
 

@@ -133,8 +133,8 @@ class HiddenTest:
         held = self._hold_out.hide(rows)
         if not len(held):
             raise DataError(
-                f"{len(rows)} labelled rows are too few to hold out any, because a session requires"
-                f" each label in {max(self._config.folds or 0, 2)} groups or rows.\n"
+                f"{len(rows)} labelled rows are too few to hold out any of them: in a session, each"
+                f" label must occur in {max(self._config.folds or 0, 2)} groups or rows.\n"
                 "Lower folds in the config, or add rows."
             )
         return np.setdiff1d(rows, held), held
@@ -397,7 +397,7 @@ class HiddenTest:
         return found
 
     def _place(self, path: str, target: Path) -> None:
-        """Create a link to a file of the folder at `target`, or copy the file.
+        """Link or copy a file from the folder to `target`.
 
         Raises:
             DiskError: if `target` exists or cannot be written.
@@ -476,7 +476,8 @@ def _own_sample(folder: Path, data: Data) -> pd.DataFrame | None:
         return None
     raise DataError(
         f"{folder / name} is missing; {other} appears to be the sample submission.\n"
-        f"Set data.sample_submission={other!r} in the config, or None if there is none."
+        f"Set data.sample_submission to {other!r} in the config, or to None if the competition has"
+        " no sample submission."
     )
 
 

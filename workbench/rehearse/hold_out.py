@@ -24,7 +24,7 @@ class HoldOut:
 
     Args:
         examples: the labelled rows. Without groups, each row is a group of its own.
-        config: config of the run. At least `folds` groups (or two) with each label remain. If
+        config: config of the run. For each label, at least `folds` groups (or two) remain. If
             `group_column` is set, enough groups for the session's split remain.
     """
 

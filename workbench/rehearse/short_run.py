@@ -282,8 +282,8 @@ def _scaled(
 
 
 def _images_per_epoch(config: Config, rows: int) -> float:
-    """Return the number of images per epoch in all folds together. A validation image counts as
-    `FORWARD` training images.
+    """Return the number of images per epoch in all folds together. Validation images are counted
+    with the weight `FORWARD`.
     """
     if config.fit:
         return rows

@@ -131,7 +131,7 @@ UNKNOWN = [replace(FITS, total=None), replace(FITS, retired="retired")]
         ([TOO_LARGE], "245 GB per core"),
         ([replace(TOO_LARGE, why="slow; set height=64")], "; set height=64."),
         ([replace(TOO_LARGE, micro_batch=2)], "micro_batch=2"),
-        ([replace(FITS, fits=None)], "It is unknown whether a step fits into its memory"),
+        ([replace(FITS, fits=None)], "It is unknown whether a step fits in its memory"),
         (UNKNOWN, "There are no estimates"),
     ],
 )
