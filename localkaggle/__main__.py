@@ -66,13 +66,13 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def serve(folder: Path | None, command: str, **more: Any) -> int:
-    """Run a server until SIGINT or SIGTERM, and return an exit code.
+    """Run a server until it receives SIGINT or SIGTERM, and return an exit code.
 
-    It prints environment variables that the user can paste into another shell.
+    The function prints environment variables that the user can paste into another shell.
 
     Args:
         folder: folder for the server's state, or None for a temporary folder.
-        command: the command that the user ran, without --folder and --port.
+        command: the command that the user ran, without the options --folder and --port.
         more: additional arguments of `LocalKaggle`.
     """
     from localkaggle.server import LocalKaggle
@@ -124,7 +124,7 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _beside(folder: Path) -> str:
-    """Return the path of a folder next to the given one, quoted for a shell."""
+    """Return the path of another folder next to the given folder, quoted for a shell."""
     place = folder.resolve()
     return shlex.quote(str(place.with_name(f"{place.name}-2")))
 

@@ -1,7 +1,7 @@
-"""Settings for the parts of Kaggle's behavior that are uncertain or vary.
+"""Settings for those parts of Kaggle's behavior that are uncertain or vary.
 
-The defaults are what a new user sees if nothing goes wrong. All other values were reported by users
-(see docs/facts.md).
+The defaults describe what a new user sees if nothing goes wrong. All other values are behavior that
+users reported (see docs/facts.md).
 """
 
 import json
@@ -19,32 +19,33 @@ OPTIONS = ("layout", "own_output", "verified", "queue_seconds", "ready_seconds")
 
 @dataclass(frozen=True)
 class Facts:
-    """Behavior of the local Kaggle.
+    """The behavior of the local Kaggle.
 
     Attributes:
         refused_push: what is created when a push is refused because the quota is used up. With
-            "nothing", nothing is created. With "shell", a first push creates a kernel that has no
-            versions and causes errors until it is deleted. With "source", a version with the source
-            is created but never run.
-        new_script_seconds: how long the status of a new version is NEW_SCRIPT.
+            "nothing", nothing is created. With "shell", the first push of a kernel creates a kernel
+            without versions, which causes errors until it is deleted. With "source", a version that
+            contains the source is created, but it is never run.
+        new_script_seconds: for how many seconds the status of a new version is NEW_SCRIPT.
         leading_digit: whether the slug of a new kernel can start with a digit.
         other_slug: suffix that Kaggle adds to the slug of a new kernel.
         prefixes: whether GetKernel returns sources as `datasets/owner/slug`, `code/owner/slug` and
             `competitions/slug`.
-        listing_seconds: how long the output of a finished run is listed as empty.
-        versions_seconds: how long a new version is missing from responses.
+        listing_seconds: for how many seconds the output of a finished run is listed as empty.
+        versions_seconds: for how many seconds a new version is missing from responses.
         reserves: whether a push reserves quota for its whole timeout.
         lower_timeouts: whether a push is refused if its timeout is not below the session limit.
-            If False, a longer timeout is reduced to the limit.
+            Otherwise, a timeout above the limit is reduced to the limit.
         pays: whether the account pays for usage beyond the weekly quota.
         killed_output: whether the output of a killed session is kept.
-        late_sources: whether the first session after a source was attached mounts nothing.
+        late_sources: whether the first session after a source is attached does not mount any
+            sources.
         internet: whether sessions that request internet access get it.
-        missing: HTTP status code if one of the user's kernels or datasets does not exist, either
-            "404" or "403". For other users' kernels and datasets, it is always 403.
-        gate: the terms that the account has not accepted. "rules" means the competition's rules.
-            "licence" means the models' licences, so models are neither listed nor mounted. ""
-            means that all terms have been accepted.
+        missing: HTTP status code of the response if a kernel or dataset of the user does not exist,
+            either "404" or "403". For kernels and datasets of other users, the code is always 403.
+        gate: the terms that the account has not accepted: "rules" for the rules of competitions,
+            "licence" for the licences of models, or "" if all terms have been accepted. Models
+            whose licence has not been accepted are neither listed nor mounted.
     """
 
     refused_push: str = "nothing"
@@ -66,7 +67,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of a `LocalKaggle` other than its folder, port and contents.
+    """The settings of a `LocalKaggle`, except for its folder, its port and its contents.
 
     Attributes:
         offline: whether to deny internet access to sessions that request it.
@@ -75,15 +76,16 @@ class Options:
         verified: whether the account is verified. Otherwise, a TPU push silently runs on a CPU.
         session_seconds: time limits for sessions, as {"TPU", "GPU" or "CPU": seconds}.
         own_output: whether a notebook can mount the output of its own newest complete version.
-        memory_bytes: memory limit of a session.
-        queue_seconds: how long a push waits in the queue.
-        ready_seconds: how long it takes to process a new dataset version.
+        memory_bytes: memory limit of a session in bytes.
+        queue_seconds: for how many seconds a push waits in the queue.
+        ready_seconds: how many seconds it takes to process a new dataset version.
         python: Python interpreters as {"TPU", "GPU" or "CPU": path}, for rehearsing with different
             package versions.
         variables: environment variables for all sessions.
-        private: folders that are hidden from sessions, such as one with hidden labels.
-        session: the session class. Tests replace it if they do not need to run a notebook.
-        facts: settings for the parts of Kaggle's behavior that are uncertain or vary.
+        private: folders that are hidden from sessions, such as a folder that contains hidden
+            labels.
+        session: the class of sessions, which tests replace if they do not need to run a notebook.
+        facts: settings for those parts of Kaggle's behavior that are uncertain or vary.
     """
 
     offline: bool = False
@@ -102,11 +104,11 @@ class Options:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a facts file and return its contents as arguments for `LocalKaggle`.
+    """Read a facts file, and return its contents as keyword arguments for `LocalKaggle`.
 
     Args:
-        path: path to a JSON file written by `invoke doctor --live`. Its "facts" object maps names
-            from `Facts` and `OPTIONS` to values.
+        path: path to a JSON file written by `invoke doctor --live`. The "facts" object in the file
+            maps names from `Facts` and `OPTIONS` to values.
 
     Raises:
         ValueError: if the file is not a valid facts file.

@@ -1,8 +1,8 @@
-"""Fault injection for calls between a client and the local Kaggle.
+"""Inject faults into the calls between a client and the local Kaggle.
 
-A fault occurs either before the call, which then has no effect, or after it. In the second case,
-the call takes effect but its response is lost or wrong. docs/facts.md lists the faults that were
-observed on Kaggle. The others can happen on any network.
+If a fault occurs before a call is handled, the call has no effect. If it occurs afterwards, the
+call takes effect, but the response is lost or wrong. docs/facts.md lists the faults that were
+observed on Kaggle. All other faults can occur on any network.
 """
 
 import json
@@ -21,10 +21,11 @@ DRIP_SECONDS = 1.0  # delay between two bytes
 SILENT_AT_MOST = 120.0
 CUSTOM = "custom"  # name used for kinds that are not in `KINDS`
 Change = Callable[[Response], object]
-"""Modifies a response. Returns False if there is nothing to change."""
+"""A function that modifies a response. It returns False if there is nothing to change."""
 Edit = Callable[[Any], object]
-"""Modifies a response's JSON object or list of files. Returns False if there is nothing to
-change."""
+"""A function that modifies the JSON object or the list of files in a response. It returns False if
+there is nothing to change.
+"""
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,13 @@ class Kind:
 
     Attributes:
         after: whether the call takes effect before it fails.
-        change: modifies the response.
+        change: function that modifies the response.
         lost: whether the connection is closed without a response.
-        silence: whether the connection stays open for a while without sending anything.
+        silence: whether the connection stays open for a while, but nothing is sent.
         drip: whether the response is sent at one byte per second.
         cut: fraction of the response body that is sent.
-        only: operations that can fail this way. If empty, all operations can.
-        never: operations that cannot fail this way.
+        only: operations that can fail in this way, or empty if all operations can.
+        never: operations that cannot fail in this way.
     """
 
     after: bool
@@ -52,12 +53,12 @@ class Kind:
     never: tuple[str, ...] = ()
 
     def strikes(self, operation: str) -> bool:
-        """Return whether an operation can fail this way."""
+        """Return whether an operation can fail in this way."""
         return (not self.only or operation in self.only) and operation not in self.never
 
 
 def instead(code: int, value: Any, *, after: bool = False, **headers: str) -> Kind:
-    """Return a kind that replaces the response.
+    """Return a kind of fault that replaces the response.
 
     Args:
         code: HTTP status code.
@@ -77,17 +78,17 @@ def instead(code: int, value: Any, *, after: bool = False, **headers: str) -> Ki
 
 
 def edited(**values: Any) -> Kind:
-    """Return a kind that sets fields of the response after the call has taken effect."""
+    """Return a kind of fault that changes fields of the response after the call took effect."""
     return _edits(lambda value: value.update(values))
 
 
 def meanwhile(happens: Callable[[], object], *, after: bool = True) -> Kind:
-    """Return a kind that calls a function before the response is sent.
+    """Return a kind of fault that calls a function before the response is sent.
 
     Args:
         happens: the function to call.
-        after: whether the call takes effect first. Otherwise, it has no effect and the response is
-            empty.
+        after: whether the call takes effect before the function is called. Otherwise, the call has
+            no effect, and its response is empty.
     """
     return Kind(after, lambda answer: happens() is not False)
 
@@ -97,7 +98,7 @@ def _refusal(code: int, message: str, *, after: bool = False, **headers: str) ->
 
 
 def _edits(edit: Edit, *only: str) -> Kind:
-    """Return a kind that edits the JSON object in a response."""
+    """Return a kind of fault that applies `edit` to the JSON object in a response."""
 
     def change(answer: Response) -> bool:
         value = answer.get_json(silent=True)
@@ -126,12 +127,12 @@ def _other_bytes(answer: Response) -> None:
 
 
 def _removed(*names: str) -> Edit:
-    """Return an edit that removes the first of the given fields that is present."""
+    """Return an edit that removes the first field in `names` that exists."""
     return lambda value: any(value.pop(name, None) is not None for name in names)
 
 
 def _older(value: dict[str, Any]) -> object:
-    """Change a response to one from before the latest change, as an outdated replica sends it."""
+    """Edit a response so that it lacks the latest change, as if sent by an outdated replica."""
     if value.get("currentVersionNumber"):
         value["currentVersionNumber"] -= 1
     elif value.get("publicScore"):
@@ -147,7 +148,7 @@ def _older(value: dict[str, Any]) -> object:
 
 
 def _climb(files: list[dict[str, Any]]) -> None:
-    """Rename the first file in a list so that its path is outside of the folder."""
+    """Rename the first file in a list, so that its path leads out of the download folder."""
     name = "fileName" if "fileName" in files[0] else "name"
     files[0][name] = f"../../{files[0][name]}"
 
@@ -199,7 +200,9 @@ KINDS: dict[str, Kind] = {
 
 
 def operation_of(path: str) -> str:
-    """Return the API method that a URL path calls, or "storage", "upload" or "log"."""
+    """Return the name of the API method that a URL path calls, or "storage", "upload" or "log" for
+    other paths.
+    """
     parts = path.strip("/").split("/")
     if "v1" in parts:
         return "log" if "stream" in parts else parts[-1]
@@ -213,8 +216,8 @@ class Faults:
     Attributes:
         app: the wrapped application, which handles the requests that do not fail.
         seen: the operation of each request since the last `clear`. Requests that follow a log are
-            omitted because their number depends on timing.
-        struck: (kind, operation) of each request that failed as planned.
+            not included, because their number depends on timing.
+        struck: the (kind, operation) of each request that failed as planned.
     """
 
     app: "WSGIApplication"
@@ -225,18 +228,18 @@ class Faults:
     _ended: threading.Event = field(default_factory=threading.Event)
 
     def clear(self) -> None:
-        """Reset planned and recorded faults, and release the requests that are kept waiting."""
+        """Forget all planned and recorded faults, and release the requests that are waiting."""
         with self._lock:
             self._ended.set()
             self._ended = threading.Event()
             self.seen, self.struck, self._planned = [], [], {}
 
     def say(self, operation: str, kinds: Iterable[str | Kind | None]) -> None:
-        """Plan faults for the next requests of an operation.
+        """Plan faults for the next requests that call an operation.
 
         Args:
             operation: name of the operation, as returned by `operation_of`.
-            kinds: a kind for each request, where None means that the request succeeds.
+            kinds: a kind of fault for each request, or None for a request that succeeds.
         """
         with self._lock:
             self._planned[operation] = iter(kinds)
@@ -244,7 +247,7 @@ class Faults:
     def __call__(
         self, environ: "WSGIEnvironment", start_response: "StartResponse"
     ) -> Iterable[bytes]:
-        """Handle a request, or make it fail as planned."""
+        """Handle a request, or let it fail as planned."""
         operation = operation_of(environ["PATH_INFO"])
         with self._lock:
             ended, planned = self._ended, next(self._planned.get(operation, iter(())), None)
@@ -290,12 +293,14 @@ def _drip(connection: socket, answer: Response, ended: threading.Event) -> None:
 
 @dataclass
 class Wire:
-    """Counts the bytes that are transferred in files, and can break their connections.
+    """Counts the bytes of files that are transferred, and can break the connections that transfer
+    them.
 
     Attributes:
-        breaks_after: number of bytes after which a connection breaks. 0 means that it never does.
-        down, up: numbers of downloaded and uploaded bytes.
-        passed: called after each chunk of a file.
+        breaks_after: number of bytes after which a connection breaks, or 0 for connections that do
+            not break.
+        down, up: number of bytes that were downloaded and uploaded.
+        passed: function that is called after each chunk of a file.
     """
 
     breaks_after: int = 0
@@ -305,7 +310,7 @@ class Wire:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def passing(self, pieces: Iterable[bytes], *, up: bool) -> Iterator[bytes]:
-        """Yield the chunks of a file that are sent over one connection, and count their bytes.
+        """Yield the chunks of a file that is transferred over a connection, and count their bytes.
 
         Raises:
             ConnectionResetError: when the connection breaks.

@@ -29,16 +29,17 @@ from localkaggle.web import Handler, Web
 class LocalKaggle:
     """A Kaggle server with a single account.
 
-    Use it as a context manager, which starts the server and stops it together with all sessions.
+    Use it as a context manager, which starts the server on entry, and stops the server and all
+    sessions on exit.
 
     Args:
-        folder: a new or empty folder, or the folder of an earlier local Kaggle. The server resumes
-            from the latter with the same credentials, kernels, datasets, submissions and quota.
-            Runs and submissions that were in progress are marked as failed.
-        competitions: a list of `Competition`s and of slugs of embedded competitions, which are
-            built on first use.
-        port: port on 127.0.0.1. 0 selects any free port. None selects the port that was last used
-            with the folder, or any free port for a new folder.
+        folder: a new or empty folder, or the folder of an earlier local Kaggle. In the second case,
+            the server continues with the same credentials, kernels, datasets, submissions and
+            quota. Runs and submissions that were in progress are then marked as failed.
+        competitions: a list of `Competition`s, and of the slugs of embedded competitions, which are
+            built when they are first used.
+        port: port on 127.0.0.1, or 0 for any free port. If it is None, the port that was last used
+            with the folder is used, or any free port for a new folder.
         datasets: other users' datasets, as {owner/slug: folder}.
         models: other users' models, as {owner/model/framework/variation/version: folder}.
         options: fields of `Options`.
@@ -56,7 +57,8 @@ class LocalKaggle:
 
     Raises:
         FileExistsError: if the folder contains other files or is in use.
-        ValueError: if the saved state is invalid or has a competition that is no longer hosted.
+        ValueError: if the saved state is invalid, or if it contains a competition that is no longer
+            hosted.
         OSError: if the port is in use or the folder is not writable.
     """
 
@@ -112,9 +114,9 @@ class LocalKaggle:
     def environment(self) -> dict[str, str]:
         """Environment variables that make Kaggle clients connect to this server.
 
-        HOME is a private folder, because clients would use a token in the user's home instead of
-        these credentials. No server listens on the HTTPS proxy's port, so requests to other hosts
-        fail immediately.
+        HOME is a private folder, because clients would prefer a token in the user's home to these
+        credentials. The HTTPS proxy is a port on which no server listens, so requests to other
+        hosts fail immediately.
         """
         home = self.folder / "home"
         for name in (".kaggle", "tmp"):
@@ -133,7 +135,8 @@ class LocalKaggle:
         }
 
     def missing(self, service: str, is_own: bool) -> HTTPException:
-        """Return the error for an item that does not exist or is another user's private item.
+        """Return the error for an item that does not exist, or that is private and belongs to
+        another user.
 
         Args:
             service: "kernels" or "datasets".
@@ -156,7 +159,7 @@ class LocalKaggle:
         self._lock_file.close()
 
     def _restore(self) -> None:
-        """Restore the state from the folder, except for uploads and reruns."""
+        """Restore the state of the server from its folder, except for uploads and reruns."""
         parts = (self, self.kernels, self.datasets, self.models, self.submissions, self.oauth)
         self.state.load({type(part).__name__: part for part in parts})
         if lost := sorted({*self.hosted} - {*self.competitions}):
@@ -171,10 +174,10 @@ class LocalKaggle:
 
 
 def _claimed(folder: Path) -> IO[str]:
-    """Lock a folder and return the open lock file.
+    """Lock a folder, and return the open lock file.
 
-    The folder must be new, empty or from an earlier local Kaggle. File systems that do not support
-    locks are used without a lock.
+    The folder must be new, empty or from an earlier local Kaggle. If the file system does not
+    support locks, the folder is not locked.
 
     Raises:
         FileExistsError: if the folder contains other files or is used by another process.

@@ -70,18 +70,18 @@ class Call(NamedTuple):
 
 
 class Handler(WSGIRequestHandler):
-    """Request handler that does not print a log."""
+    """A request handler that does not print a log."""
 
     # Headers and body are sent separately, so Nagle's algorithm would delay each response by 40 ms.
     disable_nagle_algorithm = True
 
     def log(self, type: str, message: str, *arguments: object) -> None:
-        """Do nothing, because calls are recorded in `Web.journal`."""
+        """Do nothing, because `Web.journal` records all calls."""
 
     def connection_dropped(
         self, error: BaseException, environ: "WSGIEnvironment | None" = None
     ) -> None:
-        """Close a connection that was dropped by the application or the client."""
+        """Close a connection that the application or the client has dropped."""
         self.close_connection = True
 
 
@@ -89,12 +89,12 @@ class Web:
     """The WSGI application.
 
     Args:
-        site: the local Kaggle. Its services handle the calls, and its state is saved after each
-            call that may change it.
+        site: the local Kaggle, whose services handle the calls. Its state is saved after each call
+            that may change it.
 
     Attributes:
         wire: counts transferred bytes and breaks connections.
-        journal: all calls so far. A call is added before its response is sent.
+        journal: all calls so far. Each call is added before its response is sent.
     """
 
     def __init__(self, site: "LocalKaggle") -> None:
@@ -105,7 +105,7 @@ class Web:
     def __call__(
         self, environ: "WSGIEnvironment", start_response: "StartResponse"
     ) -> Iterable[bytes]:
-        """Handle a request, and add it to the journal if it is a call."""
+        """Handle a request, and add it to the journal if it is an API call."""
         request = Request(environ)
         try:
             response = self._answered(request)
@@ -121,7 +121,7 @@ class Web:
         return response(environ, start_response)
 
     def _refusal(self, error: Exception) -> Response:
-        """Return an error response in the format used by Kaggle."""
+        """Return an error response in the same format as Kaggle."""
         if isinstance(error, OSError) and error.errno in DISK_FULL:
             self._site.state.disk_full = str(error)
             # Do not send status 507, because clients retry after 5xx errors.
@@ -148,7 +148,7 @@ class Web:
     # Calls
 
     def _call(self, request: Request, service: str, method: str) -> Response:
-        """Handle an API call, which returns JSON or redirects to a file."""
+        """Handle an API call, and return its JSON response or a redirect to a file."""
         body = request.get_data()  # closing a connection with unread data would lose the response
         owner = getattr(self._site, SERVICES.get(service, ""), None)
         cls = _message(service, method) if owner is not None else None
@@ -205,7 +205,7 @@ class Web:
         return self._site.uploads.receive(token, content_range, length, pieces)
 
     def _download(self, request: Request, key: str, name: str) -> Response:
-        """Return a file or a range of it, as Kaggle's Google Cloud Storage does."""
+        """Return a file or a part of it, as Google Cloud Storage does for Kaggle."""
         path = self._site.storage.find(key)
         stat = path.stat()
         response = send_file(
@@ -221,9 +221,9 @@ class Web:
 
 @cache
 def _message(service: str, method: str) -> Any:
-    """Return kagglesdk's request class for a method, or None if there is none.
+    """Return the request class that kagglesdk has for a method, or None if it has none.
 
-    The module that defines the class is named after the service.
+    The class is defined in a module that is named after the service.
     """
     package, _, name = service.partition(".")
     module = re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()

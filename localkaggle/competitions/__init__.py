@@ -1,8 +1,8 @@
 """Competitions embedded in the local Kaggle.
 
-Each competition has public files and a hidden test set, whose labels are only available to the
-server. Nothing is downloaded, because the data comes with scikit-learn or is generated from a seed.
-Importing this package is fast, because competitions are built on first use.
+Each competition has public files and a hidden test set, whose labels only the server can read.
+Nothing is downloaded, because the data is either included in scikit-learn or generated from a seed.
+Competitions are built when they are first used, so importing this package is fast.
 """
 
 from collections.abc import Callable, Mapping

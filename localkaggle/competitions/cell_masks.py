@@ -1,7 +1,8 @@
 """A segmentation competition with generated images of round cells among angular debris.
 
-The target is a mask of the cells. As on Kaggle, masks are run-length encoded as pairs of a start
-pixel and a length. Pixels are numbered from 1, column by column.
+The target of an image is the mask of its cells. As on Kaggle, masks are run-length encoded: each
+run of pixels is written as its start pixel and its length. Pixels are numbered from 1, column by
+column.
 """
 
 from functools import cache
@@ -16,7 +17,7 @@ SIDE, COUNT = 32, 900
 
 @cache
 def cells() -> Competition:
-    """Return the competition, with 600 training, 50 visible test and 250 hidden test images."""
+    """Return the competition. It has 600 training, 50 visible test and 250 hidden test images."""
     random = np.random.RandomState(0)  # NumPy guarantees that its output never changes
     pictures, masks = zip(*(_drawn(random) for _ in range(COUNT)), strict=True)
     examples = Examples("rle", list(map(encoded, masks)), images=np.stack(pictures))
@@ -43,7 +44,8 @@ def encoded(mask: np.ndarray) -> str:
 
 
 def dice(given: Columns, solution: Columns) -> float:
-    """Return the mean Dice coefficient, which is twice the overlap divided by the total size.
+    """Return the mean Dice coefficient of the masks. The coefficient of two masks is twice the size
+    of their overlap, divided by the sum of their sizes.
 
     >>> dice({"rle": {"a": "1 2"}}, {"rle": {"a": "2 2"}})
     0.5
@@ -70,7 +72,7 @@ def _pixels(text: str) -> set[int]:
 
 
 def _drawn(random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
-    """Return an image (uint8) and the mask of its cells (bool), both with shape (32, 32)."""
+    """Return a random image (uint8) and the mask of its cells (bool), both with shape (32, 32)."""
     y, x = np.mgrid[:SIDE, :SIDE]
     # Make the lighting uneven, so that a single gray-level threshold does not find the cells.
     tilt = random.uniform(-1.5, 1.5, 2)

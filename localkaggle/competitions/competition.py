@@ -17,7 +17,7 @@ RESAMPLES = 100
 
 
 class ScoringError(Exception):
-    """Raised with Kaggle's message if a submission cannot be scored."""
+    """Raised if a submission cannot be scored. The message is the same as on Kaggle."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,17 @@ class Competition:
         training: files that are not part of a test set, as {path: bytes}.
         visible_test: files of the visible test set and its sample submission, as {path: bytes}.
         hidden_test: the same files for the hidden test set.
-        solution: labels of the hidden test set as {column: {id: value}}, with the sample
-            submission's columns. They are never written to disk.
-        score: returns a score for the columns of a submission and of the solution. Raises
-            `ScoringError` for invalid values.
-        sample: path of the sample submission. Its first column contains the ids.
+        solution: labels of the hidden test set as {column: {id: value}}, with the columns of the
+            sample submission. The labels are never written to disk.
+        score: function that returns the score for the columns of a submission and of the solution.
+            It raises `ScoringError` if a value is invalid.
+        sample: path of the sample submission, whose first column contains the ids.
         daily_submissions: number of submissions allowed per day.
-        takes_files: whether submissions are uploaded files instead of notebooks. If so, nothing is
-            rerun, the visible test set is scored, and `hidden_test` is the same as `visible_test`.
-        gpu_seconds: time limit for GPU notebooks, or None for the session's time limit.
+        takes_files: whether submissions are uploaded files instead of notebooks. Files are scored
+            on the visible test set without a rerun, and `hidden_test` is the same as
+            `visible_test`.
+        gpu_seconds: time limit in seconds for GPU notebooks, or None to use the session's time
+            limit.
         closed: whether the competition no longer accepts submissions.
         writer: function to call instead of `write` for a competition from the user's folder.
     """
@@ -58,11 +60,11 @@ class Competition:
     writer: Callable[..., None] | None = field(default=None, repr=False)
 
     def write(self, folder: Path, *, hidden: bool = False) -> None:
-        """Write the folder that a session mounts.
+        """Write the files of the folder that a session mounts.
 
         Args:
             folder: path to the folder.
-            hidden: whether to write the hidden test set, for a scored rerun.
+            hidden: whether to write the hidden test set, as for a scored rerun.
         """
         if self.writer is not None:
             self.writer(folder, hidden=hidden)
@@ -76,7 +78,8 @@ class Competition:
     def judge(self, submission: Path) -> float:
         """Return a submission's score on the hidden test set.
 
-        Rows can be in any order, but columns must be in the same order as in the sample submission.
+        The rows of a submission can be in any order, but its columns must be in the same order as
+        in the sample submission.
 
         Raises:
             ScoringError: if the columns, ids or values do not match the sample submission.
@@ -84,7 +87,8 @@ class Competition:
         return self.score(self._read(submission), self.solution)
 
     def standard_error(self, submission: Path) -> float:
-        """Return the bootstrap standard error of a submission's score on the hidden rows.
+        """Return the standard error of a submission's score on the hidden test set, estimated by
+        bootstrap.
 
         Raises:
             ScoringError: see `judge`.
@@ -105,7 +109,7 @@ class Competition:
         return float(np.std(scores))
 
     def _read(self, submission: Path) -> Columns:
-        """Return a submission's columns, or raise `ScoringError` (see `judge`)."""
+        """Return the columns of a submission, or raise `ScoringError` as described in `judge`."""
         header = next(csv.reader(io.StringIO(self.hidden_test[self.sample].decode())))
         csv.field_size_limit(sys.maxsize)  # masks exceed the default limit
         try:

@@ -12,11 +12,11 @@ import numpy as np
 from localkaggle.competitions.competition import Columns, Competition
 
 Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Indices of the training, visible test and hidden test rows."""
+"""The indices of the training rows, the visible test rows and the hidden test rows."""
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
-    r"""Return the contents of a CSV file.
+    r"""Return the bytes of a CSV file with this header and these rows.
 
     >>> table(["id", "label"], [["a", 3], ["b", ""]])
     b'id,label\na,3\nb,\n'
@@ -35,7 +35,8 @@ def split(
         count: number of rows.
         visible: number of rows in the visible test set.
         hidden: number of rows in the hidden test set.
-        labels: labels with shape (count,) to stratify by, or None to split without them.
+        labels: labels with shape (count,) by which the split is stratified, or None not to stratify
+            it.
         seed: random seed.
     """
     from sklearn.model_selection import train_test_split
@@ -128,7 +129,7 @@ class Examples:
 
 
 def png(pixels: np.ndarray) -> bytes:
-    """Return the contents of a PNG file.
+    """Return the bytes of a PNG file with this image.
 
     Args:
         pixels: grayscale image with shape (height, width) and dtype uint8.

@@ -1,6 +1,7 @@
 """Competitions made from the 1,797 handwritten digits (8x8 pixels, UCI) in scikit-learn.
 
-The images are provided as files, as columns of a table, or as files together with a table.
+Depending on the competition, the images are files, columns of a table, or files that are combined
+with a table.
 """
 
 from functools import cache
@@ -16,9 +17,9 @@ LARGE = 20.0  # orders above this amount are large
 
 @cache
 def digits() -> Competition:
-    """Return a competition with PNG images.
+    """Return a competition whose images are PNG files.
 
-    It has 1,197 training rows, 100 visible test rows and 500 hidden test rows.
+    The competition has 1,197 training rows, 100 visible test rows and 500 hidden test rows.
     """
     pixels, labels = _pixels_and_labels()
     parts = split(len(pixels), visible=100, hidden=500, labels=labels)
@@ -28,11 +29,11 @@ def digits() -> Competition:
 
 @cache
 def digits_csv() -> Competition:
-    """Return a competition with pixels in CSV files, like Kaggle's Digit Recognizer.
+    """Return a competition whose pixels are in CSV files, as in Kaggle's Digit Recognizer.
 
-    It has 1,197 training rows and 600 test rows. test.csv has no id column, because ids are row
-    numbers starting from 1. As in Digit Recognizer, submissions are files and the test set that is
-    scored is public.
+    The competition has 1,197 training rows and 600 test rows. The ids are row numbers starting from
+    1, so test.csv has no id column. As in Digit Recognizer, submissions are files that are scored
+    on the public test set.
     """
     images, labels = _pixels_and_labels()
     pixels = images.reshape(len(images), -1)
@@ -62,8 +63,8 @@ def digits_csv() -> Competition:
 def orders() -> Competition:
     """Return a competition that combines images with a table.
 
-    Predicting whether an order is large requires both inputs, because its quantity is only in the
-    image while its price and discount are only in the table. There are 1,197 training rows, 100
+    Predicting whether an order is large requires both inputs, because the quantity is only in the
+    image, and the price and the discount are only in the table. There are 1,197 training rows, 100
     visible test rows and 500 hidden test rows.
     """
     pixels, quantities = _pixels_and_labels()

@@ -1,6 +1,6 @@
 """The competitions hosted by a server.
 
-They are built on first use, because building a competition takes several seconds.
+Competitions are built when they are first used, because this takes several seconds.
 """
 
 import shutil
@@ -12,7 +12,8 @@ from localkaggle.competitions import EMBEDDED, Competition
 
 
 class Hosted(Mapping[str, Competition]):
-    """A mapping from slug to `Competition`. Iterating over it does not build any competition.
+    """A mapping from slugs to `Competition`s. Iterating over the mapping does not build any
+    competition.
 
     Args:
         folder: output folder. Each competition gets the folders `<slug>/visible` and
@@ -34,7 +35,7 @@ class Hosted(Mapping[str, Competition]):
 
         Args:
             slug: slug of the competition.
-            hidden: whether to return the folder for a scored rerun.
+            hidden: whether to return the folder with the hidden test set, for a scored rerun.
 
         Raises:
             KeyError: if there is no such competition.
@@ -53,7 +54,7 @@ class Hosted(Mapping[str, Competition]):
     def archive(self, slug: str) -> Path:
         """Return an archive of the public files.
 
-        It is only created once and never changes, so downloads can be resumed.
+        The archive is created only once and never changes, so downloads of it can be resumed.
 
         Raises:
             KeyError: if there is no such competition.

@@ -1,7 +1,7 @@
 """A text competition with generated hotel reviews.
 
-The target is whether the guest would come again. It depends on the word order, because a "not"
-negates the word after it and only the clause after the last "but" counts.
+The target is whether the guest would come again. It depends on the order of the words: "not"
+negates the next word, and only the clause after the last "but" counts.
 """
 
 from functools import cache
@@ -27,7 +27,7 @@ COUNT = 2400
 
 @cache
 def reviews() -> Competition:
-    """Return the competition, with 1,700 training, 100 visible test and 600 hidden test texts."""
+    """Return the competition. It has 1,700 training, 100 visible test and 600 hidden test texts."""
     random, texts = np.random.RandomState(0), dict[str, bool]()
     while len(texts) < COUNT:  # all texts are unique, so that they cannot be memorized
         texts |= [_written(random)]
@@ -42,7 +42,7 @@ def reviews() -> Competition:
 
 
 def _written(random: np.random.RandomState) -> tuple[str, bool]:
-    """Return a text, and whether its last clause is positive."""
+    """Return a random text, and whether its last clause is positive."""
     clauses, again = [], True
     for _ in range(random.randint(1, 4)):
         again = bool(random.rand() < 0.5)

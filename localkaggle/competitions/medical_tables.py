@@ -1,4 +1,6 @@
-"""Competitions made from scikit-learn's medical tables, with one row per patient or tumor."""
+"""Competitions made from the medical tables in scikit-learn, which have one row for each patient or
+tumor.
+"""
 
 from functools import cache
 
@@ -14,7 +16,7 @@ MISSING = {"sex": 0.02, "bp": 0.05, "s4": 0.03, "s6": 0.04}
 
 @cache
 def diabetes() -> Competition:
-    """Return a competition to predict the disease progression of patients (Efron et al. 2004).
+    """Return a competition that predicts the disease progression of patients (Efron et al. 2004).
 
     Of its 442 rows, 292 are for training, 50 are visible test rows and 100 are hidden test rows.
     `sex` is a categorical column, with values 1 and 2 that the dataset does not explain.
@@ -39,7 +41,7 @@ def diabetes() -> Competition:
 
 @cache
 def breast_cancer() -> Competition:
-    """Return a competition to predict whether a tumor is malignant (Wisconsin, UCI).
+    """Return a competition that predicts whether a tumor is malignant (Wisconsin, UCI).
 
     Of its 569 rows, 369 are for training, 50 are visible test rows and 150 are hidden test rows.
     37% of the tumors are malignant.
@@ -60,6 +62,6 @@ def breast_cancer() -> Competition:
 
 
 def _texts(numbers: np.ndarray) -> np.ndarray:
-    """Format numbers as strings for a CSV file."""
+    """Format an array of numbers as strings for a CSV file."""
     texts: np.ndarray = np.vectorize("{:.10g}".format, otypes=[object])(numbers)
     return texts

@@ -1,8 +1,9 @@
-"""Metrics of the local Kaggle, implemented independently of the pipeline that they evaluate.
+"""The metrics of the local Kaggle. They are implemented independently of the pipeline, whose
+predictions they score.
 
 Each metric accepts the columns of a submission and of the solution as {column: {id: value}}, with
 the same columns and ids in both, and returns the mean over all columns. Metrics that require
-numbers raise `ScoringError` for other values.
+numbers raise `ScoringError` if a value is not a number.
 """
 
 import math
@@ -16,7 +17,7 @@ WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
 def accuracy(given: Columns, solution: Columns) -> float:
-    """Return the fraction of correct labels, where 02 and 2 are the same label.
+    """Return the fraction of labels that are correct. The labels 02 and 2 are considered equal.
 
     >>> accuracy({"label": {"a": "1", "b": "02"}}, {"label": {"a": "3", "b": "2"}})
     0.5
@@ -58,7 +59,9 @@ def auc(given: Columns, solution: Columns) -> float:
 
 
 def _read(column: str, given: Columns, solution: Columns) -> tuple[list[float], list[float]]:
-    """Return the predicted and true values of a column, in the solution's order."""
+    """Return the predicted values and the true values of a column, both in the order of the
+    solution.
+    """
 
     def number(text: str) -> float:
         with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""Dataset service, which creates dataset versions from uploads."""
+"""The dataset service, which creates dataset versions from uploaded files."""
 
 import re
 import time
@@ -37,10 +37,10 @@ class DatasetVersion:
 
 @dataclass
 class Dataset:
-    """A dataset. Its versions are sorted from oldest to newest.
+    """A dataset, whose versions are sorted from oldest to newest.
 
     Attributes:
-        is_folder: whether the dataset is a local folder. If so, all version numbers refer to it.
+        is_folder: whether the dataset is a local folder, to which all version numbers refer.
     """
 
     owner: str
@@ -56,7 +56,7 @@ class Dataset:
         return f"{self.owner}/{self.slug}"
 
     def current(self) -> int:
-        """Return the number of the newest ready version, or 0 if no version is ready."""
+        """Return the number of the newest version that is ready, or 0 if no version is ready."""
         return max(self.folders(), default=0)
 
     def folders(self) -> dict[int, Path]:
@@ -65,7 +65,7 @@ class Dataset:
         return {number: version.folder for number, version in versions if version.is_ready()}
 
     def files(self, number: int) -> Path | None:
-        """Return the folder of a ready version, or None if there is none.
+        """Return the folder of a version that is ready, or None if there is no such version.
 
         Args:
             number: version number, or 0 for the newest version.
@@ -122,7 +122,9 @@ class Datasets:
         return {"status": "error", "error": error}
 
     def CreateDatasetVersion(self, request: Any, user: str) -> Json:
-        """Create a version, which does not include files from the previous version."""
+        """Create a version from uploaded files. It does not include files from the previous
+        version.
+        """
         dataset = self._find(request, user)
         if dataset.owner != user:
             raise Forbidden("Permission 'datasets.update' was denied")
@@ -140,13 +142,13 @@ class Datasets:
         return self._find(request, user).described()
 
     def ListDatasets(self, request: Any, user: str) -> Json:
-        """Return a page of the user's ready datasets, newest first."""
+        """Return a page of the user's datasets that are ready, sorted from newest to oldest."""
         ready = [one for one in self.datasets.values() if one.owner == user and one.current()]
         datasets, token = protocol.page(ready[::-1], request)
         return {"datasets": [one.described() for one in datasets], "nextPageToken": token}
 
     def DeleteDataset(self, request: Any, user: str) -> Json:
-        """Delete a dataset. Sessions that have mounted it can still read its files."""
+        """Delete a dataset. Sessions that have already mounted it can still read its files."""
         dataset = self.datasets.get(f"{request.owner_slug}/{request.dataset_slug}")
         if dataset is None or dataset.owner != user:
             raise Forbidden("Permission 'datasets.delete' was denied")
@@ -154,19 +156,21 @@ class Datasets:
         return {}
 
     def ListDatasetFiles(self, request: Any, user: str) -> Json:
-        """Return a page of a version's files."""
+        """Return a page of the files in a version."""
         folder = self._version_folder(request, user)
         names, token = protocol.page(file_names(folder), request)
         return {"datasetFiles": protocol.listed(folder, names), "nextPageToken": token}
 
     def DownloadDataset(self, request: Any, user: str) -> Path:
-        """Redirect to one file of a version."""
+        """Redirect to a file of a version."""
         return protocol.file_in(self._version_folder(request, user), request.file_name)
 
     # Interface for the rest of the server
 
     def mounted(self, source: str) -> Path | None:
-        """Return the folder that a session mounts for owner/slug or owner/slug/3, if any."""
+        """Return the folder that a session mounts for a source such as owner/slug or owner/slug/3,
+        or None if it does not exist.
+        """
         match = SOURCE.fullmatch(source)
         dataset = self.datasets.get(match[1]) if match else None
         return dataset.files(int(match[2] or 0)) if match and dataset else None

@@ -1,7 +1,7 @@
-"""Kernel service, which accepts pushes, runs them and reports their status.
+"""The kernel service, which accepts pushes, runs notebooks and reports their status.
 
-As on Kaggle, the status changes from QUEUED to RUNNING and then to COMPLETE or ERROR. Machines and
-limits are based on public reports (see docs/facts.md).
+As on Kaggle, the status of a run changes from QUEUED to RUNNING, and then to COMPLETE or ERROR.
+Machines and limits are based on public reports (see docs/facts.md).
 """
 
 import math
@@ -48,14 +48,14 @@ INTERRUPTED = "The session was interrupted because the local Kaggle stopped"
 
 @dataclass
 class Version:
-    """A version of a kernel and its session.
+    """A version of a kernel, with its session.
 
-    Times come from `time.time`, because they must stay valid after a restart.
+    Points in time are values of `time.time`, because they must stay valid after a restart.
 
     Attributes:
         shape: machine shape that the session actually gets.
-        seconds: duration of the session.
-        listed_at: time from which the output files are listed.
+        seconds: duration of the session in seconds.
+        listed_at: point in time from which the output files are listed.
     """
 
     number: int
@@ -79,12 +79,12 @@ class Version:
 
     @property
     def asked(self) -> float:
-        """Requested session time in seconds, which may be reserved from the quota."""
+        """The session time that was requested, in seconds. It may be reserved from the quota."""
         return self.request.session_timeout_seconds or SECONDS
 
     @property
     def listed(self) -> bool:
-        """Whether the output files are listed."""
+        """Whether the output files are listed already."""
         return self.done.is_set() and time.time() >= self.listed_at
 
     @property
@@ -93,13 +93,13 @@ class Version:
         return self.folder / "working"
 
     def files(self) -> list[str]:
-        """Return the names of the output files, or an empty list until they are listed."""
+        """Return the names of the output files, or an empty list as long as they are not listed."""
         if not self.listed or not self.working.is_dir():
             return []
         return [name for name in file_names(self.working) if not (self.working / name).is_symlink()]
 
     def sources(self) -> list[tuple[str, str]]:
-        """Return (kind, name) of each mounted source. Kinds are the keys of `PLACES`."""
+        """Return the (kind, name) of each mounted source. Kinds are the keys of `PLACES`."""
         return [
             (kind, name)
             for kind in PLACES
@@ -109,7 +109,7 @@ class Version:
 
 @dataclass
 class Kernel:
-    """A kernel. Its versions are sorted from oldest to newest."""
+    """A kernel, whose versions are sorted from oldest to newest."""
 
     id: int
     owner: str
@@ -127,7 +127,7 @@ class Kernels:
     """`kernels.KernelsApiService`.
 
     Args:
-        site: the local Kaggle. Each session gets a folder in its `sessions` folder.
+        site: the local Kaggle. A folder for each session is created in its `sessions` folder.
 
     Attributes:
         used_seconds: quota used by this week's finished sessions, as {accelerator: seconds}.
@@ -193,7 +193,7 @@ class Kernels:
         return {"status": status, "failureMessage": version.failure or None}
 
     def ListKernelSessionOutput(self, request: Any, user: str) -> Json:
-        """Return a page of a version's output files, and the log so far."""
+        """Return a page of the output files of a version, and its log so far."""
         version = self._requested(request, user)
         names, token = protocol.page(version.files(), request)
         files = [
@@ -217,7 +217,9 @@ class Kernels:
         return {"metadata": metadata, "blob": {**blob, "kernelType": pushed.kernel_type}}
 
     def ListKernels(self, request: Any, user: str) -> Json:
-        """Return a page of the user's kernels that have versions, most recently pushed first."""
+        """Return a page of the user's kernels that have versions, with the most recently pushed
+        kernel first.
+        """
         known = filter(self._known, self.kernels.values())
         found = sorted(known, key=lambda one: -one.versions[-1].pushed)
         kernels, token = protocol.page(found, request)
@@ -225,7 +227,7 @@ class Kernels:
         return {"kernels": described, "nextPageToken": token}
 
     def DeleteKernel(self, request: Any, user: str) -> Json:
-        """Delete a kernel, whether or not it has versions, and cancel its sessions."""
+        """Delete a kernel and cancel its sessions. The kernel may have no versions."""
         kernel = self.kernels.get(f"{request.user_name}/{request.kernel_slug}")
         if kernel is None or kernel.owner != user:
             raise Forbidden("Permission 'kernels.delete' was denied")
@@ -253,7 +255,7 @@ class Kernels:
     # Interface for the rest of the server
 
     def find(self, handle: str, label: str | None, user: str) -> Version:
-        """Return a version of the user's kernel.
+        """Return a version of a kernel.
 
         Args:
             handle: owner/slug of the kernel.
@@ -278,11 +280,11 @@ class Kernels:
         return next((found for found in self._of(handle) if found.number == number), None)
 
     def open_session(self, version: Version, folder: Path, *, rerun: bool) -> Session:
-        """Return a session for a version, which mounts the current contents of its sources.
+        """Return a session for a version. It mounts the sources with their current contents.
 
         Args:
             version: the version whose notebook to run.
-            folder: a new folder for the session.
+            folder: path of a new folder for the session.
             rerun: whether this is a scored rerun on the hidden test set.
         """
         request, options, kind = version.request, self._options, kind_of(version.shape)
@@ -308,7 +310,7 @@ class Kernels:
     def interrupt(self) -> None:
         """Mark sessions as failed if they were running when an earlier server was killed.
 
-        Each session used quota until its last line of output.
+        Each of these sessions used quota until its last line of output.
         """
         for version in self._versions():
             version.log.end()
@@ -329,7 +331,9 @@ class Kernels:
     # Pushes
 
     def _named(self, title: str, owner: str) -> Kernel:
-        """Return the kernel whose slug is derived from a title, ignoring the requested slug."""
+        """Return the kernel whose slug is derived from the title. The slug in the request is
+        ignored.
+        """
         if not 5 <= len(title) <= 50:
             raise BadRequest("The title must be between 5 and 50 characters long.")
         name = protocol.require(SLUG, protocol.slug(title), "title") + self._site.facts.other_slug
@@ -337,7 +341,7 @@ class Kernels:
         return known or Kernel(secrets.randbelow(10**8) + 1, owner, name, title)
 
     def _given_shape(self, request: Any) -> str:
-        """Return the machine shape that a session actually gets, where "" means a CPU."""
+        """Return the machine shape that a session actually gets, or "" for a CPU."""
         usual = "TpuV5E8" if request.enable_tpu else "NvidiaTeslaT4" if request.enable_gpu else ""
         asked = request.machine_shape or usual
         if asked not in machine_shapes.SHAPES:
@@ -346,7 +350,7 @@ class Kernels:
         return "" if kind_of(shape) == "TPU" and not self._options.verified else shape
 
     def _quota_refusal(self, version: Version) -> str:
-        """Return why a session cannot be started, or "" if it can."""
+        """Return why a quota or limit prevents a session from starting, or "" if none does."""
         kind = kind_of(version.shape)
         active, quota = self._active(kind), machine_shapes.WEEKLY_SECONDS.get(kind)
         if len(active) >= machine_shapes.SESSIONS[kind]:
@@ -361,7 +365,9 @@ class Kernels:
         return ""
 
     def _drop_invalid_sources(self, request: Any, handle: str) -> Json:
-        """Remove sources that cannot be mounted, and return them as fields for the response."""
+        """Remove those sources of a request that cannot be mounted, and return them as fields of
+        the response.
+        """
         answer = {}
         for kind in PLACES:
             wanted = getattr(request, f"{kind}_data_sources") or []
@@ -376,10 +382,11 @@ class Kernels:
         """Return the folder of a source, or None if it does not exist.
 
         Args:
-            kind: one of the keys of `PLACES`. For a kernel, the folder is the output of its newest
-                complete version.
+            kind: one of the keys of `PLACES`. The folder of a kernel contains the output of its
+                newest complete version.
             name: name of the source.
-            hidden: whether to use a competition's hidden test set instead of the visible one.
+            hidden: whether a competition's folder contains the hidden test set instead of the
+                visible one.
         """
         if kind == "competition" and name in self._site.competitions:
             return self._site.competitions.folder(name, hidden=hidden)
@@ -452,7 +459,7 @@ class Kernels:
         return self.find(handle, getattr(request, "version_label", None), user)
 
     def _described(self, kernel: Kernel, version: Version) -> Json:
-        """Return a kernel's metadata, including the settings of a version."""
+        """Return the metadata of a kernel, including the settings of one version."""
         pushed = version.request.to_dict()
         return {
             "id": kernel.id,
@@ -465,7 +472,7 @@ class Kernels:
         }
 
     def _of(self, handle: str) -> list[Version]:
-        """Return a kernel's versions, or an empty list if it does not exist."""
+        """Return the versions of a kernel, or an empty list if the kernel does not exist."""
         return self.kernels[handle].versions if handle in self.kernels else []
 
     def _versions(self) -> list[Version]:
@@ -476,6 +483,6 @@ class Kernels:
         return [version for version in running if kind_of(version.shape) == kind]
 
     def _known(self, kernel: Kernel) -> list[Version]:
-        """Return the versions that are visible to API calls, which may exclude a recent push."""
+        """Return the versions of a kernel that API calls can see. A recent push may be missing."""
         end = time.time() - self._site.facts.versions_seconds
         return [version for version in kernel.versions if version.pushed <= end]

@@ -1,6 +1,6 @@
-"""Login service, which stores the account's credentials and issues access tokens.
+"""The login service, which stores the credentials of the account and issues access tokens.
 
-After a browser login, the client has a refresh token that it uses to request short-lived access
+After the user logs in with a browser, the client uses a refresh token to request short-lived access
 tokens.
 """
 
@@ -37,7 +37,7 @@ class Login:
         self._ends: dict[str, float] = {}  # {access token: expiration time}
 
     def user(self, given: Authorization | None) -> str | None:
-        """Return the user with the given credentials, or None if they are invalid."""
+        """Return the user to whom the credentials belong, or None if they are invalid."""
         if given is None:
             return None
         if given.type == "bearer":
@@ -57,7 +57,7 @@ class Login:
     # API calls
 
     def IntrospectToken(self, request: Any, user: str | None) -> Json:
-        """Return a token's owner."""
+        """Return the owner of a token."""
         if not self._accepts(request.token or ""):
             raise NotFound("Token not found")
         return {"active": True, "username": USER, "userId": 1, "scope": "resources.admin:*"}
@@ -74,7 +74,9 @@ class Login:
         return {"token": token, "expiresIn": math.ceil(seconds), "userName": USER, "userId": 1}
 
     def _accepts(self, token: str) -> bool:
-        """Return whether a token is the account's API token or an unexpired access token."""
+        """Return whether a token is the account's API token, or an access token that has not
+        expired.
+        """
         is_lasting = secrets.compare_digest(token.encode(), self.token.encode())
         return is_lasting or time.time() < self._ends.get(token, 0.0)
 

@@ -1,7 +1,7 @@
-"""Model service, which provides other users' model versions from folders on this machine.
+"""The model service, which provides versions of other users' models from folders on this machine.
 
-Models are named owner/model/framework/variation/version. Names are case-insensitive in requests,
-and mounted in lower case, as on Kaggle.
+Models are named owner/model/framework/variation/version. As on Kaggle, names in requests are
+case-insensitive, and models are mounted under their lower-case names.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class Models:
         self._site = site
 
     def publish(self, published: Mapping[str, Path]) -> None:
-        """Add other users' models as {name: folder}. Sessions mount these folders."""
+        """Add models of other users, given as {name: folder}. Sessions mount these folders."""
         self.models |= {name.lower(): folder.resolve() for name, folder in published.items()}
 
     def ListModelInstanceVersionFiles(self, request: Any, user: str) -> Json:
@@ -52,5 +52,7 @@ class Models:
         return {"files": protocol.listed(folder, names, "size"), "nextPageToken": token}
 
     def mounted(self, source: str) -> Path | None:
-        """Return the folder that a session mounts for a version, if any."""
+        """Return the folder that a session mounts for a model version, or None if it cannot be
+        mounted.
+        """
         return None if self._site.facts.gate == "licence" else self.models.get(source.lower())

@@ -1,8 +1,9 @@
-"""Utilities shared by the services, such as name validation, paging and file listing.
+"""Utilities for all services, such as checking names, splitting lists into pages and listing files.
 
-A service has one method per API call. The method accepts a kagglesdk request, which has the same
-fields as the real client's, and a user. It returns the response as a JSON object, or the path of a
-file to redirect to. To refuse a request, it raises a werkzeug exception.
+A service has one method for each API call. The arguments of the method are a user and a kagglesdk
+request, which has the same fields as a request from the real client. The method returns the
+response as a JSON object, or the path of the file to which the client is redirected. It raises a
+werkzeug exception to refuse the request.
 """
 
 import itertools
@@ -35,7 +36,7 @@ PUBLISHED = {
 
 
 def published(kind: str, texts: Iterable[str]) -> dict[str, Path]:
-    """Parse NAME=DIR strings and return {name: folder}.
+    """Parse strings of the form NAME=DIR, and return them as {name: folder}.
 
     >>> published("dataset", ["ann/weights=."])
     {'ann/weights': PosixPath('.')}
@@ -55,7 +56,7 @@ def published(kind: str, texts: Iterable[str]) -> dict[str, Path]:
 
 
 def slug(title: str) -> str:
-    """Return the slug that Kaggle derives from a title.
+    """Return the slug that Kaggle creates from a title.
 
     >>> slug("Digits Train Tpu")
     'digits-train-tpu'
@@ -64,7 +65,7 @@ def slug(title: str) -> str:
 
 
 def require(pattern: re.Pattern[str], name: str, what: str) -> str:
-    """Return a name from a request after checking that it is safe to use in a path.
+    """Check that a name from a request is safe to use in a path, and return it.
 
     Raises:
         BadRequest: if the name is not safe.
@@ -75,11 +76,13 @@ def require(pattern: re.Pattern[str], name: str, what: str) -> str:
 
 
 def page(items: Sequence[T], request: Any, most: int = 100) -> tuple[list[T], str | None]:
-    """Return the requested page, and the token of the next page or None.
+    """Return the items of the requested page, and the token of the next page, or None if it is the
+    last page.
 
     Args:
         items: items of all pages.
-        request: a request with `page_token` (default: first page) and `page_size` (default: 20).
+        request: a request with a `page_token` (default: the first page) and a `page_size` (default:
+            20).
         most: maximum page size.
     """
     start = int(request.page_token or 0)
@@ -88,7 +91,9 @@ def page(items: Sequence[T], request: Any, most: int = 100) -> tuple[list[T], st
 
 
 def file_names(folder: Path) -> list[str]:
-    """Return the sorted relative paths of all files in a folder, including subfolders."""
+    """Return the paths of all files in a folder and its subfolders, relative to the folder and
+    sorted.
+    """
     return sorted(
         path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
     )
@@ -106,14 +111,16 @@ def file_in(folder: Path, name: str | None) -> Path:
 
 
 def listed(folder: Path, names: Sequence[str], size: str = "totalBytes") -> list[Json]:
-    """Return JSON entries for files in a folder, with the file size in the field named `size`."""
+    """Return a JSON entry for each file in a folder. The field named by `size` contains the file's
+    size.
+    """
     return [
         {"name": name, "creationDate": DATE, size: (folder / name).stat().st_size} for name in names
     ]
 
 
 def unused_folder(parent: Path, handle: str, number: int) -> Path:
-    """Return a new folder for a version, even if a deleted version had the same number."""
+    """Return an unused path for a version's folder, even if its number has been used before."""
     name = handle.replace("/", "--")
     folders = (parent / f"{name}--v{n}" for n in itertools.count(number))
     return next(folder for folder in folders if not folder.exists())

@@ -1,7 +1,7 @@
-"""Saves the state of a local Kaggle to a JSON file, so that the server can be restarted.
+"""Save the state of a local Kaggle in a JSON file, so that the server can be restarted.
 
-Outputs, logs and dataset files are stored in folders next to it. Sessions, downloads and unused
-uploads are lost when the process exits.
+Outputs, logs and dataset files are stored in folders next to this file. Sessions, downloads and
+unused uploads are lost when the process exits.
 """
 
 import importlib
@@ -22,15 +22,16 @@ OURS = ("localkaggle.", "kagglesdk.")
 
 
 class State:
-    """Saves and restores the attributes of objects.
+    """Saves attributes of objects in a file, and restores them from it.
 
     Args:
-        folder: folder of the state file. Paths inside the folder are saved as relative paths, so
-            that it can be moved.
+        folder: folder of the state file. Paths inside the folder are saved relative to it, so that
+            the folder can be moved.
 
     Attributes:
         lock: held while the state changes.
-        disk_full: error message if a write failed because the disk is full, otherwise "".
+        disk_full: error message if a file could not be written because the disk is full, otherwise
+            "".
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,10 +41,11 @@ class State:
         self._parts: Mapping[str, Any] = {}
 
     def load(self, parts: Mapping[str, Any]) -> None:
-        """Restore objects from the file, unless it is empty, and include them in later saves.
+        """Restore objects from the state file, unless it is empty, and save them from now on.
 
         Args:
-            parts: objects by name. Their `KEPT` attributes list the names of attributes to save.
+            parts: the objects by name. The `KEPT` attribute of each object lists the names of the
+                attributes to save.
 
         Raises:
             ValueError: if the file is invalid.
@@ -59,7 +61,7 @@ class State:
             raise ValueError(f"{path} was not written by this version: {error}") from error
 
     def save(self) -> None:
-        """Write the file atomically, readable only by the current user.
+        """Write the state file atomically. Only the current user can read it.
 
         Raises:
             OSError: if the file cannot be written.
@@ -75,9 +77,9 @@ class State:
 
     @contextmanager
     def changes(self) -> Iterator[None]:
-        """Context manager for changing the state outside of an API call.
+        """A context manager for changes of the state that are not made by an API call.
 
-        The change is saved before any call can report it.
+        The changes are saved before any call can report them.
         """
         with self.lock:
             yield
@@ -87,7 +89,9 @@ class State:
                 self.disk_full = str(error)
 
     def _encoded(self, value: Any) -> dict[str, Any]:
-        """Encode a path, request or dataclass as {"is": its class, "value": its contents}."""
+        """Encode a path, a request or a dataclass as a dictionary with its class as "is", and its
+        contents as "value".
+        """
         if isinstance(value, Path):
             if value.is_relative_to(self._folder):
                 value = value.relative_to(self._folder)
@@ -99,7 +103,9 @@ class State:
         return {"is": kind, "value": {name: getattr(value, name) for name in names}}
 
     def _decoded(self, value: dict[str, Any]) -> Any:
-        """Undo `_encoded`. In all other objects, convert numeric keys to integers."""
+        """Decode an object that was encoded by `_encoded`. In all other objects, convert numeric
+        keys to integers.
+        """
         if "is" not in value:
             return {int(name) if name.isdecimal() else name: each for name, each in value.items()}
         kind, content = value["is"], value["value"]

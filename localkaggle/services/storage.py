@@ -22,7 +22,7 @@ EXPIRED = "<Error><Code>ExpiredToken</Code><Message>Invalid argument.</Message><
 
 
 class Storage:
-    """Files that can be downloaded with a secret key in the URL.
+    """Files that can be downloaded with URLs that contain a secret key.
 
     Args:
         folder: folder for new files.
@@ -34,7 +34,7 @@ class Storage:
         self._ended: set[str] = set()
 
     def fresh(self) -> Path:
-        """Return an unused path."""
+        """Return the path of a file that does not exist yet."""
         self._folder.mkdir(parents=True, exist_ok=True)
         return self._folder / secrets.token_hex(8)
 
@@ -45,7 +45,7 @@ class Storage:
         return f"/storage/{key}/{quote(name)}?X-Goog-Signature=local"
 
     def find(self, key: str) -> Path:
-        """Return the path of the file with a given key.
+        """Return the path of the file that has the given key.
 
         Raises:
             NotFound: if the key or the file does not exist.
@@ -59,7 +59,7 @@ class Storage:
         return path
 
     def expire(self) -> None:
-        """Expire all URLs that were created so far."""
+        """Let all URLs that were created so far expire."""
         self._ended = set(self._paths)
 
 
@@ -84,7 +84,7 @@ class Blob:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def progress(self) -> Response:
-        """Return a response that reports how many bytes have been received."""
+        """Return a response that says how many bytes have been received so far."""
         sent = {"Range": f"bytes=0-{self.have - 1}"} if self.have and not self.done else {}
         return Response(status=200 if self.done else 308, headers=sent)
 
@@ -101,7 +101,7 @@ class Uploads:
         return self.announce(request.name, request.content_length)
 
     def announce(self, name: str, size: int | None) -> Json:
-        """Return the token and URL of a new upload."""
+        """Return the token and the URL of a new upload."""
         token = secrets.token_urlsafe(32)
         self.blobs[token] = Blob(require(FILE, name, "file name"), size or 0, self._storage.fresh())
         return {"token": token, "createUrl": f"/upload/{token}"}
@@ -113,17 +113,19 @@ class Uploads:
     def receive(
         self, token: str, content_range: str | None, length: int, pieces: Iterable[bytes]
     ) -> Response:
-        """Write uploaded bytes as they are received, or report how many have been received.
+        """Write uploaded bytes to disk as they are received, or report how many bytes have been
+        received so far.
 
         Args:
             token: token of the upload.
             content_range: Content-Range header, or None if the request contains the whole file.
             length: number of bytes in the request.
-            pieces: chunks of bytes. If iterating over them fails, earlier chunks are kept.
+            pieces: chunks of bytes. If iterating over them fails, the chunks before the failure are
+                kept.
 
         Raises:
             NotFound: if the upload does not exist.
-            BadRequest: if the range does not continue the upload.
+            BadRequest: if the range does not start where the upload stopped.
         """
         blob = self.blobs.get(token)
         if blob is None:
@@ -162,11 +164,11 @@ class Uploads:
         return blob
 
     def write(self, content: Any, folder: Path) -> None:
-        """Create a folder with the uploaded files that a request refers to.
+        """Create a folder that contains the uploaded files to which a request refers.
 
         Raises:
             BadRequest: if a file was not uploaded, is listed twice, or is an archive or folder,
-                which our client never sends. In this case, the folder is not created.
+                which this project's client never sends. The folder is then not created.
         """
         blobs = [self.complete(file.token) for file in content.files or ()]
         names = {blob.name for blob in blobs}

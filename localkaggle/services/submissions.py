@@ -1,9 +1,9 @@
-"""Competition service, which accepts and scores submissions.
+"""The competition service, which accepts and scores submissions.
 
 A competition accepts either notebooks or files. A submitted notebook is rerun on the hidden test
-set without showing its log, and its output is scored. A file is scored directly. The six errors of
-a rerun have the same names as on Kaggle. They are listed on kaggle.com/code-competition-debugging,
-which public pages quoted on 2026-11-21.
+set, and the output of the rerun is scored. The log of the rerun is not shown. A file is scored
+directly. The names of the six errors that can end a rerun are the same as on Kaggle. They come from
+kaggle.com/code-competition-debugging, as quoted by public pages on 2026-11-21.
 """
 
 import math
@@ -53,12 +53,12 @@ class Submission:
     thread: threading.Thread | None = field(default=None, repr=False, metadata=NOT_KEPT)
 
     def end(self, error: str) -> None:
-        """Mark the submission as complete, or as failed if there is an error message."""
+        """Mark the submission as complete, or as failed if `error` is not ""."""
         self.error, self.status = error, "ERROR" if error else "COMPLETE"
 
 
 def refused(why: str) -> BadRequest:
-    """Return an error for a refused submission, which does not count towards the daily limit."""
+    """Return the error for a refused submission. It does not count towards the daily limit."""
     return BadRequest(f"Submission not allowed: {why}")
 
 
@@ -66,7 +66,7 @@ class Submissions:
     """`competitions.CompetitionApiService`.
 
     Args:
-        site: the local Kaggle. Each rerun gets a folder in its `sessions` folder.
+        site: the local Kaggle. A folder for each rerun is created in its `sessions` folder.
     """
 
     KEPT = ("submissions",)
@@ -97,7 +97,7 @@ class Submissions:
     # Data
 
     def ListDataFiles(self, request: Any, user: str) -> Json:
-        """Return a page of a competition's files."""
+        """Return a page of the files of a competition."""
         folder = self._site.competitions.folder(self._competition(request).slug)
         names, token = page(file_names(folder), request, most=1000)
         return {"files": listed(folder, names), "nextPageToken": token}
@@ -108,13 +108,13 @@ class Submissions:
         return file_in(folder, request.file_name)
 
     def DownloadDataFiles(self, request: Any, user: str) -> Path:
-        """Redirect to an archive of all files."""
+        """Redirect to an archive of all files of a competition."""
         return self._site.competitions.archive(self._competition(request).slug)
 
     # Submissions
 
     def CreateCodeSubmission(self, request: Any, user: str) -> Json:
-        """Submit a kernel version, which is rerun on the hidden test set."""
+        """Submit a version of a kernel, which is then rerun on the hidden test set."""
         competition = self._open(request)
         if not request.kernel_version:
             raise Forbidden("Permission 'kernelSessions.get' was denied")
@@ -137,7 +137,7 @@ class Submissions:
         return self._site.uploads.announce(request.file_name, request.content_length)
 
     def CreateSubmission(self, request: Any, user: str) -> Json:
-        """Submit an uploaded file, which is scored directly."""
+        """Submit an uploaded file, which is then scored."""
         competition = self._open(request)
         if not competition.takes_files:
             raise refused(f"{competition.title} only accepts Submissions from Notebooks.")
@@ -152,12 +152,12 @@ class Submissions:
         return self._described(self.submissions[request.ref])
 
     def ListSubmissions(self, request: Any, user: str) -> Json:
-        """Return a competition's submissions, newest first."""
+        """Return the submissions to a competition, sorted from newest to oldest."""
         submissions = reversed(self._sent(self._competition(request)))
         return {"submissions": [self._described(item) for item in submissions]}
 
     def GetSubmissionLimits(self, request: Any, user: str) -> Json:
-        """Return the number of submissions that are left today."""
+        """Return how many submissions are left today."""
         competition = self._competition(request)
         used = len(self._sent(competition))
         left = max(competition.daily_submissions - used, 0)
@@ -201,7 +201,7 @@ class Submissions:
 
         Args:
             competition: the competition.
-            description: description written by the user.
+            description: the description that the user wrote.
             name: name of the submission file.
 
         Raises:
@@ -219,7 +219,7 @@ class Submissions:
     # Scores
 
     def _start(self, submission: Submission, competition: Competition, file: Path) -> Json:
-        """Start scoring a file in a thread, after the rerun if there is one."""
+        """Start a thread that scores a file, after the rerun if there is one."""
         arguments = (submission, competition, file)
         submission.thread = threading.Thread(target=self._score, args=arguments, daemon=True)
         submission.thread.start()
@@ -260,10 +260,10 @@ class Submissions:
 
 
 def _require_fit(competition: Competition, version: Version, file_name: str) -> None:
-    """Check that a version can be submitted.
+    """Check that a version meets the requirements for a submission.
 
     Raises:
-        BadRequest: if it cannot be submitted, with Kaggle's message.
+        BadRequest: if the version cannot be submitted. The message is the same as on Kaggle.
     """
     request = version.request
     limit = math.inf if competition.gpu_seconds is None else competition.gpu_seconds

@@ -1,9 +1,10 @@
 """Run a notebook in place with papermill, as Kaggle does.
 
-This file is passed to the session's interpreter as text, so it cannot import from this project.
+This file is passed to the interpreter of a session as text, so it cannot import modules of this
+project.
 
-The first argument is the notebook's path. Without namespaces, there is a second one, which is the
-id of the parent process. This process then exits when the parent does.
+The first argument is the path of the notebook. If there are no namespaces, the second argument is
+the ID of the parent process, and this process exits when the parent process exits.
 """
 
 import os
@@ -21,18 +22,20 @@ write = NotebookExecutionManager.save
 
 
 def save(manager: Any, **options: Any) -> None:
-    """Save the notebook, unless it was already saved within the last second.
+    """Save the notebook, unless it was saved less than a second ago.
 
     By default, papermill saves the whole notebook before and after each cell. This took several
-    seconds for a bundle, which has a hundred cells and half a megabyte. papermill always saves the
-    final notebook.
+    seconds in total for a bundle, which is a notebook of half a megabyte with a hundred cells. The
+    final notebook is always saved by papermill.
     """
     if (manager.now() - manager.last_save_time).total_seconds() >= SECONDS:
         write(manager, **options)
 
 
 def end_with(parent: int) -> None:
-    """Kill this process when its parent exits. The Jupyter kernel then exits on its own."""
+    """Wait until the parent process exits, then kill this process. The Jupyter kernel then exits by
+    itself.
+    """
     while os.getppid() == parent:
         time.sleep(SECONDS)
     os.kill(os.getpid(), signal.SIGKILL)

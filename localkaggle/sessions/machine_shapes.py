@@ -1,4 +1,4 @@
-"""Machine shapes that a push can request, and account limits."""
+"""The machine shapes that a push can request, and the limits of an account."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,16 +14,17 @@ WEEKLY_SECONDS = {"TPU": 20 * 3600.0, "GPU": 30 * 3600.0}
 
 @dataclass(frozen=True)
 class Machine:
-    """A session's machine and limits.
+    """The machine and the limits of a session.
 
     Attributes:
-        shape: emulated machine shape, where "" means a CPU.
+        shape: the machine shape that is emulated, or "" for a CPU.
         internet: whether the session has access to this machine's network.
         python: path to the Python interpreter, which requires papermill and ipykernel.
         variables: additional environment variables.
-        hidden: folders that appear empty in the session. The user's home always appears empty.
+        hidden: folders that appear empty in the session. The home folder of the user always appears
+            empty.
         seconds: wall-clock time limit in seconds.
-        memory_bytes: limit on the total resident memory of the session's processes.
+        memory_bytes: limit on the total resident memory of the session's processes, in bytes.
     """
 
     shape: str
@@ -45,9 +46,10 @@ def kind_of(shape: str) -> str:
 
 
 def emulated(shape: str) -> dict[str, str]:
-    """Return environment variables that emulate a shape's accelerators with CPU devices.
+    """Return environment variables that replace the accelerators of a shape with emulated CPU
+    devices.
 
-    The two T4 GPUs are only emulated for JAX. TensorFlow does not have a GPU.
+    The two T4 GPUs are only emulated for JAX. TensorFlow does not see a GPU.
 
     >>> emulated("NvidiaTeslaT4")
     {'JAX_NUM_CPU_DEVICES': '2'}

@@ -7,7 +7,7 @@ import psutil
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the total resident memory of a process and its descendants in bytes."""
+    """Return the total resident memory of a process and all of its descendants, in bytes."""
     total = 0
     for process in _tree(pid):
         with suppress(psutil.NoSuchProcess):  # the process has exited
@@ -16,9 +16,10 @@ def resident_bytes(pid: int) -> int:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a session and wait for it to exit.
+    """Kill the process of a session, and wait for it to exit.
 
-    When the first process in a PID namespace exits, the kernel kills all others.
+    When the first process in a PID namespace exits, Linux kills all other processes in the
+    namespace.
     """
     members = _tree(process.pid)
     process.kill()
@@ -29,9 +30,9 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def kill_strays(container: str) -> None:
-    """Kill processes left behind by a session that had no PID namespace.
+    """Kill the processes that a session without a PID namespace has left behind.
 
-    Daemons are no longer descendants of the session, but still have its environment variables.
+    Daemons are no longer descendants of the session, but they still have its environment variables.
     """
     for process in psutil.process_iter():
         with suppress(psutil.Error):  # it has exited or belongs to another user

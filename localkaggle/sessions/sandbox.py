@@ -1,14 +1,14 @@
 """Set up Kaggle's file system, then replace this process with the notebook's process.
 
 This file runs in new namespaces created by `unshare`, and reads a JSON specification (see `build`).
-The notebook's process sees a read-only view of this machine's programs, and /kaggle with the same
-layout as on Kaggle.
+The notebook's process sees the programs of this machine, which are read-only, and a folder /kaggle
+with the same layout as on Kaggle.
 
-The new root is a tmpfs with bind mounts of the host's files, which unprivileged users can create in
-a user namespace. No /kaggle is created on the host. The root does not include the host's devices,
-sockets and temporary folders, the user's home or this project, and the process has no capabilities
-that would allow it to mount them again. This file only imports the standard library, because it may
-be run by a different interpreter than the server.
+The new root is a tmpfs with bind mounts of the host's files. Unprivileged users can create such
+mounts in a user namespace. No folder /kaggle is created on the host. The root does not include the
+host's devices, sockets and temporary folders, the user's home or this project, and the process
+lacks the capabilities to mount them again. This file only imports the standard library, because the
+interpreter that runs it may differ from the server's.
 """
 
 import ctypes
@@ -52,7 +52,7 @@ def _check(result: int, path: str) -> None:
 
 
 def bind(source: str, target: str, *, read_only: bool) -> None:
-    """Bind-mount `source` at `target`, including all mounts inside it."""
+    """Bind-mount `source` at `target`, including all mounts inside `source`."""
     mount(source, target, None, MS_BIND | MS_REC)
     if read_only:
         seal(target)
@@ -71,7 +71,7 @@ def build(spec: dict[str, Any]) -> None:
     """Mount the new root.
 
     Args:
-        spec: specification with the following keys. `root` is an empty folder. `working`, `tmp` and
+        spec: dictionary with the following keys. `root` is an empty folder. `working`, `tmp` and
             `private` are writable folders. `inputs` is a list of [folder, path in /kaggle/input].
             `covered` lists folders of the host that appear empty, and `kept` lists paths inside
             them that remain visible.
@@ -106,7 +106,7 @@ def build(spec: dict[str, Any]) -> None:
 
 
 def _host(root: str) -> None:
-    """Mount the host's files read-only, and create the session's own folders."""
+    """Mount the files of the host read-only, and create the folders that belong to the session."""
     for entry in sorted(os.scandir("/"), key=lambda entry: entry.name):
         target = f"{root}/{entry.name}"
         if entry.name in ("kaggle", "lost+found", "proc", "dev", "tmp", "run"):
@@ -125,7 +125,9 @@ def _host(root: str) -> None:
 
 
 def _devices(folder: str) -> None:
-    """Create a /dev with the devices that programs need, but not the host's disks and memory."""
+    """Create a folder /dev with the devices that programs need, but without the host's disks and
+    memory.
+    """
     mount("tmpfs", folder, "tmpfs", MS_NOSUID, "mode=755")
     for name in ("null", "zero", "full", "random", "urandom", "tty"):
         Path(f"{folder}/{name}").touch()
@@ -141,7 +143,7 @@ def _devices(folder: str) -> None:
 
 
 def _show(source: str, target: str) -> None:
-    """Create `target`, and bind-mount one of the host's files or folders there, read-only."""
+    """Create `target`, and bind-mount a file or folder of the host at this path, read-only."""
     if Path(source).is_dir():
         Path(target).mkdir()
     else:
@@ -150,7 +152,9 @@ def _show(source: str, target: str) -> None:
 
 
 def enter(root: str) -> None:
-    """Switch to the new root, unmount the old one, and drop the capabilities to mount it again."""
+    """Switch to the new root, unmount the old root, and drop the capabilities that are needed to
+    mount it again.
+    """
     os.chdir(root)
     Path("old").mkdir()
     _check(LIBC.syscall(SYS_PIVOT_ROOT, b".", b"old"), root)
@@ -164,7 +168,7 @@ def enter(root: str) -> None:
 
 
 def loopback_up() -> None:
-    """Bring up the loopback interface, which papermill needs and which is down by default."""
+    """Enable the loopback interface, which is disabled by default but needed by papermill."""
     get_flags, set_flags, up = 0x8913, 0x8914, 1
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plug:
         answer = fcntl.ioctl(plug, get_flags, struct.pack("16sh", b"lo", 0))
@@ -173,7 +177,7 @@ def loopback_up() -> None:
 
 
 def main() -> None:
-    """Mount the root specified by the JSON file in argv[1], then execute its command."""
+    """Mount the root that the JSON file in argv[1] specifies, then execute the file's command."""
     spec = json.loads(Path(sys.argv[1]).read_text())
     if spec["isolated"]:
         loopback_up()

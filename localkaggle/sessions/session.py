@@ -1,7 +1,8 @@
-"""Runs a pushed notebook in separate Linux namespaces, as Kaggle does in a container.
+"""Run a pushed notebook in separate Linux namespaces, which replace Kaggle's container.
 
-A session requires a notebook, the folders to mount and a machine. It produces the files that the
-notebook writes to /kaggle/working, a log that can be read while it runs, and an `Outcome`.
+The input of a session is a notebook, the folders to mount and a machine. Its results are the files
+that the notebook writes to /kaggle/working, an `Outcome`, and a log that can be read while the
+session is running.
 """
 
 import json
@@ -59,7 +60,9 @@ class Outcome:
 
 @cache
 def namespaces() -> tuple[str, ...]:
-    """Return the command prefix that creates namespaces, or () if they are not available."""
+    """Return the prefix for a command that is run in new namespaces, or () if namespaces are not
+    available.
+    """
     for command in (NAMESPACES, (*NAMESPACES, *AS_USER)):
         try:
             probe = subprocess.run(  # noqa: S603 - fixed words
@@ -76,7 +79,7 @@ def namespaces() -> tuple[str, ...]:
 
 @cache
 def needed(python: str) -> tuple[Path, ...]:
-    """Return the paths that a Python interpreter needs, excluding the user's site-packages.
+    """Return the paths that a Python interpreter needs, except for the user's site-packages.
 
     Raises:
         OSError, subprocess.SubprocessError: if the interpreter cannot be run.
@@ -93,15 +96,15 @@ def needed(python: str) -> tuple[Path, ...]:
 
 
 class Session:
-    """A single execution of a notebook.
+    """A single run of a notebook.
 
     Args:
         folder: a new folder for this session. Output is written to its `working` subfolder.
         notebook: contents of an .ipynb file.
-        inputs: folders to mount read-only, as {path in /kaggle/input: folder}.
+        inputs: the folders to mount read-only, as {path in /kaggle/input: folder}.
         rerun: whether this is the scored rerun of a submission.
         machine: the machine and the session's limits.
-        log: log for the notebook's output streams.
+        log: log to which the notebook's output streams are written.
     """
 
     def __init__(
@@ -126,10 +129,10 @@ class Session:
         self._ended = ""  # reason to stop immediately
 
     def run(self) -> Outcome:
-        """Run the notebook, kill its remaining processes, and return the outcome.
+        """Run the notebook, kill the processes that it leaves behind, and return the outcome.
 
         The notebook's processes also exit if this process is killed with SIGKILL. Without
-        namespaces, daemons are an exception.
+        namespaces, this is not true for daemons.
         """
         self._log.start()
         began = time.monotonic()
@@ -152,7 +155,7 @@ class Session:
         self._ended = "cancelled"
 
     def kill(self) -> None:
-        """Kill the session as if its host had failed. Output written so far is kept."""
+        """Kill the session as if its host had failed. Output that was already written is kept."""
         self._ended = "killed"
 
     # Starting
@@ -178,7 +181,7 @@ class Session:
         )
 
     def _sandboxed(self, command: list[str]) -> list[str]:
-        """Return a command that runs the given command in new namespaces."""
+        """Return a command that runs `command` in new namespaces."""
         root, machine = self._folder / "root", self._machine
         root.mkdir()
         kept = [str(path) for path in needed(machine.python)]
@@ -206,7 +209,8 @@ class Session:
     def _build_environment(self, rerun: bool) -> dict[str, str]:
         """Return the session's environment variables.
 
-        None are inherited, so that the session does not get the host's credentials.
+        No variables are inherited from this process, so that the session does not get the
+        credentials of the host.
         """
         root = "/kaggle"
         if not self._namespaces:
@@ -238,7 +242,9 @@ class Session:
         return values
 
     def _remap(self, root: Path) -> None:
-        """Create links instead of mounts, for a session without a mount namespace."""
+        """Create links to folders, for a session that cannot mount them because it has no mount
+        namespace.
+        """
         (root / "input").mkdir(parents=True)
         (root / "working").symlink_to(self.working)
         (root / "tmp").symlink_to(self._scratch)
@@ -250,7 +256,9 @@ class Session:
     # Watching
 
     def _guard(self, process: subprocess.Popen[bytes], began: float) -> str:
-        """Wait for the session, killing it if it exceeds a limit, and return `Outcome.reason`."""
+        """Wait for the session to exit, and kill it if it exceeds a limit. Return the
+        `Outcome.reason`.
+        """
         checked = began
         while process.poll() is None:
             now = time.monotonic()

@@ -1,4 +1,4 @@
-"""Session logs, stored in Kaggle's format of a JSON array with one object per line."""
+"""Logs of sessions, stored in Kaggle's format: a JSON array with one object per line."""
 
 import json
 import threading
@@ -8,11 +8,11 @@ from pathlib import Path
 
 
 class Log:
-    """A session's log, which is thread-safe.
+    """The log of a session. It is thread-safe.
 
     Args:
-        path: path to the log file, which is written immediately. It can contain the log of a
-            finished session. Its folder must exist before text is added.
+        path: path of the log file, to which text is written immediately. The file may contain the
+            log of a finished session. Its folder must exist before text is added.
     """
 
     def __init__(self, path: Path) -> None:
@@ -24,7 +24,7 @@ class Log:
         self._changed = threading.Condition()
 
     def start(self) -> None:
-        """Reset the start time, to which all logged times are relative."""
+        """Set the start time to now. All times in the log are relative to the start time."""
         self._began = time.monotonic()
 
     def add(self, stream: str, text: str) -> None:
@@ -47,12 +47,12 @@ class Log:
             self._changed.notify_all()
 
     def text(self) -> str:
-        """Return the log so far in Kaggle's format."""
+        """Return the text that was logged so far, in Kaggle's format."""
         with self._changed:
             return "[" + "\n,".join(self._pieces) + "\n]"
 
     def follow(self) -> Iterator[str]:
-        """Yield log entries as JSON, from the first entry until the log is complete."""
+        """Yield all log entries as JSON, until the log is complete."""
         place = 0
         while True:
             with self._changed:
