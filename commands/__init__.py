@@ -1,9 +1,10 @@
 """Command-line tasks registered by `tasks.py`.
 
-A task parses its options, calls `deploy/`, `pipeline/` or `workbench/` to do the work, and reports
-the result as text, JSON and an exit code.
+A task parses its options, calls functions of `deploy/`, `pipeline/` or `workbench/`, and reports
+the result as text or JSON, with an exit code.
 
-This file runs before any other, even during pip install, so it must support older Python versions.
+This file is the first to be imported, even during pip install, so it must support older Python
+versions.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Tasks for maintainers. To run one, use python -m commands push-bench|check."""
+"""Tasks for maintainers, which are run with python -m commands push-bench|check."""
 
 import shlex
 import subprocess

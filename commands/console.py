@@ -1,6 +1,7 @@
 """Utilities shared by all tasks, such as option parsing, deadlines, output and exit codes.
 
-Heavy modules are only imported when a task runs, so that `invoke --list` is instant.
+Modules that take long to import are only imported when a task runs, so that `invoke --list` is
+fast.
 """
 
 import atexit
@@ -61,14 +62,14 @@ Body = Callable[..., Result | None]  # a task's function
 
 
 class _Task(tasks.Task[Any]):
-    """An invoke task whose only short option is -c, for --config.
+    """An invoke task whose only short option is -c, which stands for --config.
 
-    By default, invoke assigns short options automatically, so -c would mean --config in one task
-    and --competition in another.
+    By default, invoke chooses short options automatically, so that -c would stand for --config in
+    one task and for --competition in another.
     """
 
     def arg_opts(self, name: str, default: str, taken_names: set[str]) -> dict[str, Any]:
-        """Return the keyword arguments for an option."""
+        """Return the keyword arguments with which invoke creates an option."""
         made = super().arg_opts(name, default, taken_names)
         return made | ({"names": ["config", "c"]} if name == "config" else {})
 
@@ -91,12 +92,14 @@ def task(
     code.
 
     Args:
-        limit: time limit in minutes, used as the default of --minutes. 0 means no limit.
+        limit: default of --minutes, which is the time limit in minutes, or 0 for no limit.
         advice: what the user can do if the task reaches its time limit.
-        name: name of the task. Defaults to the name of the function.
-        options: {name: help} of additional text options, passed to the function as **texts.
+        name: name of the task (default: the name of the function).
+        options: additional text options as {name: help text}. They are passed to the function as
+            **texts.
         iterable: names of options that can be repeated.
-        help_: help texts for options that are not in `HELP`. `minutes=""` omits --minutes.
+        help_: help texts for options that are not in `HELP`. With `minutes=""`, the task has no
+            option --minutes.
     """
 
     def decorate(body: Body) -> Any:
@@ -135,7 +138,7 @@ def task(
 
 
 def _limited(body: Body, limit: float, advice: str, options: Result) -> Result | None:
-    """Run a task's function and stop it at the deadline."""
+    """Run the function of a task, and stop it when its time limit is reached."""
     if not limit:
         return body(**options)
     allowed = number("minutes", options.pop("minutes", "") or str(limit), 0.01, TWO_WEEKS)
@@ -144,7 +147,7 @@ def _limited(body: Body, limit: float, advice: str, options: Result) -> Result |
 
 
 def reported(body: Callable[[Result], Result | None], options: Result) -> None:
-    """Print a task's result or error, and set the exit code."""
+    """Print the result or the error of a task, and set the exit code."""
     as_json = options.pop("json", False) or options.get("json_lines", False)
     try:  # this includes the imports, because Ctrl-C may interrupt one
         secrets.guard_tracebacks()
@@ -191,7 +194,7 @@ def _leave(code: int) -> None:
 
 
 def _end(code: int, message: str, *, as_json: bool) -> NoReturn:
-    """Print a message with secrets redacted, then exit with the given code."""
+    """Print a message in which secrets are redacted, then exit with the given code."""
     if code in (DEADLINE, CTRL_C):
         # This is called first because it is registered last. Without it, a library's clean-up
         # might wait forever for a lock that was never released.
@@ -205,10 +208,11 @@ def _end(code: int, message: str, *, as_json: bool) -> NoReturn:
 
 
 def about(config: str, message: str) -> str:
-    """Add --config to the commands in a message, so that they do not use the default config.
+    """Add --config to the commands that a message suggests, so that they do not use the default
+    config.
 
-    A command takes up a whole line or follows a colon at the end of one. They are completed here
-    because most errors are raised by code that does not have access to the config.
+    A command is either a whole line, or the part of a line that follows a colon. Commands are
+    completed here, because most errors are raised by code that does not know the value of --config.
 
     >>> _with_config.add("status")
     >>> print(about("leaves", "Nothing was pushed.\\ninvoke status"))
@@ -226,12 +230,12 @@ def about(config: str, message: str) -> str:
 
 
 def read_words(collection: Collection) -> None:
-    """Convert a task's positional arguments to --competition, --config or --run.
+    """Convert the positional arguments of a task to --competition, --config or --run.
 
-    If an argument or option is unknown, print a message and exit with code 2, where invoke would
-    exit with code 1. invoke also accepts its own options after a task, although most have no effect
-    there. For example, a task that has no --config would silently ignore it. This function only
-    allows --help.
+    If an argument or option is unknown, this prints a message and exits with status 2, whereas
+    invoke would exit with status 1. After the name of a task, invoke also accepts its own options,
+    most of which have no effect there. For example, a task without an option --config would
+    silently ignore it. This function only allows --help.
     """
     from invoke.main import program
 
@@ -263,9 +267,9 @@ def read_words(collection: Collection) -> None:
 
 
 def _option_of(word: str, context: ParserContext | None) -> str:
-    """Return the option that a positional argument stands for, or "" if there is none.
+    """Return the option for which a positional argument stands, or "" if there is no such option.
 
-    The argument can be a run, a config or, for `start` and `init`, a competition.
+    An argument can be a run or a config. For `start` and `init`, it can also be a competition.
     """
     from pipeline.config import config_files
 
@@ -302,25 +306,25 @@ def _in_words(error: ParseError, word: str, names: list[str]) -> str:
 
 
 def new_folder(task: str) -> Path:
-    """Return the path to a new folder in runs/ for a task's output."""
+    """Return the path of a new folder in runs/ for the output of a task."""
     return ROOT / "runs" / f"{task}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
 def show(line: str) -> None:
-    """Print a line with secrets redacted, then flush."""
+    """Print a line in which secrets are redacted, and flush stdout."""
     print(secrets.redact(line), flush=True)
 
 
 def show_json(value: Result | None) -> None:
-    """Print a value as a single line of JSON with secrets redacted, then flush."""
+    """Print a value as a single line of JSON in which secrets are redacted, and flush stdout."""
     print(secrets.to_json(value), flush=True)
 
 
 def number(option: str, text: str, least: float, most: float) -> float:
-    """Return an option's value as a number.
+    """Return the value of an option as a number.
 
     Raises:
-        UsageError: if it is not a number from `least` to `most`.
+        UsageError: if the value is not a number from `least` to `most`.
     """
     try:
         value = float(text)
@@ -336,14 +340,15 @@ def number(option: str, text: str, least: float, most: float) -> float:
 def agreement(yes: bool) -> Callable[[str], bool]:
     """Return a function that asks the user for confirmation.
 
-    Tasks that use up quota or submissions call this first, so that they fail before doing any work.
+    Tasks that use quota or a submission call this function first, so that they fail before they do
+    any work.
 
     Args:
-        yes: agree to everything without asking.
+        yes: whether to agree to everything without asking the user.
 
     Raises:
         CredentialError: if the user is not logged in.
-        UsageError: if there is no terminal to ask for confirmation.
+        UsageError: if there is no terminal in which the user can be asked.
     """
     from deploy import auth
 

@@ -1,4 +1,6 @@
-"""Tasks that choose a competition, check the setup and test Kaggle's behavior."""
+"""The tasks init and doctor, which choose a competition, check the setup and test how Kaggle
+behaves.
+"""
 
 from dataclasses import asdict
 

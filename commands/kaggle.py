@@ -22,7 +22,7 @@ PLACEHOLDER = "owner"
 def relay_chain(
     config: str = "", for_: str = "", fresh: bool = False, now: bool = False, yes: bool = False
 ) -> Result:
-    """Train, infer and submit on kaggle.com in one command, using quota and a submission.
+    """Train, infer and submit on kaggle.com in one command, which uses quota and one submission.
 
     Example: invoke relay --config digits
     """
@@ -45,7 +45,7 @@ def relay_chain(
 def build(
     kernel: str = "train-tpu", config: str = "", owner: str = "", artifact: str = ""
 ) -> Result:
-    """Build a notebook in build/CONFIG/ without sending it to Kaggle or requiring an account.
+    """Build a notebook in build/CONFIG/, without an account and without sending it to Kaggle.
 
     Example: invoke build --kernel train-tpu
     """
@@ -84,7 +84,7 @@ def push_train(
     until_done: bool = False,
     yes: bool = False,
 ) -> Result:
-    """Push a training run, or resume it, after showing what it costs and changes.
+    """Push a training run, or resume it, after showing what it costs and what has changed.
 
     Example: invoke push-train --config digits
     """
@@ -112,7 +112,7 @@ def push_train(
 def push_infer(
     config: str = "", ensemble: str = "", again: bool = False, yes: bool = False
 ) -> Result:
-    """Push an inference run for the most recently published model, or for an ensemble.
+    """Push an inference run for the model that was published last, or for an ensemble.
 
     Example: invoke push-infer
     """
@@ -126,7 +126,7 @@ def push_infer(
 def push_prepare(
     config: str = "", again: bool = False, fresh: bool = False, yes: bool = False
 ) -> Result:
-    """Decode the training images once on a Kaggle CPU, without using quota; can be resumed.
+    """Decode all training images on a Kaggle CPU, which uses no quota; can be resumed.
 
     Example: invoke push-prepare --config leaves
     """
@@ -153,7 +153,7 @@ def watch(
     queue_hours: str = "12",
     json_lines: bool = False,
 ) -> Result:
-    """Follow a run until it finishes; Ctrl-C does not stop the run.
+    """Follow a run until it finishes; pressing Ctrl-C does not stop the run.
 
     Example: invoke watch --kernel infer-gpu
     """
@@ -183,7 +183,7 @@ def watch(
 
 @task(120)
 def pull(kernel: str = "train-tpu", run: str = "", config: str = "") -> Result:
-    """Download a run's output to runs/ and verify it.
+    """Download the output of a run to runs/, and verify it.
 
     Example: invoke pull --kernel infer-gpu
     """
@@ -239,7 +239,7 @@ def submit(
     now: bool = False,
     yes: bool = False,
 ) -> Result:
-    """Check the predictions of the last inference run that was pulled, and submit them.
+    """Check and submit the predictions of the last inference run that was pulled.
 
     Example: invoke submit
     """
@@ -259,7 +259,7 @@ def submit(
 
 @task(5, of="path to a submission.csv that should be traced back to its commit")
 def status(of: str = "", config: str = "") -> Result:
-    """Show what was requested from Kaggle, its current state and the remaining quota.
+    """Show the requests that were sent to Kaggle, their current state and the remaining quota.
 
     Example: invoke status
     """

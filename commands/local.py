@@ -1,4 +1,4 @@
-"""The tasks inspect, plan, report and scale-check, which do not require an account."""
+"""The tasks inspect, plan, report and scale-check, for which no account is needed."""
 
 import os
 import shlex
@@ -18,7 +18,7 @@ from workbench.options import BASE, INSPECT, LARGEST, PLAN, SWEEP, TITLE
     sweep=SWEEP,
 )
 def scale_check(config: str = "", input: str = "", batch: str = "", sweep: bool = False) -> Result:
-    """Check that the learning rate scales to the config's batch size, or search for a rate.
+    """Check that the learning rate scales to the config's batch size, or search for a good rate.
 
     Example: invoke scale-check --config digits_sgd --sweep
     """
@@ -55,7 +55,7 @@ def scale_check(config: str = "", input: str = "", batch: str = "", sweep: bool 
     title=TITLE,
 )
 def report(run: str = "", config: str = "", title: str = "") -> Result:
-    """Write an HTML report of a training run, with curves, classes, worst examples and provenance.
+    """Write an HTML report on a training run, with curves, classes, worst examples and origin.
 
     Example: invoke report --run out
     """

@@ -1,7 +1,7 @@
-"""Check that Kaggle's training and inference images build the same model.
+"""Check that the images for training and for inference on Kaggle build the same model.
 
-The check runs before a training run is pushed to a TPU. Its verdict is cached, so that pushing the
-same code again is instant.
+The check runs before a training run is pushed to a TPU. The verdict is cached, so that the check
+does not delay another push of the same code.
 """
 
 import hashlib
@@ -23,14 +23,14 @@ INDENT = " " * len(LABEL)
 def require(config: str, code: str, runs: Path, agreed: Callable[[str], bool]) -> None:
     """Check that both images build the same model, and print the verdict.
 
-    Models that only consist of standard Keras layers are not checked.
+    Models that consist only of standard Keras layers are not checked.
 
     Args:
         config: the value of --config.
         code: sha256 of the code to push.
         runs: folder in which verdicts are cached.
-        agreed: asks the user before downloading several gigabytes. If the user declines, the
-            verdict comes from the table of known networks.
+        agreed: function that asks the user before several gigabytes are downloaded. If the user
+            declines, the verdict is based on the table of known networks.
 
     Raises:
         UsageError: if the two images build different models.
@@ -74,7 +74,9 @@ def require(config: str, code: str, runs: Path, agreed: Callable[[str], bool]) -
 
 
 def _digest(*parts: str) -> str:
-    """Return a digest of everything that affects a verdict, including the presets' config.json."""
+    """Return a digest of everything that affects a verdict, including the config.json of each
+    preset.
+    """
     numbers = [Path(part) / "config.json" for part in parts]
     texts = [path.read_text("utf-8") for path in numbers if path.is_file()]
     return hashlib.sha256("\n".join([*parts, *texts]).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Utilities for tasks that use a config, such as loading its project and pushing its kernels."""
+"""Utilities for tasks that use a config, such as loading its project or pushing its kernels."""
 
 import json
 import os
@@ -26,8 +26,8 @@ def load(
 ) -> Project:
     """Return the project of a config.
 
-    Bundles are built in a separate folder for each config, so that a push never overwrites the
-    build of another config.
+    Bundles are built in a separate folder for each config, so that a push does not overwrite the
+    bundle of another config.
     """
     from deploy import init
     from pipeline import config as configs
@@ -52,7 +52,7 @@ def load(
 
 
 def _datasets(settings: "Config") -> tuple[str, ...]:
-    """Return the owner/slug of each dataset in `pretrained`.
+    """Return the owner/slug of each dataset in the config's `pretrained`.
 
     Local paths are returned unchanged. Paths on Kaggle are skipped, because they are not datasets.
     """
@@ -85,7 +85,7 @@ def records(config: str, **more: Any) -> "Records":
 
 
 def resolved(config: str, telling: Telling, **more: Any) -> "Records":
-    """Check on Kaggle what became of interrupted pushes, and return the project's records."""
+    """Ask Kaggle whether interrupted pushes succeeded, and return the project's records."""
     from deploy.push import resolve
 
     found = records(config, **more)
@@ -99,10 +99,12 @@ def check_custom_code(config: str, artifact: Path | None = None) -> None:
 
     Args:
         config: the value of --config.
-        artifact: folder of a trained model, which must use the same functions as the config.
+        artifact: folder of a trained model, or None. The model must have been trained with the
+            config's functions.
 
     Raises:
-        UsageError: if the functions do not work or differ from the artifact's.
+        UsageError: if the functions do not work, or if they differ from the functions of the
+            artifact.
     """
     from pipeline import config as configs
     from pipeline.config import custom_code
@@ -140,7 +142,7 @@ def in_a_process(
     python: str = sys.executable,
     seconds: float | None = None,
 ) -> dict[str, Any]:
-    """Run `python -m MODULE --json` in a subprocess, which can use a different Keras backend.
+    """Run `python -m MODULE --json` in a new process, which can use a different Keras backend.
 
     Args:
         module: name of the module to run.
@@ -150,7 +152,7 @@ def in_a_process(
         seconds: time limit in seconds, or None for no limit.
 
     Returns:
-        The module's result, or {"error", "exit_code"} if it fails.
+        The result of the module. If it fails, the result has the keys "error" and "exit_code".
     """
     try:
         done = subprocess.run(  # noqa: S603 - trusted arguments
@@ -172,14 +174,14 @@ def in_a_process(
 
 
 def model(ours: "Records", ensemble: str) -> "Model":
-    """Return the model for an inference run, after checking its custom functions.
+    """Return the model for an inference run. Its custom functions are checked first.
 
     Args:
         ours: the project's records.
         ensemble: path to an ensemble.json, or "" for the artifact of the last training run.
 
     Raises:
-        UsageError: if the custom functions of a model differ from those in its config.
+        UsageError: if the custom functions of the model differ from those in its config.
     """
     from deploy import output
     from deploy.chain import Model
@@ -192,7 +194,7 @@ def model(ours: "Records", ensemble: str) -> "Model":
 
 
 def require_embedded(slug: str, command: str) -> None:
-    """Raise `UsageError` unless a competition is embedded.
+    """Raise `UsageError` unless a competition is embedded in the local Kaggle.
 
     Args:
         slug: slug of the competition.
@@ -209,7 +211,7 @@ def require_embedded(slug: str, command: str) -> None:
 
 
 def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path | None], int]:
-    """Return a function that checks a submission against the sample submission.
+    """Return a function that checks whether a submission matches the sample submission.
 
     Args:
         config: the value of --config.
@@ -228,10 +230,10 @@ def push(
     """Push a kernel, print the run's URL and the next command, and return the run.
 
     Args:
-        telling: runs the steps.
+        telling: object that runs the steps of the push.
         ours: the project's records.
         kernel: name of the kernel to push.
-        accepted: the model, for an inference run.
+        accepted: the model if the kernel is an inference run, otherwise None.
         how: `again` and `fresh`, passed to `deploy.chain.push_kernel`.
     """
     from deploy import chain
@@ -243,7 +245,7 @@ def push(
 
 
 def show_result(result: "Result", config: str, about: str = "") -> dict[str, Any]:
-    """Print a finished chain's results, explain the score, and return the results."""
+    """Print the results of a finished chain with an explanation of the score, and return them."""
     end = {**result.values(), "config": config}
     where = "on the hidden test set", f"the {end['rows']} rows of the visible test set"
     if result.submission.uploaded:

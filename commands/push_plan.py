@@ -1,6 +1,7 @@
 """The plan that is shown before a training run is pushed.
 
-It rejects a training run that does not fit into memory, and warns about one that would waste quota.
+A training run that does not fit in memory is rejected. If a run would waste quota, a warning is
+printed.
 """
 
 import json
@@ -23,11 +24,12 @@ TWICE = 0.5  # fraction of time that a TPU waits if the host is half as fast as 
 
 
 class PushPlan:
-    """Plan of a training run, shown before the user confirms the push.
+    """The plan of a training run, which is shown before the user confirms the push.
 
     Args:
         config: the value of --config.
-        agreed: asks the user before downloading several gigabytes (`console.agreement`).
+        agreed: function that asks the user before several gigabytes are downloaded (see
+            `console.agreement`).
         runs: folder of pulled runs.
     """
 
@@ -38,14 +40,14 @@ class PushPlan:
         self._made: dict[str, Any] | None = None
 
     def show(self, costs: "Preview | None") -> None:
-        """Show the plan if a training run is about to be pushed.
+        """Show the plan if the user is about to push a training run.
 
         Args:
-            costs: preview of the push, or None for a submission.
+            costs: preview of the push, or None if a submission is about to be sent.
 
         Raises:
-            UsageError: if the config is invalid, a training step does not fit into TPU memory
-                according to its compiler, or the inference image cannot build the model.
+            UsageError: if the config is invalid, if a training step does not fit in TPU memory
+                according to the TPU's compiler, or if the inference image cannot build the model.
         """
         if costs is not None and costs.built.kernel == TRAIN:
             shape = costs.built.metadata["machine_shape"]
@@ -58,7 +60,7 @@ class PushPlan:
                 judge(self._made, costs.hours_left, resumes="step" in costs.built.expect)
 
     def keep(self, run: str) -> None:
-        """Save the plan of a pushed run so that its report can show it."""
+        """Save the plan of a run that was pushed, so that the run's report can show it."""
         from deploy import output
         from deploy.runs import parse
         from workbench.plan import plan_command
@@ -71,11 +73,12 @@ class PushPlan:
 def planned(
     config: str, runtime: str, runs: Path = ROOT / "runs", seconds: float | None = None
 ) -> dict[str, Any] | None:
-    """Return the plan of a training run, or print a warning and return None if there is none.
+    """Return the plan of a training run. If the plan cannot be made, print a warning and return
+    None.
 
-    The plan is made in a subprocess, because compilation cannot be interrupted. If the config does
-    not set the number of examples, the plan only predicts whether a training step fits into memory
-    and `images_basis` is "".
+    The plan is made in a separate process, because compilation cannot be interrupted. If the config
+    does not set the number of examples, the plan only predicts whether a training step fits in
+    memory, and its `images_basis` is "".
 
     Args:
         config: the value of --config.
@@ -96,7 +99,7 @@ def planned(
     uncounted = configs.load(config).data.labelled is None
     if uncounted:
         words += ["--images", "1"]
-        show("Checking whether a training step fits into memory. This can take several minutes.")
+        show("Checking whether a training step fits in memory. This can take several minutes.")
     quiet = uncounted or seconds is not None
     made = in_a_process("workbench", *words, quiet=quiet, seconds=seconds)
     if made.get("exit_code") == UsageError.exit_code:  # the config is invalid
@@ -108,16 +111,17 @@ def planned(
 
 
 def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) -> None:
-    """Show the plan of a training run.
+    """Show the plan of a training run, and warn the user if it would waste quota.
 
     Args:
-        made: a `workbench.plan.plan.Plan` for a single runtime, as JSON. Times are only shown if
-            `images_basis` is not "".
-        left: remaining hours of this week's quota, or None if unknown.
-        resumes: whether the run resumes an earlier session, which has shown that a step fits.
+        made: a `workbench.plan.plan.Plan` for a single runtime, as JSON. Times are not shown if
+            `images_basis` is "".
+        left: hours that are left of this week's quota, or None if this is unknown.
+        resumes: whether the run resumes an earlier session, which has shown that a step fits in
+            memory.
 
     Raises:
-        UsageError: if a training step does not fit into TPU memory according to its compiler.
+        UsageError: if a training step does not fit in TPU memory according to the TPU's compiler.
     """
     from workbench.budget import shown
     from workbench.plan import outlook, plan, plan_table
@@ -126,7 +130,7 @@ def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) ->
     one, noun = plan.from_json(made).outlooks[0], made["noun"]
     refused = one.total is None or (one.memory_basis == outlook.COMPILED and not resumes)
     if one.fits is False and refused:
-        why = f"{'a step does not fit into memory: ' * (one.total is not None)}{one.why}"
+        why = f"{'a step does not fit in memory: ' * (one.total is not None)}{one.why}"
         raise UsageError(f"{made['config']}: {why}; nothing was pushed.\nChange the config.")
     if one.total is None:
         show(f"plan        unknown: {one.why}")
@@ -151,6 +155,6 @@ def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) ->
         hours = runtime.weekly_hours if left is None else left
         show(
             f"Warning: this may take {spent.hours:.0f} hours, but only {hours:.0f} are left this"
-            f" week. It needs {spent.sessions} sessions in {weeks} weeks. The tasks relay and"
-            " push-train --until-done push them one after another."
+            f" week. The run needs {spent.sessions} sessions in {weeks} weeks. The tasks relay and"
+            " push-train --until-done push all sessions one after another."
         )

@@ -1,7 +1,8 @@
-"""Tasks that rehearse the whole chain on this machine.
+"""The tasks dry-run and serve, which rehearse the whole chain on this machine.
 
 A rehearsal uses an embedded competition or the user's folder. `invoke dry-run` runs the whole chain
-in one command, while `invoke serve` hosts the folder on a local Kaggle to run it step by step.
+with one command. `invoke serve` hosts the folder on a local Kaggle, so that the user can run the
+chain step by step.
 """
 
 import hashlib
@@ -44,9 +45,10 @@ class Hosted:
 
     Attributes:
         options: options for `LocalKaggle`.
-        check: function that checks a submission, passed to `deploy.competition.submit`.
-        lines: messages about what the rehearsal includes and what it omits.
-        folder: the rehearsed folder, which explains the score, or None for an embedded competition.
+        check: function that checks a submission. It is passed to `deploy.competition.submit`.
+        lines: messages about what the rehearsal covers and what it omits.
+        folder: the rehearsed folder, which can explain the score, or None for an embedded
+            competition.
     """
 
     options: Mapping[str, Any]
@@ -126,7 +128,8 @@ def rehearse(
     models: Sequence[str] = (),
     **options: Any,
 ) -> Result:
-    """Rehearse the chain, show the score, and record what was rehearsed.
+    """Rehearse the whole chain and show its score. The rehearsed code, config and files are
+    recorded, so that the rehearsal need not be repeated.
 
     Args:
         config: the value of --config.
@@ -137,8 +140,8 @@ def rehearse(
         options: options of the local Kaggle: "datasets", and "python" for each machine.
 
     Returns:
-        The values of the chain's result, with "about" (an explanation of a folder's score) and
-        "folder" (the output folder).
+        The result of the chain, to which "about" (an explanation of the score of a folder) and
+        "folder" (the output folder) are added.
     """
     runs = new_folder("dry-run")
     try:
@@ -178,10 +181,10 @@ def rehearse(
 
 
 def _remove_copies(runs: Path) -> None:
-    """Remove files that are not used after a rehearsal is complete.
+    """Remove files that are not needed any more after a rehearsal is complete.
 
-    These are checkpoints, and the server's copies of files that were pulled. They took up 11 GB for
-    a 0.7 GB artifact.
+    These are the checkpoints, and the server's copies of files that were pulled. For an artifact of
+    0.7 GB, these files took up 11 GB.
     """
     checkpoints = (*runs.glob("*/checkpoints"), *runs.glob("*/fold-*/checkpoints"))
     copies = ("sessions/*/working", "datasets", "objects", "models")
@@ -191,7 +194,9 @@ def _remove_copies(runs: Path) -> None:
 
 
 def _error(result: "chain.Result", hosted: Hosted, runs: Path) -> float | None:
-    """Return the standard error of a rehearsal's score on its hidden rows, or None if unknown."""
+    """Return the standard error of a rehearsal's score on the hidden rows, or None if it is
+    unknown.
+    """
     if hosted.folder is not None:
         error = hosted.folder.test.scored.error if hosted.folder.test.scored else None
     else:
@@ -205,7 +210,7 @@ def _error(result: "chain.Result", hosted: Hosted, runs: Path) -> float | None:
 
 
 def recorded(config: str, folder: str = "") -> Result | None:
-    """Return the result of an earlier rehearsal of the same config, code and folder, if any."""
+    """Return the result of an earlier rehearsal with the same config, code and folder, or None."""
     what = _what(project.load(config), folder)
     for path in sorted((ROOT / "runs").glob(f"dry-run-*/{REHEARSAL}"), reverse=True):
         found: Result = json.loads(path.read_bytes())
@@ -215,7 +220,7 @@ def recorded(config: str, folder: str = "") -> Result | None:
 
 
 def _what(ours: Project, folder: str) -> dict[str, str]:
-    """Return digests that identify a rehearsal by its code, its config and the folder's files."""
+    """Return digests of the code, the config and the folder's files, which identify a rehearsal."""
     from deploy import bundle
     from pipeline.data import image_files
 
@@ -229,7 +234,9 @@ def _what(ours: Project, folder: str) -> dict[str, str]:
 
 
 def default(folder: str) -> str:
-    """Return the default config of a rehearsal, and print its name if a folder is rehearsed."""
+    """Return the name of the default config for a rehearsal. If a folder is rehearsed, also print
+    the name.
+    """
     from deploy import init
 
     if not folder:
@@ -289,15 +296,15 @@ def serve(
 def hosted_folder(
     config: str, folder: str | Path, budget: str, internet: bool, served_from: Path | None = None
 ) -> Hosted:
-    """Return a competition made from a folder, with some labelled rows as the hidden test set.
+    """Return a competition made from a folder. Some of its labelled rows are the hidden test set.
 
     Args:
         config: the value of --config.
         folder: path to the competition's folder.
         budget: time limit for a rehearsal, or "" to use all rows.
         internet: whether sessions have internet access.
-        served_from: folder of the local Kaggle, where the choice of hidden rows is saved for the
-            next start, or None if it is only started once.
+        served_from: folder of the local Kaggle, in which the choice of hidden rows is saved for the
+            next start, or None if the server is only started once.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hide TensorFlow's startup messages
     from localkaggle.competitions import Competition, ScoringError
@@ -340,7 +347,7 @@ def hosted_folder(
 
 
 def _rehearse(ours: Project, hosted: Hosted, options: Result) -> "chain.Result":
-    """Run the chain against a new local Kaggle, and record what was rehearsed.
+    """Run the chain on a new local Kaggle, and save a record of the rehearsal.
 
     Args:
         ours: the project.
@@ -380,7 +387,7 @@ def _rehearse(ours: Project, hosted: Hosted, options: Result) -> "chain.Result":
 
 
 def explained(error: RelayError, disk_full: str, runs: Path) -> Exception:
-    """Return a rehearsal's error with advice added.
+    """Return the error of a rehearsal, with advice added to its message.
 
     Args:
         error: the error.

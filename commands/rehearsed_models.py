@@ -1,7 +1,7 @@
-"""Kaggle model files for a rehearsal.
+"""The files of Kaggle models for a rehearsal.
 
-They come from a folder that the user passes, from kagglehub's cache on this machine, or from a
-preset that is created with random weights.
+The files come from a folder that the user specifies or from kagglehub's cache on this machine.
+Otherwise, a preset with random weights is created.
 """
 
 import os
@@ -23,17 +23,17 @@ def gather(
 ) -> tuple[dict[str, Path], tuple[str, ...]]:
     """Collect the model files for a rehearsal.
 
-    The files are arranged as a kagglehub cache in `home`. From then on, this process and its
-    subprocesses use this cache.
+    The files are arranged in `home` in the same way as in a kagglehub cache. This process and its
+    subprocesses use this cache from then on.
 
     Args:
         ours: the project.
         given: NAME=DIR strings for models that a notebook mounts.
-        home: a folder of the rehearsal.
-        python: the Python interpreter used for training. Its KerasHub writes missing presets.
+        home: a folder that belongs to the rehearsal.
+        python: the Python interpreter used for training, whose KerasHub creates missing presets.
 
     Returns:
-        The models as {name: folder}, and messages about the origin of their files.
+        The models as {name: folder}, and messages about where their files come from.
 
     Raises:
         UsageError: if a string in `given` is invalid, or if the files of a model are missing and
@@ -78,19 +78,19 @@ def gather(
 
 
 def _whole(preset: Path) -> bool:
-    """Return whether a preset has a config and weights.
+    """Return whether a folder contains a preset's config and its weights.
 
-    KerasHub downloads files individually, so a cached preset may only contain config.json.
+    KerasHub downloads each file separately, so a cached preset may only contain config.json.
     """
     weights = (*preset.glob("*.weights.h5"), *preset.glob("*.safetensors"))
     return (preset / "config.json").is_file() and bool(weights)
 
 
 def _write_random(name: str, place: Path, python: str) -> None:
-    """Write a preset with random weights.
+    """Create a preset with random weights.
 
     Raises:
-        UsageError: if it cannot be written.
+        UsageError: if the preset cannot be created.
     """
     show(f"Creating random weights with the shapes of {name}")
     words = "--output", str(place), "--blocks", str(BLOCKS)

@@ -1,4 +1,4 @@
-"""The task that lists a competition's experiments with their scores."""
+"""The task runs, which lists the experiments of a competition with their scores."""
 
 import os
 from collections.abc import Container, Sequence
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 def runs(
     run: Sequence[str] | None = None, competition: str = "", page: str = "", csv: str = ""
 ) -> Result:
-    """List a competition's experiments with their changes and scores, and which scores to trust.
+    """List a competition's experiments with their changes and scores, and say which scores to
+    trust.
 
     Example: invoke runs --page runs.html
     """
@@ -69,7 +70,7 @@ def runs(
 
 
 def _in_runs() -> "list[Row]":
-    """Return the training runs in runs/, including what is known about them from Kaggle."""
+    """Return the training runs in runs/, including what Kaggle has reported about them."""
     from deploy import experiments
     from pipeline.errors import ConfigError
     from workbench.experiments import experiment
@@ -88,7 +89,9 @@ def _in_runs() -> "list[Row]":
 
 
 def _competition(rows: "Sequence[Row]") -> str:
-    """Return the only competition with runs, otherwise the default config's competition."""
+    """If exactly one competition has runs, return it; otherwise return the default config's
+    competition.
+    """
     from deploy import init
     from pipeline import config as configs
 
@@ -99,7 +102,7 @@ def _competition(rows: "Sequence[Row]") -> str:
 
 
 def _named(word: str, rows: "Sequence[Row]", competitions: Container[str]) -> "Row":
-    """Return the experiment with a given number, name or folder.
+    """Return the experiment that a number, a name or a folder refers to.
 
     Args:
         word: the number, name or folder.

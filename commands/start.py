@@ -1,6 +1,7 @@
-"""The task that sets up a competition and rehearses the whole chain until there is a score.
+"""The task start, which sets up a competition and rehearses the whole chain until there is a score.
 
-Completed steps are skipped, so running the same command again resumes after an interruption.
+Steps that are complete are skipped, so an interrupted task is resumed by running the same command
+again.
 """
 
 import itertools
@@ -93,7 +94,7 @@ def _step(number: int, name: str, text: str) -> None:
 
 
 def _enter(slug: str) -> None:
-    """Check that the competition's rules are accepted, if both a slug and --input were passed."""
+    """If both a slug and --input were passed, check that the competition's rules are accepted."""
     from deploy import init
     from workbench.inspect import config_file
 
@@ -107,7 +108,7 @@ def _enter(slug: str) -> None:
 
 
 def _log_in(slug: str) -> "Kaggle":
-    """Log in and return the connection, after checking that the rules are accepted."""
+    """Log in, check that the rules are accepted, and return the connection."""
     from deploy import competition as competitions
 
     telling = Telling()
@@ -118,7 +119,7 @@ def _log_in(slug: str) -> "Kaggle":
 
 
 def _download(slug: str, folder: Path) -> None:
-    """Download a competition and unpack it into a folder, unless this was already done."""
+    """Download a competition and unpack it in a folder, unless this has already been done."""
     from deploy import download
 
     if download.done(folder):
@@ -136,9 +137,9 @@ def _download(slug: str, folder: Path) -> None:
 
 
 def _describe(slug: str, folder: Path, metric: str) -> str:
-    """Return the config of a competition or folder, and make it the default config.
+    """Return the name of the config for a competition or folder, and make it the default config.
 
-    If there is no such config yet, write one.
+    If there is no config for it yet, a config is written.
     """
     from deploy import init
     from pipeline import config as configs
@@ -188,7 +189,7 @@ def _describe(slug: str, folder: Path, metric: str) -> str:
 
 
 def _started() -> dict[str, str]:
-    """Return {absolute path of a folder: name of the config written for it}."""
+    """Return the configs that were written, as {absolute path of a folder: config name}."""
     if not STARTED.is_file():
         return {}
     kept: dict[str, str] = json.loads(STARTED.read_bytes())
@@ -196,7 +197,9 @@ def _started() -> dict[str, str]:
 
 
 def _rehearse(config: str, folder: str) -> Result:
-    """Rehearse a folder or the embedded competition, unless already done, and show the score."""
+    """Rehearse a folder or the embedded competition, unless this has already been done. Show the
+    score.
+    """
     from pipeline import config as configs
     from pipeline.config import rules
 
@@ -226,7 +229,7 @@ def can_fetch_weights(address: str = WEIGHTS) -> bool:
 
 
 def _plan(config: str, runs: Path) -> Result | None:
-    """Show how long training takes on a TPU, and save the plan in the rehearsal's folder."""
+    """Show how long training would take on a TPU, and save the plan in the rehearsal's folder."""
     kept = runs / PLAN
     if kept.is_file():
         made: Result | None = json.loads(kept.read_bytes())

@@ -1,4 +1,4 @@
-"""Displays events as plain lines, as JSON or on a live screen."""
+"""Display events as plain lines, as JSON or on a live screen."""
 
 import json
 import os
@@ -24,17 +24,18 @@ NO_SCREEN = ("dumb", "unknown")  # terminals that cannot redraw lines
 class Telling:
     """Runs steps with the user's credentials, and displays their events.
 
-    It also asks the user for confirmation before quota or a submission is used.
+    The user is asked for confirmation before quota or a submission is used.
 
     Args:
-        agreed: asks the user for confirmation (`console.agreement`), or None to always decline.
-        plan: the plan of a training run, shown before asking.
-        following: see below.
+        agreed: function that asks the user for confirmation (see `console.agreement`), or None to
+            always decline.
+        plan: the plan of a training run, which is shown before the user is asked.
+        following: see the attribute.
         as_json: whether to print each event as a JSON object.
 
     Attributes:
-        following: what happens after waiting for a run. This is either the next command or what the
-            current command will do. If it is "", there is no live screen.
+        following: what happens after waiting for a run, which is either the next command for the
+            user to run or what the current command will do. If it is "", there is no live screen.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Telling:
 
     @cached_property
     def kaggle(self) -> "Kaggle":
-        """Connection to Kaggle, which is opened on first use."""
+        """The connection to Kaggle, which is opened when it is first used."""
         from deploy.client import Kaggle
 
         return Kaggle.connect(show=self.note)
@@ -62,7 +63,7 @@ class Telling:
         *args: P.args,
         **options: P.kwargs,
     ) -> T:
-        """Run steps that communicate with Kaggle, and return their result."""
+        """Run steps that communicate with Kaggle, and return the result of the steps."""
         steps = begin(self.kaggle, *args, **options)
         try:
             return self._run(steps)
@@ -91,7 +92,7 @@ class Telling:
             show(line)
 
     def __call__(self, event: Event) -> bool | None:
-        """Display an event, and return the user's answer if it is an `Ask`."""
+        """Display an event. If the event is an `Ask`, return the answer of the user."""
         match event:
             case Note(text):
                 self.note(text)
@@ -113,7 +114,7 @@ class Telling:
 
 
 def in_a_line(seen: Status) -> str:
-    """Return a run's status as a line of plain text."""
+    """Return the status of a run as a line of plain text."""
     from deploy.watch import in_clock
 
     since = in_clock(seen.seconds) if seen.pushed else f"watched for {in_clock(seen.seconds)}"
@@ -122,14 +123,16 @@ def in_a_line(seen: Status) -> str:
 
 
 def in_words(seen: Status) -> str:
-    """Return a description of a run's progress, or the last line of its log if there is none."""
+    """Return a description of a run's progress, or the last line of its log if no progress is
+    known.
+    """
     from pipeline.train import progress_log
 
     return progress_log.in_words(seen.newest) or seen.words
 
 
 def _as_object(seen: Status) -> dict[str, Any]:
-    """Return a status as a JSON object with the latest progress, where NaN becomes null."""
+    """Return a status with the latest progress as a JSON object, in which NaN becomes null."""
     return {
         "run": seen.run,
         "status": seen.status,

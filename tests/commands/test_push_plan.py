@@ -50,7 +50,7 @@ NO_FIT = {"fits": False, "why": "set micro_batch=4"}
     [
         (NO_FIT | {"memory_basis": "estimated"}, 20.0, "a step may not fit: set micro_batch=4"),
         (NO_FIT | {"resumes": True}, 20.0, "a step may not fit: set micro_batch=4"),
-        ({}, 1.0, "2 hours, but only 1 are left this week. It needs 1 sessions in 2 weeks"),
+        ({}, 1.0, "2 hours, but only 1 are left this week. The run needs 1 sessions in 2 weeks"),
         (
             {"input": Verdict(1000, 400, 0.6), "why": "input-bound: 4 CPUs"},
             20.0,
@@ -77,7 +77,7 @@ def test_a_training_whose_images_grow_takes_less_than_its_plan(capsys):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (NO_FIT, "does not fit into memory: set micro_batch=4"),
+        (NO_FIT, "does not fit in memory: set micro_batch=4"),
         ({"total": None, "fits": False, "why": "batch=15 does not split"}, "batch=15 does not"),
     ],
 )
