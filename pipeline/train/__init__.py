@@ -1,5 +1,5 @@
-"""Train a model on all devices, given a config and examples.
+"""Train a model on all devices, using a config and labelled examples.
 
-Training writes the artifact, the history and checkpoints. A run can be stopped at any time and
-resumed later. This package must not import `pipeline.figures`.
+Training writes an artifact, a history and checkpoints. A run can be stopped at any time and resumed
+later. This package must not import `pipeline.figures`.
 """

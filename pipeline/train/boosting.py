@@ -1,4 +1,4 @@
-"""Gradient boosting on a table's columns or a published network's features.
+"""Fit gradient-boosted trees to a table's columns or to a published network's features.
 
 scikit-learn fits trees (`HistGradientBoosting`, 255 bins). The trees are converted to the weights
 of a layer (`pipeline.models.trees`), so inference requires neither scikit-learn nor pickle.
@@ -21,7 +21,7 @@ UNSEEN = 0.5  # number of rows assumed for a label without rows
 def fit(
     config: Config, features: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
 ) -> Numbers:
-    """Return trees fitted to the given rows.
+    """Fit trees to the given rows and return them as arrays.
 
     Args:
         features: float32 (n, k).
@@ -67,7 +67,7 @@ def _grow(
     config: Config, features: np.ndarray, labels: np.ndarray, weights: Any, made: Numbers,
     outputs: dict[int, Any],
 ) -> None:  # fmt: skip
-    """Fit trees and write them into `made`.
+    """Fit trees and add them to `made`.
 
     Args:
         outputs: maps each tree's index within an iteration to its output.
@@ -106,10 +106,10 @@ def _grow(
 
 
 def _put(nodes: Any, ordered: np.ndarray, made: Numbers, output: int, tree: int) -> None:
-    """Write the nodes of a scikit-learn tree into `made`. They have no public API.
+    """Add the nodes of a scikit-learn tree to `made`. scikit-learn has no public API for nodes.
 
-    A value equal to a threshold could be slightly larger on another device. So each threshold is
-    moved halfway to the next value.
+    A value that equals a threshold here could be slightly larger on another device. Each threshold
+    is therefore moved halfway to the next feature value.
 
     Args:
         ordered: the sorted values of each feature.

@@ -1,9 +1,9 @@
-"""Save the whole state of a run in checkpoints, which survive a kill at any time.
+"""Save the complete state of a run in checkpoints, so that it can be killed at any time.
 
 A checkpoint (`formats.checkpoint_folder`) is written in the same way as an artifact
-(`formats.sealed_folder`), and the two newest valid ones are kept. `Saver` derives the interval from
-the time it takes to save. The next session starts from the files of the previous one (`restore`),
-whose checksums are in the bundle's `expect`.
+(`formats.sealed_folder`). The two newest valid checkpoints are kept. `Saver` derives the interval
+from the time it takes to save. The next session starts from the previous session's files
+(`restore`), and compares them with the checksums in the bundle's `expect`.
 """
 
 import fcntl
@@ -57,10 +57,11 @@ class Checkpoint:
 def save(
     folder: Path, step: int, arrays: Mapping[str, np.ndarray], details: Mapping[str, Any]
 ) -> Path:
-    """Write a checkpoint, remove all others except for the newest valid one, and return its folder.
+    """Write a checkpoint, delete all older ones except the newest valid one, and return its folder.
 
-    After a kill or power failure, this checkpoint or the previous one is intact. Once this function
-    has returned, this checkpoint is intact. The run must have locked the folder (`writer`).
+    If the process is killed or the power fails, either this checkpoint or the previous one is
+    intact. Once this function has returned, this checkpoint is. The run must have locked the folder
+    (`writer`).
 
     Args:
         folder: the checkpoints folder, which is created if missing.
@@ -109,14 +110,14 @@ def latest(folder: Path) -> Checkpoint | None:
         problems.append(manifest)
     if problems:
         raise CheckpointError(
-            f"None of {len(problems)} checkpoints in {folder} is valid: {'; '.join(problems)}.\n"
-            "Restore the folder, or start over with --fresh (which sets these aside)."
+            f"None of {len(problems)} checkpoints in {folder} are valid: {'; '.join(problems)}.\n"
+            "Restore the folder, or start over with --fresh, which sets these checkpoints aside."
         )
     return None
 
 
 def _verified(path: Path) -> dict[str, Any] | str:
-    """Return the manifest of a valid checkpoint, or a description of what is wrong."""
+    """Return the checkpoint's manifest if it is valid, otherwise a description of the problem."""
     try:
         return verified(path)
     except Exception as error:  # corrupt files raise various JSON and OS errors
@@ -127,8 +128,8 @@ def _verified(path: Path) -> dict[str, Any] | str:
 def writer(folder: Path) -> Iterator[None]:
     """Lock the folder so that no other run can use it. It is created if missing.
 
-    The operating system releases the lock when the process exits. Folders on file systems
-    without locks are not protected.
+    The operating system releases the lock when the process exits. A folder on a file system without
+    locks is not protected.
 
     Raises:
         CheckpointError: if another run is using the folder.
@@ -156,8 +157,8 @@ def restore(
 ) -> None:
     """Copy an earlier session's files to `output`, where `training.train` finds them.
 
-    Each file's sha256 must match the bundle. If `output` already contains a checkpoint (because the
-    cell ran twice), nothing is copied.
+    Each file's SHA-256 must match the one in the bundle. If `output` already contains a checkpoint
+    (because the cell ran twice), nothing is copied.
 
     Args:
         expect: the bundle's {"run_id", "step", "checkpoint", "files": {name: sha256}}; empty for a
@@ -190,7 +191,7 @@ def restore(
 
 
 def set_aside(folder: Path, records: Sequence[Path] = ()) -> None:
-    """Move the checkpoints to the first unused `<name>-set-aside-<n>`, so that nothing is deleted.
+    """Move the checkpoints to the first unused `<name>-set-aside-<n>` instead of deleting them.
 
     Args:
         folder: the checkpoints folder.
@@ -239,11 +240,11 @@ class Saver:
         return max(cost / SHARE, math.sqrt(2 * cost * FAILURE_SECONDS))
 
     def reserve(self) -> float:
-        """Return twice the time of the slowest checkpoint, which is reserved for the last one."""
+        """Return the seconds to reserve for the last checkpoint: twice the slowest one so far."""
         return 2 * max(self.costs, default=self._size / SLOWEST_BYTES_PER_SECOND)
 
     def due(self) -> bool:
-        """Return whether the next checkpoint is due."""
+        """Return whether it is time to save the next checkpoint."""
         return time.monotonic() - self._last >= self.interval()
 
     @contextmanager

@@ -1,8 +1,8 @@
 """Check a config's custom functions before training starts.
 
-Each check in `QUESTIONS` calls a function with a few synthetic rows. If there is a problem, it
-reports the file and the line. A separate process also runs the model with TensorFlow, which is used
-on Kaggle's GPUs: `python -m pipeline.train.custom_check CONFIG FOLDER`.
+Each check in `QUESTIONS` calls a function with a few synthetic rows. If the check finds a problem,
+it reports the file and the line. Because Kaggle's GPUs use TensorFlow, a separate process also runs
+the model with it: `python -m pipeline.train.custom_check CONFIG FOLDER`.
 """
 
 import inspect
@@ -55,11 +55,11 @@ Question = Callable[[Config], str]
 
 
 class Wrong(PipelineError):
-    """An error in a custom function. The message continues after the function's name."""
+    """An error in a custom function. The message is appended to the function's name."""
 
 
 def check(config: Config, show: Callable[[str], None]) -> None:
-    """Check a config's custom functions, and its model with both backends.
+    """Check a config's custom functions, and compare its model's outputs with both backends.
 
     Raises:
         ConfigError: if a function is invalid.
@@ -123,7 +123,7 @@ def _augment(config: Config) -> str:
 
 
 def _mix(config: Config) -> str:
-    """Mix a group, then a different one, then the first one again."""
+    """Mix one group, then another, then the first one again, and compare the results."""
     changes = Augmentation(
         config.data, 0, ROWS, None, custom_code.function(config, "augment_batch")
     )
@@ -153,7 +153,7 @@ def _mix(config: Config) -> str:
             f"mixes rows of different groups or has invalid weights: partners from {partners.min()}"
             f" to {partners.max()}, weights from {share.min():g} to {share.max():g}; expected"
             f" partners from 0 to {ROWS - 1} in a group of {ROWS}, and weights from 0 to 1.\n"
-            "Get the number of rows from images.shape[0]; groups have batchnorm_batch rows."
+            "Get the number of rows from images.shape[0]: a group has batchnorm_batch rows."
         )
     return f"mixes each of the images {images.shape} of a group with another"
 
@@ -218,8 +218,8 @@ def _loss(config: Config) -> str:
 
 
 def tried_loss(config: Config, model: Any) -> tuple[tuple[str, ...], bool]:
-    """Return the loss names, if there are several, and whether the loss requires groups of rows. A
-    loss requires groups if it uses random numbers, or if a row's loss depends on other rows.
+    """Return the names of the losses if there are several, and whether they require groups of rows.
+    A loss requires groups if it uses random numbers, or if a row's loss depends on other rows.
 
     Raises:
         ConfigError: if the loss fails, or ignores extra outputs of the model.
@@ -229,7 +229,7 @@ def tried_loss(config: Config, model: Any) -> tuple[tuple[str, ...], bool]:
         raise ConfigError(
             f"{custom_code.described(config, 'model')} has the extra outputs"
             f" {', '.join(outputs[1])}, but loss={config.loss!r} ignores them.\nWrite a loss with a"
-            " parameter extra: def loss(labels, outputs, extra) (docs/custom-training.md)."
+            " parameter named extra: def loss(labels, outputs, extra) (docs/custom-training.md)."
         )
     if custom is None:
         return (), False
@@ -252,7 +252,7 @@ def tried_loss(config: Config, model: Any) -> tuple[tuple[str, ...], bool]:
 def _computed(
     config: Config, labels: Any, outputs: Any, *, validation: bool = False
 ) -> dict[str, np.ndarray]:
-    """Return the losses of synthetic rows by name. During validation, there is no random key."""
+    """Return the losses of synthetic rows by name. In validation, the loss gets no random key."""
     key = None if validation else jax.random.key(0, impl="threefry2x32")
     values = jax.jit(losses.of(config, training=True))(labels, *outputs, key)
     return jax.tree.map(np.asarray, values)  # type: ignore[no-any-return]
@@ -298,7 +298,7 @@ def check_optimizer_of(config: Config) -> None:
 
 
 def _optimizer(config: Config) -> str:
-    """Take two steps with synthetic gradients, and repeat the second one after resuming."""
+    """Take two steps with synthetic gradients, resume after the first, and repeat the second."""
     architectures.seed(config.seed)
     variables = architectures.build(config).trainable_variables
     applied = learning_rate.apply(config, 100 * config.batch)
@@ -340,7 +340,7 @@ def _optimizer(config: Config) -> str:
 
 
 def _refuse_state(made: Any, variables: list[Any], grads: list[np.ndarray]) -> None:
-    """Raise an error for state outside of the optimizer's variables, which would not be saved."""
+    """Raise an error if the optimizer keeps state outside its variables, which is never saved."""
     known = {id(one) for one in (*made.variables, *variables)}
     with keras.StatelessScope() as scope:
         made.apply(list(map(jnp.asarray, grads)), variables)
@@ -407,7 +407,7 @@ def _model(config: Config) -> str:
 
 
 def _refuse_infinite_gradients(config: Config, model: Any, images: np.ndarray) -> None:
-    """Compute the gradient of a batch in the same way as a training step."""
+    """Compute a batch's loss and gradients, and raise an error if any of them is not finite."""
     kinds = model.trainable_variables, model.non_trainable_variables
     params, buffers = ([one.value for one in variables] for variables in kinds)
     loss_fn, key = losses.of(config, training=True), jax.random.key(0, impl="threefry2x32")
@@ -437,7 +437,7 @@ def _refuse_infinite_gradients(config: Config, model: Any, images: np.ndarray) -
 
 
 def _refuse_lost_state(config: Config, model: Any, images: np.ndarray, outputs: np.ndarray) -> None:
-    """Build the model again and assign the weights, as folds and inference do."""
+    """Raise an error if the outputs change when the model is built again with the same weights."""
     architectures.seed(config.seed + 1)
     again = architectures.build(config)
     if {id(one) for one in again.weights} & {id(one) for one in model.weights}:
@@ -456,7 +456,7 @@ def _refuse_lost_state(config: Config, model: Any, images: np.ndarray, outputs: 
 
 
 def _tensorflow(config: Config) -> str:
-    """Compare the model's outputs with TensorFlow's, which are computed in another process."""
+    """Compare the model's outputs in JAX with those that another process computes in TensorFlow."""
     model = architectures.build(config)
     with tempfile.TemporaryDirectory(prefix="custom-check-") as scratch:
         (Path(scratch) / WEIGHTS).write_bytes(npz.to_bytes(artifact.weights_of(model)))
@@ -477,13 +477,13 @@ def _tensorflow(config: Config) -> str:
         raise Wrong(
             f"has outputs that differ by {np.abs(ours - theirs).max():.1e} between JAX and"
             f" TensorFlow; expected at most {TOLERANCE:.0e} of the largest output.\n"
-            "Only use keras.ops and keras.layers, and no random numbers outside of training."
+            "Only use keras.ops and keras.layers, and use random numbers only in training."
         )
     return "TensorFlow computes the same outputs as JAX"
 
 
 def main(config: str, folder: Path) -> None:
-    """Load weights from a folder and write the model's outputs, using the current backend."""
+    """Load weights from a folder, and write the outputs of the current backend to that folder."""
     settings = load_config(config)
     model = architectures.build(settings)
     artifact.assign(model, npz.read(folder / WEIGHTS))
@@ -495,7 +495,7 @@ def main(config: str, folder: Path) -> None:
 
 
 def _train_step(config: Config) -> str:
-    """Check that weights are the same with micro-batches and, if possible, on two devices."""
+    """Check that micro-batches and, if possible, two devices produce the same weights."""
     if jax.process_count() > 1:
         return "not checked; run python -m pipeline check, which uses a single process"
     small = replace(
@@ -527,8 +527,8 @@ def _train_step(config: Config) -> str:
 def _stepped(
     config: Config, count: int, *, nudge: bool = False
 ) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
-    """Return the weights after and before two steps on synthetic rows. If `nudge` is set, also
-    return the weights after two steps from initial weights that differ by one ulp.
+    """Take two steps on synthetic rows, and return the weights after and before them. If `nudge` is
+    set, also return the weights after two steps from initial weights that are one ulp larger.
 
     Args:
         count: number of devices.
@@ -593,7 +593,7 @@ QUESTIONS: dict[str, Question] = {
 
 
 def _differ(values: np.ndarray, others: np.ndarray, least: float = 0.0) -> bool:
-    """Return whether two arrays differ in NaNs, or by more than rounding errors.
+    """Return whether two arrays differ by more than rounding errors, or in where they have NaNs.
 
     Args:
         least: minimum magnitude that the tolerance is relative to.
@@ -606,7 +606,7 @@ def _differ(values: np.ndarray, others: np.ndarray, least: float = 0.0) -> bool:
 
 
 def _made_up(form: Form, seed: int) -> np.ndarray:
-    """Return random values for each row. Integers (int32) are small because they may be indices."""
+    """Return random values for each row. Integers (int32) are small, since they may be indices."""
     random, shape = np.random.default_rng(seed), (ROWS, *sizes(form))
     if form[0] == "float32":
         return random.standard_normal(shape, np.float32)
@@ -629,7 +629,7 @@ def _outputs(config: Config) -> np.ndarray:
 
 
 def _outputs_of(model: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return synthetic outputs for a model, and extra outputs by name."""
+    """Return synthetic outputs for a model, and its synthetic extra outputs by name."""
     structure = jax.tree.structure(architectures.parted(model.output))
     arrays = [
         _made_up(("float32", *one.shape[1:]), seed) for seed, one in enumerate(model.outputs, 1)

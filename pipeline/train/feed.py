@@ -1,4 +1,4 @@
-"""Provide each call's batches in the way that best suits the data and the machine.
+"""Provide the batches for each call, in the way that best suits the data and the machine.
 
 - "device": the images are on the devices, split over all cores, and each step gathers its rows
   there. The host only sends row indices.
@@ -54,7 +54,7 @@ def way(asked: str, inputs: Any, count: int) -> str:
 
 
 def begin(config: Config, batches: Batches, step: TrainStep, show: Show) -> "Feed":
-    """Create the feed of a run and show its type."""
+    """Create the feed of a run, and show in which way it provides batches."""
     chosen = way(config.feed, batches.inputs, step.replicas)
     show(f"Feed: {chosen}, with {batches.inputs.nbytes / 1e6:,.1f} MB of inputs")
     return Feed(batches, step, chosen)
@@ -96,17 +96,17 @@ class Feed:
             self._gatherer.__exit__()
 
     def calls(self, spans: Iterator[tuple[int, int]]) -> Iterator[tuple[Batch, int]]:
-        """Yield the batches and the number of steps of each call, given (first step, number)."""
+        """For each (first step, number of steps), yield the call's batches and number of steps."""
         for begun in ahead(self._begin, spans, AHEAD if self._gatherer else 0):
             yield self._call(begun), begun[1]
 
     def ended(self, step: int) -> None:
-        """Release the buffers of all steps before this one, which the devices have completed."""
+        """Release the buffers of all steps before `step`, since the devices have completed them."""
         while self._used and self._used[0][0] <= step:
             self._free.append(self._used.popleft()[1])
 
     def _begin(self, span: tuple[int, int]) -> Begun:
-        """Start copying a call's images, or return row indices if the images are on the devices."""
+        """Start copying a call's images. If they are on the devices, only return row indices."""
         first, number = span
         if self.held:
             steps = [first + min(place, number - 1) for place in range(self._steps)]

@@ -1,5 +1,5 @@
-"""Compute the outputs of a frozen published network once, and fit its last layer to them as a
-linear model. `pipeline.train.boosting` fits trees instead.
+"""Compute the outputs of a frozen published network once, and fit a linear model to them.
+`pipeline.train.boosting` fits trees instead.
 
 `Config.fit="linear"` takes minutes where fine-tuning takes hours, and is hard to beat with few
 examples. The linear model becomes the kernel and bias of the last layer, so the artifact, folds and
@@ -38,7 +38,7 @@ STEPS, EXACT = 200, 1e-3  # maximum solver iterations, and tolerance
 
 
 class Linear(NamedTuple):
-    """A linear model, whose outputs are features @ kernel + bias.
+    """A linear model that computes features @ kernel + bias.
 
     Attributes:
         kernel: float32 (features, outputs). bias: float32 (outputs,).
@@ -68,7 +68,7 @@ Head = Linear | trees.Numbers  # replaces the last layer
 
 
 def parts(model: Any, config: Config) -> tuple[Any, Any]:
-    """Split a model into the part that computes features, and the last layer.
+    """Split a model into the part that computes the features and the last layer.
 
     Raises:
         ConfigError: if the last layer cannot be a linear model, or the layers below it are not
@@ -88,7 +88,7 @@ def parts(model: Any, config: Config) -> tuple[Any, Any]:
         what = ", ".join(new[:2]) or "the model"
         raise ConfigError(
             f"Invalid fit={config.fit!r}: {what} has no published weights; expected published"
-            " networks below one dense layer, or model='columns'.\nSet pretrained, remove new"
+            " networks followed by one dense layer, or model='columns'.\nSet pretrained, remove new"
             " layers (such as pool='attention' or 'gem'), or remove fit."
         )
     return below, last
@@ -107,10 +107,10 @@ def key(config: Config, precision: str, origins: Any, data: str) -> str:
 
 
 def passing(below: Any) -> Callable[[Any], np.ndarray]:
-    """Return a network's compiled forward pass, which returns float32 (n, features).
+    """Compile a network's forward pass, which returns float32 (n, features).
 
     Args:
-        below: model from `parts`. Each call must have the same number of inputs.
+        below: model from `parts`. Every call must have the same number of inputs.
     """
     # TPUs round float32 to bfloat16 by default.
     multiplied = devices.matmul_precision(keras.config.dtype_policy().name)
@@ -134,7 +134,7 @@ def of(
     Args:
         below: model from `parts`.
         batch: number of inputs per call.
-        folder: folder for features, from which the next session resumes.
+        folder: folder in which features are saved, so that the next session can resume.
     """
     forward, number, made = passing(below), len(inputs), []
     begun = told = time.monotonic()
@@ -201,8 +201,8 @@ def fit(
 def _best(
     config: Config, features: np.ndarray, labels: np.ndarray, weights: Any, groups: Any
 ) -> float:
-    """Return the strength with the lowest validation loss on a third of the rows. Strengths are
-    tried in order until the loss increases.
+    """Return the regularization strength with the lowest loss on a held-out third of the rows.
+    Strengths are tried in order until the loss increases.
     """
     from sklearn.model_selection import GroupShuffleSplit
 
@@ -238,8 +238,8 @@ def _loss(config: Config, outputs: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _columns(config: Config, labels: np.ndarray, number: int) -> np.ndarray:
-    """Return the labels as columns of 0 and 1. For "ordinal", 1 means that a label is above the
-    column's grade.
+    """Return the labels as columns of zeros and ones. For "ordinal", 1 means that the label is
+    higher than the column's grade.
     """
     if config.target == "ordinal":
         return (labels[:, None] > np.arange(number)).astype(int)
@@ -249,7 +249,7 @@ def _columns(config: Config, labels: np.ndarray, number: int) -> np.ndarray:
 def _solved(
     config: Config, features: np.ndarray, labels: np.ndarray, weights: Any, strength: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the float64 (kernel, bias) that minimize the loss plus the penalty."""
+    """Return the kernel and bias, float64, that minimize the loss plus the penalty."""
     if config.target == "regression":
         from sklearn.linear_model import Ridge
 
@@ -266,7 +266,7 @@ def _solved(
 def _of_classes(
     features: np.ndarray, labels: np.ndarray, weights: Any, strength: float, number: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return each class's kernel and bias. Classes without rows are treated as having one row."""
+    """Return each class's kernel and bias. A class without rows is treated as if it had one."""
     from sklearn.linear_model import LogisticRegression
 
     seen = np.unique(labels).astype(int)

@@ -21,7 +21,7 @@ TWELVE = 12  # number of parts for networks that are not stacks of identical blo
 
 
 class Part(NamedTuple):
-    """A layer or block of layers with a single factor.
+    """A layer, or a block of layers, with a single learning rate factor.
 
     Attributes:
         weights: trainable Keras variables.
@@ -33,14 +33,14 @@ class Part(NamedTuple):
 
 
 def factors(model: Any, config: Config) -> list[float] | None:
-    """Return the learning rate factor of each trainable variable; None if all are 1.
+    """Return the learning rate factor of each trainable variable, or None if all are 1.
 
-    `optimizer.layer_decay` counts depth from the outputs of a published network. In other models,
-    it counts from the head, which is the last layer with weights. New layers such as a head have a
+    For `optimizer.layer_decay`, depth is counted from the outputs of a published network or, in
+    other models, from the head (the last layer with weights). New layers such as a head have a
     factor of 1. In a transformer (a stack of identical blocks), each block is a part, as in Clark
     et al. 2020, arXiv:2003.10555. The last block has the factor layer_decay, the block before it
-    has layer_decay^2, and so on. Layers before the first block (embeddings) count as another block.
-    A layer after a block belongs to that block. Other networks are split into 12 parts with the
+    has layer_decay^2, and so on. The layers before the first block (embeddings) form another block,
+    and a layer after a block belongs to that block. Other networks are split into 12 parts with the
     same number of layers, as in Liu et al. 2022 (ConvNeXt), arXiv:2201.03545. If there are fewer
     layers, each layer is a part.
 
@@ -73,8 +73,8 @@ def factors(model: Any, config: Config) -> list[float] | None:
 
 
 def described(model: Any, config: Config) -> list[dict[str, Any]]:
-    """Return the factors of the trainable weights. Each dict describes consecutive weights by
-    their factor, their number, and the first and last name.
+    """Describe the factors of the trainable weights. Each dict contains a factor, and the number,
+    first name and last name of the consecutive weights that have it.
     """
     keys, runs = weight_names.keys(model), list[dict[str, Any]]()
     named = [weight_names.name(keys[id(one)]) for one in model.trainable_variables]
@@ -86,8 +86,8 @@ def described(model: Any, config: Config) -> list[dict[str, Any]]:
 
 
 def frozen(model: Any, config: Config) -> list[bool]:
-    """Return whether each trainable variable is frozen for the first `frozen_epochs`. These are the
-    weights of published networks or, in a model without any, all but the last layer's.
+    """Return whether each trainable variable is frozen for the first `frozen_epochs`. In a model
+    with published networks, these are their weights; otherwise, all except the last layer's.
 
     Raises:
         ConfigError: if all or none of them are frozen.
@@ -141,7 +141,7 @@ def _parts(layer: Any, block: Any = None) -> Iterator[Part]:
 
 
 def _depths(parts: Sequence[Part]) -> list[int]:
-    """Return the power of layer_decay for each part."""
+    """Return the exponent of layer_decay for each part."""
     blocks = [part.block for part in parts if part.block]
     if len(blocks) > 1 and len(set(blocks)) == 1:
         seen = accumulate(part.block is not None for part in parts)

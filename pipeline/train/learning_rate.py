@@ -24,11 +24,11 @@ arXiv:2405.13698; Busbridge et al. 2023, arXiv:2307.13813.
 For other optimizers, `optimizer.scaling` sets the rule for the learning rate. A custom function
 that accepts `kappa` can scale other hyperparameters.
 
-Each step decays the weights by learning rate x weight decay, so that the decay per epoch does not
-change. With SGD, scaling the learning rate is sufficient for this. Adam is used without weight
-decay. Momentum is Nesterov momentum.
+Each step decays the weights by learning rate x weight decay, scaled so that the decay per epoch
+does not change. With SGD, scaling the learning rate is enough. Adam is used without weight decay.
+Momentum is Nesterov momentum.
 
-No rule holds everywhere (Shallue et al. 2019, 1811.03600), so check `Applied.warnings`.
+No rule holds everywhere (Shallue et al. 2019, arXiv:1811.03600), so check `Applied.warnings`.
 """
 
 import math
@@ -74,11 +74,11 @@ class Applied:
         frozen_steps: initial steps in which only new layers are trained.
         growing_steps: the steps after which images grow, one for each item of `progressive`.
         total_steps: number of steps of the whole run. The learning rate ends at 0.
-        decay_steps: for "constant", number of final steps in which the learning rate decreases.
+        decay_steps: final steps in which the learning rate decreases, for "constant".
         momentum (SGD), beta_1, beta_2, epsilon (Adam, AdamW), weight_decay (SGD, AdamW),
-        ema_momentum, batchnorm_momentum: scaled values. Other optimizers ignore the first five.
+        ema_momentum, batchnorm_momentum: scaled values. Other optimizers only use the last two.
         batchnorm_batch: number of images that BatchNorm normalizes together; divides `batch`.
-        warnings: rules used outside of the range in which they were tested.
+        warnings: rules that are used outside the range in which they were tested.
     """
 
     optimizer: str
@@ -106,9 +106,9 @@ class Applied:
 
 
 def grouped(batch: int, base_batch: int) -> int:
-    """Return the number of images that BatchNorm normalizes together. It is the largest divisor of
-    `batch` up to the base batch. A divisor or multiple of an eighth of the batch is preferred if it
-    is at least half as large, since groups then align with the replicas on 8, 4 or 2 cores.
+    """Return the number of images that BatchNorm normalizes together, which is the largest divisor
+    of `batch` up to the base batch. A divisor or multiple of an eighth of the batch is preferred if
+    it is at least half that size, since groups then align with the replicas on 8, 4 or 2 cores.
 
     The base batch also determines BatchNorm's noise, and normalizing over larger batches
     generalizes worse: Hoffer et al. 2017, arXiv:1705.08741 ("ghost batch normalization").
@@ -185,7 +185,7 @@ def apply(config: Config, num_images: int) -> Applied:
 
 
 def _warnings(config: Config, num_images: int, kappa: float, total_steps: int) -> Iterator[str]:
-    """Yield a warning for each exceeded limit, except for those of beta_1 and beta_2."""
+    """Yield a warning for each limit that is exceeded, except those of beta_1 and beta_2."""
     name, steps_per_epoch = config.optimizer.name, num_images / config.batch
     if name not in OPTIMIZERS and kappa > 1:
         yield (

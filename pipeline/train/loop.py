@@ -1,8 +1,8 @@
-"""The training loop, which runs steps between checkpoints and validates after each epoch.
+"""The training loop, which runs steps, saves checkpoints, and validates after each epoch.
 
-All randomness depends on the step counter. Batches and augmentation are functions of (seed, step).
-The dropout generator starts from the seed and is part of the state. The host runs a few calls
-ahead of the devices (asynchronous dispatch) and never waits for the newest call.
+Batches and augmentation are functions of (seed, step). The state of the dropout generator starts
+from the seed and is saved in checkpoints. The host runs a few calls ahead of the devices
+(asynchronous dispatch) and never waits for the newest call.
 """
 
 import secrets
@@ -37,7 +37,7 @@ from pipeline.train.step import Batch, Report, TrainStep
 BEST = "best/"  # name prefix of the best epoch's weights in a checkpoint
 # Parts of a run's origin that can change between sessions. If one does, a warning is shown.
 MAY_CHANGE = ("precision", "devices", "code")
-START_OVER = "start over with --fresh (which sets the old checkpoints aside)."
+START_OVER = "start over with --fresh, which sets the old checkpoints aside."
 
 # Limits for the calls in flight. If there are too few, the devices wait for the host on a busy
 # machine. If there are too many, the host runs far ahead and the batches use too much memory.
@@ -76,7 +76,7 @@ class Record:
 
 
 class Loop:
-    """The loop over the steps of a run or of one fold.
+    """The training loop of a run, or of one of its folds.
 
     Args:
         config, applied: the run's config and its scaled hyperparameters.
@@ -124,7 +124,7 @@ class Loop:
     # Steps
 
     def run(self, origin: dict[str, Any], session: Session, *, max_steps: int | None) -> str:
-        """Train until the end, until step `max_steps`, or until the session is over.
+        """Train until the end of the run, step `max_steps`, or the end of the session.
 
         Args:
             origin: the run's origin. "config" (with the digest of its functions), "data" and
@@ -137,7 +137,7 @@ class Loop:
 
         Raises:
             CheckpointError: if the checkpoint is from a different run.
-            DeviceError: if a call does not fit into device memory.
+            DeviceError: if a call does not fit in device memory.
             DivergedError: if a loss or a weight is not finite.
         """
         folder, total = self.output / "checkpoints", self.applied.total_steps
@@ -207,7 +207,7 @@ class Loop:
         return stop
 
     def _call(self, feed: feeding.Feed, batches: Batch, number: int) -> Report:
-        """Make a call to the devices. The first call of a phase compiles, so wait for it."""
+        """Make a call to the devices. The first call of a phase compiles and is waited for."""
         compiles = self._begins_program
         if compiles:
             begun = time.monotonic() if "compile" in self.seconds else self._started
@@ -236,7 +236,7 @@ class Loop:
             self.show(f"From step {self.step + 1} on, {' and '.join(changes)}")
 
     def _first_call(self, feed: feeding.Feed, batches: Batch, number: int) -> Report:
-        """Make a call that compiles, reducing the micro-batch size until it fits into memory."""
+        """Make a call that compiles, reducing the micro-batch size until it fits in memory."""
         step, layout = self.compiled, self.compiled.layout
         before = layout.to_arrays(self.state)  # a failed call may have reused the state's memory
         while True:
@@ -258,7 +258,7 @@ class Loop:
     @contextmanager
     def _explained_memory(self) -> Iterator[None]:
         """Raise a DeviceError with advice if the devices run out of memory with the smallest
-        micro-batch, or later, for example because of another process.
+        micro-batch, or in a later call, for example because another process uses them.
         """
         try:
             yield
@@ -267,7 +267,7 @@ class Loop:
                 raise
             size = self.compiled.micro_batch
             raise DeviceError(
-                f"A micro-batch of {size} per replica does not fit into device memory:"
+                f"A micro-batch of {size} per replica does not fit in device memory:"
                 f" {str(error).splitlines()[0][:300]}\n"
                 "Stop other programs on these devices, set micro_batch below"
                 f" {size} in the config (which does not affect results), keep the inputs off the"
@@ -360,9 +360,9 @@ class Loop:
     def _evaluations(
         self, rows: np.ndarray, evaluate: Callable[[int, np.ndarray, int], Any], session: Session
     ) -> Iterator[Any]:
-        """Evaluate blocks of rows and yield the results on the host, with some blocks in flight.
-        `evaluate` receives the index of the block's first row, the inputs, and the number
-        of inputs that are not padding.
+        """Evaluate blocks of rows, several at a time, and yield their results on the host.
+        `evaluate` receives the index of the block's first row, the inputs, and the number of inputs
+        that are not padding.
         """
         step, in_flight = self.compiled, deque[Any]()
         size = step.micro_batch * step.replicas  # fits into memory, since it does with gradients
@@ -374,7 +374,7 @@ class Loop:
         yield from jax.device_get(list(in_flight))
 
     def _compare_epochs(self, epoch: int, score: EpochScore) -> None:
-        """Keep the metrics of the best epoch so far, and its weights if configured."""
+        """Keep the metrics of the best epoch so far, and its weights if the config keeps them."""
         metrics, best = self.record.metrics, self.record.best
         if best and score.order(metrics) <= score.order(best["metrics"]):
             best["epochs_since"] += 1
@@ -412,8 +412,8 @@ class Loop:
     # Results
 
     def final_weights(self) -> dict[str, np.ndarray]:
-        """Return the weights for inference by name. These are averages if enabled, and come from
-        the best epoch if the config keeps it.
+        """Return the weights for inference by name. They are moving averages if these are enabled,
+        and come from the best epoch if the config keeps it.
         """
         params, buffers = self.compiled.layout.for_inference(self.state)
         values = zip(self._keys, [*params, *buffers], strict=True)
@@ -529,8 +529,8 @@ class CallQueue:
     """The calls in flight, oldest first.
 
     Args:
-        replicas: number of devices of a call. On a CPU with several devices, the limit is
-            `MIN_CALLS`, for the same reason as in `EVALUATIONS`.
+        replicas: number of devices of a call. On a CPU with several devices, at most `MIN_CALLS`
+            calls are in flight, for the reason given at `EVALUATIONS`.
     """
 
     def __init__(self, replicas: int = 1) -> None:
@@ -542,14 +542,15 @@ class CallQueue:
         self.restart()
 
     def restart(self, *, keep_newest: bool = False) -> None:
-        """Clear the calls in flight, which the caller has waited for, and restart the timing."""
+        """Forget the calls in flight, which the caller has waited for, and restart the timing."""
         self._calls = deque([*self._calls][-1:] if keep_newest else [])
         self._ended = 0
         self._since = self._last_end = self._began = time.monotonic()
 
     def begin(self) -> None:
         """Record that a call is about to be made. If the devices are idle, add the time since the
-        last call ended, assuming that it took as long as the fastest individually timed call.
+        last call ended to their idle time. That call is assumed to have taken as long as the
+        fastest one timed on its own.
         """
         now = time.monotonic()
         passed, self._began = now - self._began, now
@@ -599,8 +600,8 @@ class CallQueue:
 
     @property
     def seconds(self) -> float:
-        """Estimated seconds until all calls in flight and two more have ended, if one of them is as
-        slow as the slowest so far.
+        """Estimated seconds until all calls in flight and two more have ended, assuming that one of
+        them is as slow as the slowest so far.
         """
         return (self._limit + 2) * self._mean + self._slowest
 

@@ -3,8 +3,8 @@ of them would otherwise be too small for float16.
 
 The scale doubles after a number of steps with finite gradients. If gradients are not finite, the
 scale is halved and the step does not change any weights (Micikevicius et al. 2018,
-arXiv:1710.03740; constants as in Keras' LossScaleOptimizer). The scale is part of the state, so
-that runs resume with it.
+arXiv:1710.03740; with the constants of Keras' LossScaleOptimizer). The scale is part of the state,
+so that runs resume with it.
 """
 
 from typing import Any, NamedTuple
@@ -36,7 +36,7 @@ class LossScale(NamedTuple):
     steps: Any
 
     def after(self, finite: Any) -> "LossScale":
-        """Return the scale after a step; `finite` is whether all of its gradients were finite."""
+        """Return the scale after a step, given whether all of its gradients were finite."""
         doubles = self.steps + 1 >= STEPS
         grown = jnp.where(doubles, jnp.minimum(2 * self.value, MOST), self.value)
         steps = jnp.where(finite & ~doubles, self.steps + 1, 0)
@@ -44,8 +44,8 @@ class LossScale(NamedTuple):
         return LossScale(jnp.where(finite, grown, halved), steps.astype(jnp.int32))
 
     def skips(self, finite: Any) -> Any:
-        """Return whether to skip an update. At a scale of 1, updates are never skipped, because the
-        range of float16 is then not the problem and the run has diverged.
+        """Return whether to skip an update. At a scale of 1, no update is skipped: the range of
+        float16 is then not the problem, and the run has diverged.
         """
         return ~finite & (self.value > 1.0)
 
@@ -57,7 +57,7 @@ def all_finite(arrays: Any) -> Any:
 
 def apart(config: Config, networks: published.Networks, inputs: np.ndarray) -> float:
     """Return the difference between a run's initial outputs in float16 and float32, relative to the
-    largest output or 1, whichever is larger. If an output overflows, this is NaN or infinity.
+    largest output or 1, whichever is larger. If an output overflows, the result is NaN or infinity.
 
     Args:
         networks: networks from `published.networks`.

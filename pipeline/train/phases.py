@@ -5,7 +5,7 @@ epochs, so no call spans two phases. Images are resized after augmentation, so b
 numbers do not depend on the phase, and a run can resume in any phase.
 
 Growing image sizes (`Config.progressive`) speed up training, as shown by Howard et al. 2018
-(fast.ai's entry for DAWNBench) and Tan & Le 2021, arXiv:2104.00298. The weights of a convolutional
+(fast.ai's DAWNBench entry) and Tan & Le 2021, arXiv:2104.00298. The weights of a convolutional
 network do not depend on the image size, so all sizes use the same state.
 """
 
@@ -45,7 +45,7 @@ def of(applied: Applied, step: int) -> Phase:
 
 
 def sizes(config: Config) -> list[tuple[int, int]]:
-    """Return the image (height, width) in each part of the run, ending with the full size.
+    """Return the (height, width) of images in each part of the run, ending with the full size.
 
     Raises:
         ConfigError: if the rounded sizes do not increase.
@@ -70,8 +70,8 @@ def sizes(config: Config) -> list[tuple[int, int]]:
 
 
 def described(config: Config) -> list[dict[str, int]]:
-    """Return the first and last epoch (from 1) and the height and width for each image size. The
-    list is empty if images do not grow.
+    """For each image size, return its first and last epoch (1-based), height and width. The list is
+    empty if the images do not grow.
     """
     if not config.progressive:
         return []
@@ -88,8 +88,8 @@ def shown(size: Sequence[int]) -> str:
 
 
 def models(config: Config, model: Any, batchnorm_momentum: float | None = None) -> list[Any]:
-    """Return one model per image size. `model` is used for the full size. Smaller sizes use copies
-    without weight values, which use those of `model`.
+    """Return one model per image size. The one for the full size is `model`. The others are copies
+    that hold no weights and use those of `model`.
 
     Args:
         model: model from `architectures.build(config, batchnorm_momentum)`.
@@ -141,7 +141,7 @@ def _refusal(config: Config, problem: str, edit: str) -> ConfigError:
 
 
 def resized(inputs: Any, shape: Sequence[int | None]) -> Any:
-    """Return images, uint8 (n, height, width, channels), resized to a model's input shape."""
+    """Resize images, uint8 (n, height, width, channels), to a model's input shape."""
     if inputs.shape[1:] == tuple(shape[1:]):
         return inputs
     levels = jax.image.resize(

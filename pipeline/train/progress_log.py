@@ -1,5 +1,5 @@
-"""Log the progress of a run. Lines of ASCII JSON are written to progress.jsonl and the screen, and
-one row per epoch to history.csv.
+"""Log the progress of a run: lines of ASCII JSON on the screen and in progress.jsonl, and one row
+per epoch in history.csv.
 """
 
 import csv
@@ -125,7 +125,8 @@ class Log:
 
 
 class Progress:
-    """Writes the progress of a run. A run that resumes appends to both files.
+    """Writes the progress of a run to progress.jsonl and history.csv. A resumed run appends to
+    them.
 
     Args:
         folder: folder for progress.jsonl and history.csv.
@@ -151,13 +152,13 @@ class Progress:
         return time.monotonic() - self._last >= self._config.progress_seconds
 
     def restart_clock(self, step: int) -> None:
-        """Measure images per second from `step` on, to exclude compilation in the first step."""
+        """Measure images per second from `step` on, excluding compilation in the first step."""
         self._started = self._last = time.monotonic()
         self._first_step, self._aside = step, 0.0
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Exclude the time in this context, when no step runs, from `images_per_second`."""
+        """Exclude time spent in this context, in which no step runs, from `images_per_second`."""
         started = time.monotonic()
         try:
             yield
@@ -184,12 +185,12 @@ class Progress:
         self._log(line)
 
     def images_per_second(self, step: int) -> float:
-        """Return the mean since the clock was restarted, excluding the time in `aside`."""
+        """Return the mean since the clock was restarted, excluding the time spent in `aside`."""
         seconds = time.monotonic() - self._started - self._aside
         return (step - self._first_step) * self._config.batch / max(seconds, 1e-9)
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        """Append a row to history.csv. None is written as an empty field.
+        """Append a row to history.csv. A value of None is written as an empty field.
 
         Args:
             row: values by name, starting with "epoch" and "step". All rows of a run have the same

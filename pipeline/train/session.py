@@ -1,7 +1,7 @@
-"""Stop a run when its session ends, when the user asks for it, or when it stalls.
+"""Stop a run before its session ends, when the user asks for it, or when it stalls.
 
-Kaggle terminates sessions without warning, so a run must save and stop early enough. SIGTERM and
-Ctrl-C are also handled, but nothing depends on them.
+Kaggle terminates sessions without warning, so a run must save its state and stop in time. SIGTERM
+and Ctrl-C are handled as well, but no run depends on receiving them.
 """
 
 import faulthandler
@@ -32,8 +32,8 @@ PRESSED = (
 class Session:
     """Context manager that turns SIGTERM and Ctrl-C into stop requests and terminates stalled runs.
 
-    Ctrl-C still raises KeyboardInterrupt at the end of the context, after the body has saved, or
-    immediately if it is pressed again.
+    After Ctrl-C, KeyboardInterrupt is raised at the end of the context, once the body has saved its
+    state, or immediately if Ctrl-C is pressed again.
 
     Args:
         hours: wall-clock limit since the process started; None for no limit.
@@ -79,7 +79,7 @@ class Session:
 
     def over(self, reserve: float) -> str | None:
         """Return why the run must stop now, or None to continue. Processes that train together must
-        call this method equally often. They get the same result.
+        call this method the same number of times, and get the same result.
 
         Args:
             reserve: seconds needed for the steps in flight and a checkpoint.

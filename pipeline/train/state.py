@@ -1,5 +1,5 @@
-"""The training state, which contains everything that a step changes. The state is stored
-on the devices, and in checkpoints as named arrays.
+"""The training state, which contains everything that a step changes. It is stored on the devices
+and, as named arrays, in checkpoints.
 """
 
 from collections.abc import Mapping, Sequence
@@ -69,7 +69,7 @@ class StateLayout:
         names: names of all arrays in order, the same in each process that builds the model.
         keys: keys of params and buffers (`pipeline.models.weight_names`); "" for random generators.
         statistics: whether each buffer is updated with a mean over groups, like BatchNorm's
-            statistics. False for frozen statistics, whose bits the mean would change.
+            statistics. It is False for frozen statistics, whose bits the mean would change.
         seeds: whether each buffer is the state of a random generator.
     """
 
@@ -98,7 +98,7 @@ class StateLayout:
         self.names.append("step")
 
     def averaged(self, params: Sequence[Any], buffers: Sequence[Any]) -> list[Any]:
-        """Return the arrays to average, which are weights and statistics from the same steps."""
+        """Return the arrays to average: the weights, and the statistics from the same steps."""
         moving = zip(buffers, self.statistics, strict=True)
         return [*params, *(value for value, moves in moving if moves)]
 
@@ -119,7 +119,7 @@ class StateLayout:
         return TrainState(params, buffers, opt_state, ema, self.zeros(), scale, step)
 
     def zeros(self) -> Totals:
-        """Return empty totals, created on the host to avoid compiling a program."""
+        """Return totals of 0, created on the host so that no program is compiled."""
         loss, *parts = [self._zero(np.float32) for _ in ("sum", *self._losses)]
         return Totals(loss, tuple(parts), self._zero(np.float32), self._zero(np.int32))
 
@@ -127,7 +127,7 @@ class StateLayout:
         return replicas.placed(np.zeros((), dtype), self._everywhere)
 
     def for_inference(self, state: TrainState) -> tuple[Arrays, Arrays]:
-        """Return (params, buffers) for validation and inference, which are averages if enabled."""
+        """Return (params, buffers) for validation and inference. They are averages if enabled."""
         if not state.ema:
             return state.params, state.buffers
         statistics = iter(state.ema[len(state.params) :])
@@ -152,7 +152,7 @@ class StateLayout:
     def with_own_scale(
         self, arrays: Mapping[str, np.ndarray], state: TrainState
     ) -> dict[str, np.ndarray]:
-        """Return a checkpoint's arrays with a loss scale if and only if `state` has one. A run can
+        """Return a checkpoint's arrays, with a loss scale exactly if `state` has one. A run can
         start in bfloat16 on a TPU and resume in float16 on a T4, or vice versa.
         """
         leaves = zip(self.names, jax.tree.leaves(state), strict=True)

@@ -2,8 +2,8 @@
 
 To customize training, edit `TrainStep.train_step`. This method and those that it calls define the
 whole weight update. You can also set `train_step` in a config to a function with the same
-arguments. The code below these methods computes sums over a batch. The result depends only on the
-batch. Replicas and micro-batches only determine how a batch fits into memory.
+arguments. The code below these methods computes sums over a batch. They depend only on the batch:
+replicas and micro-batches only determine how it fits in memory.
 
 - BatchNorm normalizes each group of `batchnorm_batch` images separately (ghost batches, Hoffer et
   al. 2017, 1705.08741) and updates its statistics with the mean over all groups.
@@ -11,10 +11,10 @@ batch. Replicas and micro-batches only determine how a batch fits into memory.
 - A custom loss that compares rows (contrastive, ranking) or uses random numbers receives the
   outputs and labels of whole groups. Custom mixing also receives whole groups.
 
-So one replica that accumulates gradients over many micro-batches computes the same sum over images
-as eight replicas with one micro-batch each, up to the order of additions. Each replica sums over
-its images, and one all-reduce sums over the replicas. If a group is larger than a replica's part of
-the batch, it spans several replicas, which then all-reduce BatchNorm's sums.
+One replica that accumulates gradients over many micro-batches therefore computes the same sums as
+eight replicas with one micro-batch each, up to the order of additions. Each replica sums over its
+images, and one all-reduce sums over the replicas. If a group is larger than a replica's part of the
+batch, it spans several replicas, which then all-reduce BatchNorm's sums.
 """
 
 from collections.abc import Callable
@@ -184,7 +184,7 @@ class TrainStep:
 
     @property
     def smaller(self) -> list[int]:
-        """The smaller micro-batch sizes, in the order in which they are tried."""
+        """The smaller micro-batch sizes to try, in order."""
         return self._sizes[self._sizes.index(self.micro_batch) + 1 :]
 
     def use(self, smaller: int) -> bool:
@@ -197,7 +197,7 @@ class TrainStep:
     def train(
         self, state: TrainState, held: tuple[Any, ...], batches: Batch, number: int
     ) -> tuple[TrainState, Report]:
-        """Run `number` steps and return the resulting state. The first call compiles.
+        """Run `number` steps and return the resulting state and report. The first call compiles.
 
         Args:
             state: current state, whose memory is reused for the new one.
@@ -271,7 +271,9 @@ class TrainStep:
         return [grad / divisor for grad in grads], sums
 
     def _choose(self, frozen: Arrays, rest: Arrays) -> Arrays:
-        """Return the first array for weights frozen by `frozen_epochs`, else the second."""
+        """Return the array in `frozen` for each weight that `frozen_epochs` freezes, else in
+        `rest`.
+        """
         return [a if stays else b for a, b, stays in zip(frozen, rest, self._stays, strict=True)]
 
     def loss_fn(self, params: Any, state: TrainState, examples: Examples) -> tuple[Any, Sums]:
@@ -283,7 +285,7 @@ class TrainStep:
     def loss_of(
         self, computed: Computed, examples: Examples, state: TrainState
     ) -> tuple[Any, Sums]:
-        """Return the same as `loss_fn`, given the model's results."""
+        """Return what `loss_fn` returns, computed from the model's results."""
         losses, metrics = self._losses(examples, computed, state.step)
         # Losses added by layers are means over images, as in Keras.
         number, loss = len(examples.places), _added(losses).sum()
@@ -414,7 +416,7 @@ class TrainStep:
         )((params, state), held, batch.inputs, tuple(batch[1:]))
 
     def _over_micro_batches(self, grad_fn: Callable[..., Any], share: Batch, first: Any) -> Any:
-        """Return gradients and sums of a replica's part of the batch, which starts at `first`."""
+        """Return the gradients and sums of a replica's share of the batch, starting at `first`."""
         number = self._share // self.micro_batch
         examples = self._augmented(share, first + jnp.arange(self._share))
         shape = self.models[self.phase.size].inputs[0].shape
@@ -436,7 +438,7 @@ class TrainStep:
         return total
 
     def _augmented(self, share: Batch, places: Any) -> Examples:
-        """Return the examples as passed to the model."""
+        """Return the augmented examples, as they are passed to the model."""
         (inputs, labels, draws), shares = share, None
         if not isinstance(labels, Weighted):  # all rows have the weight 1
             labels = Weighted(labels, jnp.ones(len(labels), jnp.float32))
@@ -512,7 +514,7 @@ class TrainStep:
     def _losses(
         self, examples: Examples, computed: Computed, step: Any
     ) -> tuple[dict[str, Any], Any]:
-        """Return the losses by name, and the metric, each with shape (n,).
+        """Return the losses by name and the metric, each with shape (n,).
 
         The loss of a mixture is the weighted sum of its two examples' losses. Its class is that of
         the example with the larger fraction.
@@ -633,9 +635,8 @@ def micro_batches(config: Config, replicas: int, group: int) -> list[int]:
 def steps_per_call(config: Config, applied: Applied, model: Any, share: int) -> int:
     """Return the maximum number of steps per call to the devices.
 
-    It only depends on the model and the data, so that every session compiles the same program.
-    Models with convolutions or attention, whose weights have more than two axes, run one step per
-    call.
+    It depends only on the model and the data, so every session compiles the same program. Models
+    with convolutions or attention, whose weights have more than two axes, run one step per call.
 
     Args:
         share: number of examples of a batch on each replica.

@@ -106,7 +106,7 @@ def train(  # noqa: PLR0913 - the run, its folders, and six keyword options
             fold-2/, ….
         examples: examples from `dataset.read_training`. None reads them from `folder` and caches
             large decoded images in `output`/decoded.
-        provenance: origin of the code; None to get it from git.
+        provenance: origin of the code; None to read it from git.
         max_steps: stop after this step, counted over all folds, with status "partial". To resume,
             call this function with a larger number or None.
         fresh: set earlier checkpoints aside, with their history and artifact, and start over.
@@ -117,7 +117,7 @@ def train(  # noqa: PLR0913 - the run, its folders, and six keyword options
         ConfigError: if the config is incompatible with the model or the devices, or the Keras
             backend is not JAX.
         DivergedError: if a loss or a weight is not finite.
-        DataError, CheckpointError, DeviceError, DiskError: see their documentation.
+        DataError, CheckpointError, DeviceError, DiskError: see these classes.
     """
     started = time.monotonic()
     backend.choose("jax")
@@ -146,7 +146,7 @@ class Training:
         held_out: digest of each pair's held-out rows, for comparison with other runs.
         applied: scaled hyperparameters for each pair.
         first: artifact whose weights the run starts from, if any.
-        seen: whether that artifact may have been trained on rows that are held out in this run.
+        seen: whether that artifact may have been trained on rows that this run holds out.
         networks: networks of `config.pretrained`, by source.
         pretrained: origin of the published weights of each source.
         head: details of the fitted head for the manifest, if `Config.fit` is set.
@@ -211,7 +211,7 @@ class Training:
         self._clear_output(fresh=fresh)
 
     def _refuse_float16_that_overflows(self) -> None:
-        """Use float32 instead of an automatically chosen float16 if outputs differ too much."""
+        """If float16 was chosen automatically but its outputs differ too much, use float32."""
         if self.precision != golden_check.HALF or self.config.precision == golden_check.HALF:
             return
         apart = loss_scale.apart(self.config, self.networks, self.examples.inputs[:GOLDEN_ROWS])
@@ -243,7 +243,7 @@ class Training:
             show(f"Warning: {warning}")
 
     def _clear_output(self, *, fresh: bool) -> None:
-        """Set earlier runs aside if `fresh`, or else reject those with different folds or fit."""
+        """If `fresh`, set an earlier run aside. Otherwise, reject one with other folds or fit."""
         for place in (self.output, *sorted(self.output.glob("fold-*"))):
             folder = place / "checkpoints"
             if fresh:
@@ -258,7 +258,7 @@ class Training:
     # Folds
 
     def fit(self, max_steps: int | None) -> list[Fitted] | None:
-        """Train or resume the folds one after the other; return None if the run stops early."""
+        """Train or resume the folds one after the other. Return None if the run stops early."""
         fitted: list[Fitted] = []
         with self._keras_set_up(), Session(self.config.session_hours, self.output) as session:
             if self.config.fit:
@@ -296,7 +296,7 @@ class Training:
     def _fit_fold(
         self, number: int, before: Fitted | None, session: Session, max_steps: int | None
     ) -> Fitted | None:
-        """Train or resume a fold; return None if it stops early.
+        """Train or resume a fold. Return None if it stops early.
 
         Args:
             number: index of the pair, from 0.
@@ -437,7 +437,7 @@ class Training:
     # The artifact
 
     def write(self, fitted: Sequence[Fitted], origin: Provenance, started: float) -> dict[str, Any]:
-        """Evaluate the trained model, write the artifact and all files, and return the manifest."""
+        """Evaluate the model, write the artifact and the other files, and return the manifest."""
         begun, config, examples = time.monotonic(), self.config, self.examples
         momentum = self.applied[0].batchnorm_momentum
         rebuilt = architectures.build(config, momentum, self.networks)

@@ -1,7 +1,8 @@
 """Initialize a run with the weights of another run's artifact (`Config.init_from`).
 
-This is used for a second stage of training, such as progressive resizing. Weights are matched by
-name and shape. Only the head can have a different shape, if the number of outputs differs.
+A second stage of training, such as training on larger images, starts in this way. Weights are
+matched by name and shape. Only the head can have a different shape, if the number of outputs
+differs.
 """
 
 import os
@@ -23,8 +24,8 @@ DATASET = re.compile(r"([\w-]+/[\w-]+)(/\d+)?")  # owner/slug, optionally with a
 
 
 def find(config: Config, places: Sequence[Path], *, fresh: bool) -> Artifact | None:
-    """Return the verified artifact of the first stage, or None if there is none or each fold
-    already has checkpoints.
+    """Return the verified artifact of the first stage. Return None if there is none, or if every
+    fold already has checkpoints.
 
     Args:
         places: output folder of each fold.
@@ -41,7 +42,7 @@ def find(config: Config, places: Sequence[Path], *, fresh: bool) -> Artifact | N
 
 
 def _folder(source: str) -> Path:
-    """Return the folder that contains the manifest, given a path or a mounted dataset."""
+    """Return the folder that contains the manifest, given a path or a dataset's name."""
     inputs, names = mounts.root() / "input", (artifact.MANIFEST, f"artifact/{artifact.MANIFEST}")
     places: list[Path | None] = [Path(source) / name for name in names]
     if dataset := DATASET.fullmatch(source):
@@ -85,9 +86,9 @@ def compare(
     seen |= bool((manifest.get("init_from") or {}).get("may_have_seen_held_out"))
     if seen:
         show(
-            f"Warning: {name} may have been trained on rows that are held out in this run, so the"
-            " local score may be too good. Use the same seed, folds and validation_fraction to hold"
-            " out the same rows."
+            f"Warning: {name} may have been trained on rows that this run holds out, so the local"
+            " score may be too good. Use the same seed, folds and validation_fraction to hold out"
+            " the same rows."
         )
     if earlier.outputs == config.outputs and first.target.names != examples.target.names:
         show(f"Warning: {name} has different classes; using its head anyway")

@@ -64,7 +64,7 @@ def test_a_second_stage_begins_with_the_weights_of_the_first_to_the_bit(trained,
     saved = checkpoint.latest(output / "checkpoints")
     assert saved is not None and saved.details["init_from"] == told
     assert any(f"Starting from run {told['run_id']}" in line for line in lines)
-    assert not any("held out in this run" in line for line in lines)  # the same rows are
+    assert not any("this run holds out" in line for line in lines)  # the same rows are
     with pytest.raises(CheckpointError, match=r"init_from: .*first' then, '' now"):
         training.train(replace(second, init_from=""), trained[0], output, show=quiet)
     with pytest.raises(ConfigError, match="no such folder"):
@@ -149,7 +149,7 @@ def test_every_later_stage_warns_of_rows_that_an_earlier_stage_has_seen(first, t
     second = replace(first, manifest=manifest)
 
     assert seen and compared(second, tiny, held, first.target, lines.append)
-    assert len(lines) == 1 and "held out in this run" in lines[0]
+    assert len(lines) == 1 and "this run holds out" in lines[0]
     assert not compared(first, tiny, held, first.target)
 
 
