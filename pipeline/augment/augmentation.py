@@ -1,4 +1,4 @@
-"""Apply random changes to images, in the order in which `CHANGES` lists them.
+"""Apply random changes to images, in the order of `CHANGES`.
 
 CONTRIBUTING.md describes how to add a change.
 """
@@ -39,7 +39,7 @@ class Change(NamedTuple):
 
 
 def _draw_keys(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw a JAX random key for each image as int32 (batch, 2)."""
+    """Draw the bits of a JAX random key for each image, int32 (batch, 2)."""
     return random.integers(-(2**31), 2**31, (batch, 2), np.int32)
 
 
@@ -88,8 +88,8 @@ class Augmentation:
         return MIX in self._columns
 
     def draws(self, step: int) -> np.ndarray:
-        """Draw k random numbers for each position in a step's batch as int32 (batch, k). k is 0 if
-        there are no changes.
+        """Draw k random numbers for each position in a step's batch, int32 (batch, k). If there are
+        no changes, k is 0.
 
         Args:
             step: step of the run, from 0.
@@ -98,7 +98,7 @@ class Augmentation:
         return np.concatenate([np.zeros((self.batch, 0), np.int32), *parts], axis=1)
 
     def applied(self, images: Any, draws: Any) -> tuple[Any, Any]:
-        """Return augmented images and their weights in the mixtures as float32 (n,). The weights
+        """Return augmented images, and the weight of each in its mixture, float32 (n,). The weights
         are None if images are not mixed.
         """
         for change, columns in self._columns.items():
@@ -136,8 +136,8 @@ class Augmentation:
 
     def mixed(self, images: Any, labels: Any, draws: Any) -> tuple[Any, Any, Any]:
         """Apply the custom function that mixes a group, and return images, labels and mixtures. The
-        mixtures are None, or the indices of the images' partners in the group as int32 (n,) and
-        the images' own weights as float32 (n,).
+        mixtures are None or a pair: the index of each image's partner in the group, int32 (n,), and
+        each image's own weight, float32 (n,).
 
         Args:
             labels: arrays of shape (n, …).

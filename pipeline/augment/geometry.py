@@ -21,9 +21,9 @@ def draw_windows(random: np.random.Generator, batch: int, data: Data) -> np.ndar
     """Draw windows for random resized crops as int32 (batch, 4). The columns are a window's first
     row, number of rows, first column and number of columns.
 
-    A window's fraction of the image area is uniformly distributed from `data.crop_scale` to 1, and
-    log(width / height) from log(3/4) to log(4/3). If none of ten windows fits, the whole image is
-    used.
+    A window's fraction of the image area is uniform between `data.crop_scale` and 1, and its
+    log(width / height) is uniform between log(3/4) and log(4/3). If none of ten windows fits into
+    the image, the whole image is used.
 
     Reference: Szegedy et al. 2014, arXiv:1409.4842, section 6; RandomResizedCrop in torchvision.
     """
@@ -40,7 +40,7 @@ def draw_windows(random: np.random.Generator, batch: int, data: Data) -> np.ndar
 
 
 def enlarge(images: Any, numbers: Any, data: Data) -> Any:
-    """Resize a window of each of the uint8 images (n, height, width, channels) to full size.
+    """Resize a window of each image, uint8 (n, height, width, channels), to the full size.
 
     >>> data = Data(height=1, width=3, channels=1, crop_scale=0.5)
     >>> image = jnp.array([[[[0], [100], [200]]]], jnp.uint8)
@@ -58,7 +58,7 @@ def enlarge(images: Any, numbers: Any, data: Data) -> Any:
 
 
 def draw_quarters(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw a number of quarter turns from 0 to 3 for each image as int32 (batch, 1)."""
+    """Draw a number of quarter turns for each image, from 0 to 3, int32 (batch, 1)."""
     return random.integers(0, 4, (batch, 1)).astype(np.int32)
 
 
@@ -77,18 +77,19 @@ def turn(images: Any, quarters: Any, data: Data) -> Any:
 
 
 def draw_flips(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw 0 or 1 for each image as int32 (batch, 1). 1 flips the image vertically."""
+    """Draw whether to flip each image vertically (1) or not (0), int32 (batch, 1)."""
     return random.integers(0, 2, (batch, 1)).astype(np.int32)
 
 
 def flip_vertical(images: Any, flipped: Any, data: Data) -> Any:
-    """Flip some of the uint8 images (n, height, width, channels) vertically."""
+    """Vertically flip the images, uint8 (n, height, width, channels), for which this was drawn."""
     return jnp.where(flipped[:, :, None, None] == 1, images[:, ::-1], images)
 
 
 def draw_crops(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
     """Draw crops and flips as int32 (batch, 3). The columns are the window's first row and column
-    in the padded image, and whether to flip it. Half are flipped if `data.flip` is set.
+    in the padded image, and whether to flip it. If `data.flip` is set, half of the windows are
+    flipped.
     """
     windows = random.integers(0, 2 * data.crop_padding + 1, (2, batch))
     mirrored = (random.random(batch) < 0.5) & data.flip
@@ -96,8 +97,8 @@ def draw_crops(random: np.random.Generator, batch: int, data: Data) -> np.ndarra
 
 
 def crop_and_flip(images: Any, numbers: Any, data: Data) -> Any:
-    """Pad the uint8 images (n, height, width, channels), crop a window of the original size from
-    each of them, and flip it if drawn.
+    """Pad each image, uint8 (n, height, width, channels), crop a window of the original size from
+    it, and flip the window if this was drawn.
 
     >>> data = Data(height=2, width=2, channels=1, crop_padding=1, flip=True)
     >>> image = jnp.array([[[[1], [2]], [[3], [4]]]], jnp.uint8)
@@ -115,7 +116,7 @@ def crop_and_flip(images: Any, numbers: Any, data: Data) -> Any:
 def resampled(images: Any, positions: Any, axis: int) -> Any:
     """Resample images linearly at fractional positions along an axis, with zeros outside the image.
 
-    TPUs have no fast gather of single pixels, so they multiply by matrices with two weights per row
+    TPUs cannot gather single pixels fast, so they multiply by matrices with two weights per row
     instead. Products of integers up to 256 are exact in bfloat16 with float32 sums, so both methods
     produce the same bits.
 

@@ -20,9 +20,9 @@ def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
     """Draw mixtures as int32 (batch, 5). The columns are the image's own weight in 65,536ths, and
     the first row, end row, first column and end column of the rectangle cut from its neighbour.
 
-    Weights have beta distributions with alpha `data.mixup` and `data.cutmix`. For CutMix, the
-    weight sets the area of the rectangle before it is clipped at the border. If both are set, one
-    of them is chosen at random for each image.
+    Weights are drawn from a beta distribution whose alpha is `data.mixup` or `data.cutmix`. For
+    CutMix, the weight determines the area of the rectangle before it is clipped at the border. If
+    both are set, one of them is chosen at random for each image.
     """
     numbers = np.zeros((batch, COLUMNS), np.int64)
     numbers[:, 0] = ONE
@@ -52,7 +52,7 @@ def neighbours(values: Any) -> Any:
 
 
 def mixed(images: Any, numbers: Any, data: Data) -> Any:
-    """Mix each of the uint8 images (n, height, width, channels) with its neighbour."""
+    """Mix each image, uint8 (n, height, width, channels), with its neighbour."""
     height, width = images.shape[1:3]
     share, top, bottom, left, right = (numbers[:, column, None] for column in range(COLUMNS))
     rows, columns = jnp.arange(height), jnp.arange(width)
@@ -65,7 +65,7 @@ def mixed(images: Any, numbers: Any, data: Data) -> Any:
 
 
 def shares(numbers: Any, data: Data) -> Any:
-    """Return each image's own weight in its mixture as float32 (n,)."""
+    """Return the weight of each image in its own mixture, float32 (n,)."""
     height, width = data.shape[:2]
     share, top, bottom, left, right = (numbers[:, column] for column in range(COLUMNS))
     area = (bottom - top) * (right - left)

@@ -2,8 +2,8 @@
 
 Reference: Cubuk et al. 2019, arXiv:1909.13719, with the 14 operations in section 3. At magnitude 1,
 they are as strong as in AutoAugment (arXiv:1805.09501, table 6): shear by 0.3, translation by 0.45
-of a side, rotation by 30 degrees, 4 bits per colour, and so on. Results match Pillow up to
-rounding, but rotations resample rows and then columns (Catmull & Smith 1980).
+of a side, rotation by 30 degrees, 4 bits per colour, and so on. Results match Pillow's up to
+rounding, except that rotations resample rows and then columns (Catmull & Smith 1980).
 
 `keras.layers.RandAugment` is not suitable, since it draws once for all images of a call, equalizes
 them with a shared histogram, and rotates by up to 180 degrees by default (Keras 3.13.2 and 3.15.1).
@@ -24,7 +24,7 @@ COLUMNS = 7  # numbers per operation: an index and six parameters
 
 
 def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw operations for each image as int32 (batch, 7 x data.rand_augment). Their strength is
+    """Draw operations for each image, int32 (batch, 7 x data.rand_augment). Each has the strength
     `data.rand_magnitude` with a random sign.
     """
     chosen = random.integers(0, len(OPERATIONS), (batch, data.rand_augment))
@@ -33,7 +33,7 @@ def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
 
 
 def numbers(chosen: np.ndarray, strengths: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Convert operation indices and strengths (-1 to 1) to int32 numbers (…, 7) for devices."""
+    """Convert operation indices and strengths (-1 to 1) to numbers for devices, int32 (…, 7)."""
     rows = np.zeros((*chosen.shape, COLUMNS))
     rows[..., 0] = chosen
     for number, operation in enumerate(OPERATIONS.values()):
@@ -79,7 +79,7 @@ def _equalize(image: Any, _: Any) -> Any:
 
 
 def _counts(values: Any) -> Any:
-    """Count how often each level occurs, as int32 (256,)."""
+    """Count how often each level occurs, int32 (256,)."""
 
     def compared(values: Any) -> Any:
         return (values[:, None] == jnp.arange(LEVELS)).sum(0, dtype=jnp.int32)

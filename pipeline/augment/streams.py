@@ -9,10 +9,10 @@ from enum import IntEnum
 
 
 class Stream(IntEnum):
-    """The purpose of random numbers, which is the second part of a generator's seed.
+    """The purpose of a stream of random numbers, which is the second part of its generator's seed.
 
-    Do not change existing numbers, because a seed would then generate different batches. 6 is not
-    used. A new stream gets the next number.
+    Do not change existing numbers, because a seed would then generate different batches. The number
+    6 is not used. A new stream gets the next number.
     """
 
     ORDER = 1  # order of the images in an epoch

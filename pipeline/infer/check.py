@@ -1,7 +1,7 @@
 """Check that models and image decoding produce the same results as in training.
 
-Before the test set is predicted, the golden outputs are computed with the same program, and the
-golden file is decoded.
+Before the test set is predicted, the golden outputs are computed again with the same program, the
+golden file is decoded again, and both are compared with those of training.
 """
 
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ def restore(
     Args:
         precision: "auto", "float32" or "mixed_float16"; "" uses the config's `infer_precision`.
         rows: number of test set rows, which determines the batch size.
-        show: callback for a message if float16 is too inexact or a batch does not fit into memory.
+        show: callback for a message if float16 is too inexact or a batch does not fit in memory.
 
     Raises:
         ArtifactError: if the weights do not fit the model, or the golden outputs differ.
@@ -88,7 +88,7 @@ def restore(
 
 
 def _restored(artifact: Artifact, precision: str, rows: int, show: Show) -> tuple[Forward, Checked]:
-    """Return the models, and the result of comparing their golden outputs."""
+    """Return the models and the result of comparing their golden outputs with those of training."""
     models, networks = [], published.carried(artifact.manifest)
     with building(precision):
         for weights in artifact.folds:
@@ -126,7 +126,7 @@ def building(precision: str) -> Iterator[None]:
 
 
 def check_decoding(artifact: Artifact) -> None:
-    """Decode the golden file, if there is one, and compare it to the first golden input.
+    """Decode the golden file, if there is one, and compare the pixels with the first golden input.
 
     Raises:
         ArtifactError: if the mean difference exceeds `LEVELS`. The message lists differing rules.

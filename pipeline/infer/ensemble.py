@@ -1,8 +1,8 @@
-"""Ensembles, which average the predictions of several trained models, called members.
+"""Average the predictions of several trained models, which are the members of an ensemble.
 
-`python -m pipeline ensemble` finds the weights on rows that all members held out, and writes them
-to ensemble.json. This file and the bundle for inference identify each member by the SHA-256 of its
-weights.
+`python -m pipeline ensemble` finds the members' weights on rows that all of them held out, and
+writes them to ensemble.json. This file and the bundle for inference identify each member by the
+SHA-256 of its weights.
 """
 
 import math
@@ -37,7 +37,7 @@ ROUNDS = 50  # rounds of hill climbing, so the smallest weight is 1/50
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return all members in an ensemble.json that have a weight (see `search`).
+    """Read an ensemble.json and return the members that have a weight (see `search`).
 
     Raises:
         ConfigError: if the file is not an unmodified ensemble.json.
@@ -52,7 +52,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def mounted(inputs: Path, expect: Mapping[str, Any]) -> tuple[list[Artifact], list[float]]:
-    """Find the artifacts that a bundle expects by their run ids, then load and verify them.
+    """Find the artifacts that a bundle expects by their run ids, and load and verify them.
 
     Args:
         inputs: /kaggle/input.
@@ -71,7 +71,7 @@ def mounted(inputs: Path, expect: Mapping[str, Any]) -> tuple[list[Artifact], li
 def chosen(
     folders: Sequence[Path], members: Sequence[Mapping[str, Any]], config: Config
 ) -> tuple[list[Artifact], list[float] | None]:
-    """Return the verified artifacts in folders, with their weights if there is an ensemble.json.
+    """Return the verified artifacts in these folders, and their weights in an ensemble, if any.
 
     Args:
         members: members from `read`, one for each folder, or none without an ensemble.json.
@@ -118,7 +118,7 @@ def best_first(
     Raises:
         ConfigError: if a run occurs twice, or a member's custom code is missing or not the same as
             in training.
-        ArtifactError: if two members predict different things.
+        ArtifactError: if two members have different competitions, metrics, targets or labels.
     """
     weights = [1.0] * len(artifacts) if weights is None else list(weights)
     runs, total = [each.manifest["run_id"] for each in artifacts], sum(weights)
@@ -144,7 +144,7 @@ def _metric(member: Artifact) -> Metric:
 
 
 def _refuse_differing(artifacts: Sequence[Artifact]) -> None:
-    """Raise `ArtifactError` unless competition, metric, target and label names are the same."""
+    """Raise `ArtifactError` unless all have the same competition, metric, target and labels."""
     meanings = {
         each.manifest["run_id"]: f"{each.config.competition}, {each.manifest['metric']},"
         f" {each.target.kind}, {each.target.names}"
@@ -190,7 +190,7 @@ class CommonRows:
         return self.metric(self.truth, mean)
 
     def ranks(self, candidates: np.ndarray) -> np.ndarray:
-        """Return a score for each row of weights as float (m,), negated if lower is better."""
+        """Score each row of weights, float (m,). If lower is better, scores are negated."""
         return np.array([self.metric.sign * self.score(weights) for weights in candidates])
 
     def part(self, rows: np.ndarray) -> "CommonRows":
@@ -200,7 +200,7 @@ class CommonRows:
 
 
 def find(outputs: Sequence[Path], output: Path, show: Callable[[str], None]) -> dict[str, Any]:
-    """Find weights for the models of several runs, print a table, and write ensemble.json.
+    """Find weights for the models of several runs, show them as a table, and write ensemble.json.
 
     Args:
         outputs: output folders of the runs.
@@ -227,7 +227,7 @@ def search(rows: CommonRows) -> dict[str, Any]:
     `alone` is a member's score, and `without` is the score of all others with their weights.
     `other_half` contains the scores of the ensemble and the best member, chosen on one half of the
     rows and scored on the other, averaged over both directions. It is null if the metric is
-    undefined for a half.
+    undefined on one of the halves.
     """
     weights, every = climb(rows), np.eye(len(rows.members))
     members = []
@@ -254,14 +254,14 @@ def search(rows: CommonRows) -> dict[str, Any]:
 
 
 def climb(rows: CommonRows) -> np.ndarray:
-    """Return a weight for each member as float (m,). The weights sum to 1 and score at least as
-    well as the best member.
+    """Return the weight of each member, float (m,). The weights sum to 1, and the ensemble scores
+    at least as well as its best member.
 
-    Uses greedy selection with replacement, starting from the best member (Caruana et al. 2004,
+    This is greedy selection with replacement, starting from the best member (Caruana et al. 2004,
     Ensemble selection from libraries of models). Each round adds the member that results in the
-    best mean, even if the score is lower. Ties are resolved in favour of the better single
-    member, so a useless member gets no weight. The round with the best score is used, or
-    the last one if there are several, because it averages more members.
+    best mean, even if this is worse than before. Ties are resolved in favour of the member that is
+    better on its own, so a useless member gets no weight. The result is the round with the best
+    score or, if several are equal, the last one, because it averages more members.
     """
     every = np.eye(len(rows.members))
     alone = rows.ranks(every)
@@ -311,7 +311,7 @@ def _table(value: Mapping[str, Any]) -> list[str]:
 
 
 def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonRows:
-    """Return several runs' predictions for the rows that all of them held out, sorted by run id.
+    """Return several runs' predictions, sorted by run id, for the rows that all of them held out.
 
     Args:
         outputs: folders of training runs, from `python -m pipeline train` or `invoke pull`, or of
@@ -320,7 +320,8 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
 
     Raises:
         ConfigError: if there are too few common rows.
-        ArtifactError: if a run is not complete, or two runs predict different things.
+        ArtifactError: if a run is not complete, or two runs have different competitions, metrics,
+            targets or labels.
         ReportError: if a file is corrupt, or two files have different labels for the same id.
     """
     outputs = [each.parent if (each / artifact.MANIFEST).is_file() else each for each in outputs]
@@ -365,7 +366,7 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
 
 
 def _read_rows(output: Path) -> tuple[pd.Index, np.ndarray, np.ndarray]:
-    """Return ids, true values and predictions of a run's held-out rows."""
+    """Return the ids, true values and predictions of a run's held-out rows."""
     table, path = output / "validation.csv", output / ARRAYS
     try:
         ids = pd.Index(csv_files.read(table, ReportError, PULL_AGAIN, {"id"})["id"], dtype=object)

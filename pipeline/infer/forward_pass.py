@@ -1,6 +1,6 @@
 """Run the models of all folds on all devices, using one compiled function.
 
-The weights are arguments of this function.
+The weights are passed to this function as arguments.
 """
 
 from collections.abc import Callable, Sequence
@@ -58,7 +58,7 @@ class Forward:
                     raise
                 if self.batch == 1:
                     raise DeviceError(
-                        "Not even a single row fits into the device's memory:"
+                        "Not even a single row fits in the device's memory:"
                         f" {str(error).splitlines()[0][:300]}\n"
                         "Stop other programs on this device, or use a smaller model."
                     ) from error
@@ -98,7 +98,7 @@ def batch_size(inputs: np.ndarray, rows: int) -> int:
 
 
 def mean_of_folds(artifact: Artifact, outputs: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the mean prediction of all folds as float32 (n, …), given their outputs."""
+    """Return the mean prediction of all folds, float32 (n, …), given the outputs of each."""
     return artifact.target.mean([artifact.target.predictions(each) for each in outputs])
 
 

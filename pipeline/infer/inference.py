@@ -1,12 +1,12 @@
 """Predict a test set and write submission.csv before time runs out, using TensorFlow or JAX.
 
-If there is no submission yet, one with the mean prediction for every id is written first. If
-anything fails later, this file or an older submission remains. Then every artifact is checked
+If there is no submission yet, one that contains the mean prediction for every id is written first.
+If anything fails later, this submission or the older one remains. Then every artifact is checked
 (`pipeline.infer.check`), and the test set is predicted in blocks. Threads decode the next blocks
 while devices compute, so only predictions are kept in memory. Ensemble members run one by one.
 
 When time runs short, views are dropped first, then entire members, and finally rows of the best
-member. An unreadable input gets the mean prediction and is reported, so all ids are predicted.
+member. An unreadable input gets the mean prediction and is reported, so every id has a prediction.
 """
 
 import json
@@ -62,7 +62,7 @@ class Predictions:
         test: test set, from which inputs can be read again.
         values: float32 (n, …), see `pipeline.data.labels.Target.predictions`.
         labels: predicted label of each row as a string.
-        broken: {id: reason} for ids with the mean prediction.
+        broken: {id: reason} for each id that got the mean prediction.
         left_out: number of rows that were skipped because time ran out.
         checked: results of the golden checks.
     """
@@ -76,7 +76,7 @@ class Predictions:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Ids in the order of the sample."""
+        """The ids, in the order of the sample submission."""
         return self.test.ids
 
 
@@ -103,15 +103,15 @@ def infer(
         weights: weights of several artifacts, divided by their sum; None weights all equally.
         config: sets the length of the session and, for artifacts with the same config name, the
             location of the test set and the number of `views`. For other members, these come from
-            their config's file if it exists, else from the artifact. None uses the artifact's
-            config.
+            their config's file if it exists, and otherwise from the artifact. None uses the
+            artifact's config.
         precision: "auto", "float32" or "mixed_float16"; "" uses the config's precision.
         show: callback for each line of text.
 
     Raises:
         ConfigError: if the config is for another competition, or custom code is missing.
-        ArtifactError: if a model's outputs differ from training, or members predict different
-            things.
+        ArtifactError: if a model's outputs differ from those in training, or two members have
+            different competitions, metrics, targets or labels.
         DataError: if the test set cannot be read, or too many predictions are not finite, even with
             float32.
         SubmissionError: if the predictions do not match the sample.
@@ -187,8 +187,8 @@ def _members(
 
 
 def _config(member: Artifact, config: Config | None) -> Config:
-    """Return the config that a member was trained with, where fields that do not affect training
-    (paths, views and hours) are taken from the current file.
+    """Return the config that a member was trained with, except that fields that do not affect
+    training (paths, views and hours) are taken from the current file.
 
     Args:
         config: config for inference, which is the current config of members with the same name.
@@ -220,7 +220,7 @@ def _free(part: Config | Data) -> dict[str, Any]:
 def _averaged(
     members: Sequence[Member], precision: str, end: float, show: Show
 ) -> tuple[Predictions, list[float]]:
-    """Return the mean over as many members as time allows, and the weight of each in that mean.
+    """Average as many members as time allows. Return the mean prediction and each member's weight.
 
     The best member is always used. Other members are either computed completely or skipped. The
     remaining time is divided equally between members when choosing the number of views.
@@ -276,8 +276,8 @@ class Pace:
         views: maximum number of views.
         rows: total number of rows.
         end: deadline on `clock`.
-        sharing: number of models that share the remaining time. This model can use its part of the
-            time for several views, and all of the time for a single view.
+        sharing: number of models that share the remaining time. This model can use its share of the
+            time for several views, or all of the time for a single view.
 
     Attributes:
         views: number of views for the next block.
@@ -321,8 +321,8 @@ def predict(
 ) -> Predictions:
     """Predict all rows of a test set.
 
-    A row gets the artifact's prior if it is unreadable, if its prediction is not finite, or if time
-    runs out.
+    A row gets the artifact's prior as its prediction if it is unreadable, if its prediction is not
+    finite, or if time runs out.
 
     Args:
         end, sharing: see `Pace`.
@@ -370,7 +370,7 @@ def _refuse_broken(broken: Mapping[str, str], total: int, config: Config) -> Non
 
 
 def _warn(predictions: Predictions, show: Show) -> None:
-    """Show warnings if rows have the mean prediction, or if all predictions are the same."""
+    """Show warnings if some rows got the mean prediction, or if all predictions are the same."""
     rows, broken, left_out = len(predictions.test), predictions.broken, predictions.left_out
     if broken:
         listed = "; ".join(f"{name[:80]!r}: {reason}" for name, reason in list(broken.items())[:5])

@@ -149,7 +149,7 @@ class Form:
             raise SubmissionError(
                 f"{path} would contain {(~finite).sum()} predictions that are not finite; expected"
                 " finite numbers.\nNothing was written. Run inference again with --precision"
-                " float32. If this does not help, train again."
+                " float32. If it fails again, train again."
             )
         if self.target.kind not in ("regression", "custom"):
             values = values.clip(0, 1)  # rounding can move a mean of probabilities out of range
@@ -188,15 +188,15 @@ class Form:
 
 
 def form_of(config: Config, target: Target, metric: Metric, folder: Path) -> Form:
-    """Return the submission format of a config, using the sample in the competition folder."""
+    """Return a config's submission format, based on the sample in the competition folder."""
     data, sample = config.data, samples.of(folder, config.data, SubmissionError)
     writer = writer_of(config, folder)
     return Form(target, metric, sample, data.positive_label, writer, data.labels)
 
 
 def columns_of(target: Target, metric: Metric, labels: Sequence[str]) -> Sequence[str]:
-    """Return the columns after the id in a generated sample. These are the label columns, or one
-    column per label if the metric uses probabilities of several labels.
+    """Return the columns that follow the id in a generated sample: the label columns, or one column
+    per label if the metric uses the probabilities of several labels.
 
     >>> columns_of(Target("classes", ("a", "b", "c")), metrics.find("accuracy", "classes"), ["y"])
     ['y']
@@ -259,7 +259,7 @@ def positive_code(names: Sequence[str], column: str, chosen: str | None) -> int:
 
 
 def separator(target: Target, shown: Collection[str]) -> str:
-    """Return the separator between labels in a sample, or the training table's if there is none.
+    """Return the separator between labels in a sample. If it has none, return the training table's.
 
     Args:
         target: target with several labels.
@@ -315,8 +315,9 @@ def check(
 
     Args:
         sample: sample submission; None to not compare ids and columns.
-        within: range of finite numbers, such as (0, 1) for probabilities. None requires integers if
-            the sample contains integers. () allows any text, including empty texts for empty masks.
+        within: range of finite numbers, such as (0, 1) for probabilities. None only requires
+            integers if the sample contains integers. () allows any text, including an empty text
+            for an empty mask.
         constant: whether to accept a submission with the same prediction for all rows.
 
     Raises:
@@ -383,7 +384,7 @@ def _refuse(problems: Sequence[str], path: Path, sample: str) -> None:
 
 
 def _unfit(texts: pd.Series, sample: pd.Series, kind: str) -> list[str]:
-    """Return all texts that are not of the given kind."""
+    """Return the texts that are not of the given kind."""
     # If the sample uses a text for missing values, the metric accepts it.
     return texts[~_is_a(texts, kind) & ~texts.isin(MISSING & set(sample))].tolist()
 
