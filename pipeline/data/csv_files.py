@@ -28,7 +28,7 @@ SEPARATORS = ",;\t|"  # the most frequent one in the header is used, or the firs
 
 
 def as_numbers(column: pd.Series) -> pd.Series:
-    """Convert a column to numbers, with NaN for any other text.
+    """Convert a column to numbers. Any text that is not a number becomes NaN.
 
     >>> as_numbers(pd.Series(["2", "two"])).tolist(), as_numbers(pd.Series([10**400])).tolist()
     ([2.0, nan], [inf])
@@ -53,7 +53,7 @@ def read(
     required: Collection[str] = (),
     numbers: Collection[str] = (),
 ) -> pd.DataFrame:
-    """Read a table, whose columns contain strings (object) unless listed in `numbers`.
+    """Read a table. Its columns contain strings (object) unless they are listed in `numbers`.
 
     Missing values of a parquet table become "", and its integers have no decimal point.
 
@@ -63,7 +63,7 @@ def read(
         kind: class of the exception to raise.
         advice: instructions to fix the problem, appended to the message.
         keep: columns to return if they exist. None returns all.
-        required: columns that must exist, in a table with rows. They are also returned.
+        required: columns that must exist and are also returned. The table must have rows.
         numbers: columns that pandas parses as float or int, with NaN for texts in `MISSING`. If any
             other text is not a number, the column contains strings.
 
@@ -104,7 +104,7 @@ def read(
 
 
 def header(path: Path, kind: type[PipelineError], advice: str) -> list[str]:
-    """Return the names of a table's columns. Arguments and errors are those of `read`."""
+    """Return the names of a table's columns. The arguments and errors are those of `read`."""
     with _reading(path, kind, advice):
         if is_parquet(path):
             from pyarrow import parquet
@@ -115,7 +115,7 @@ def header(path: Path, kind: type[PipelineError], advice: str) -> list[str]:
 
 
 def separator(path: Path) -> str:
-    """Return the separator that a CSV uses, which is one of `SEPARATORS`."""
+    """Return the separator that a CSV uses: one of `SEPARATORS`."""
     with _opened(path) as file:
         return _separator(file)
 
@@ -127,7 +127,7 @@ def rows(path: Path, kind: type[PipelineError], advice: str) -> Iterator[list[st
 
 
 def check_column(path: Path, column: pd.Series, wrong: Any, expected: str, edit: str) -> None:
-    """Raise `DataError` with examples if a column has invalid rows.
+    """If a column has invalid rows, raise a `DataError` that contains examples.
 
     Args:
         path: path of the table.
@@ -146,7 +146,7 @@ def check_column(path: Path, column: pd.Series, wrong: Any, expected: str, edit:
 
 
 def _opened(path: Path, keep: Collection[str] | None = None) -> TextIO:
-    """Open a table as CSV, reading only the columns in `keep` from a parquet table."""
+    """Open a table as CSV text. From a parquet table, only the columns in `keep` are read."""
     if not is_parquet(path):
         return path.open(newline="", encoding="utf-8-sig")
     from pyarrow import parquet
@@ -161,7 +161,7 @@ def _opened(path: Path, keep: Collection[str] | None = None) -> TextIO:
 
 @contextmanager
 def _reading(path: Path, kind: type[PipelineError], advice: str) -> Iterator[None]:
-    """Convert errors while reading a table to `kind`."""
+    """Convert errors that occur while reading a table to `kind`."""
     try:
         yield
     except FileNotFoundError as error:
@@ -189,7 +189,7 @@ def _separator(file: TextIO) -> str:
 
 
 def _rows(file: TextIO) -> Iterator[list[str]]:
-    """Yield the header of a CSV and then its rows, skipping blank ones.
+    """Yield the header of a CSV and then its rows, skipping blank rows.
 
     Raises:
         ValueError, csv.Error: if a row does not match the header. The message includes the line.

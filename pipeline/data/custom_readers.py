@@ -1,7 +1,7 @@
-"""Call custom readers, check their return values, and pack these into arrays.
+"""Call custom readers, check what they return, and pack it into arrays.
 
 `read_training(folder, config)` returns `Rows`. `read_test(folder, config, ids, state)` returns the
-inputs of the given ids in order. It is called for one block of the sample submission at a time.
+inputs of the given ids in order. It is called for each block of the sample submission in turn.
 
 If an example has several inputs, their bytes are packed into one array. Batches, devices and
 inference therefore all use a single array, which the model unpacks.
@@ -28,12 +28,12 @@ Inputs = np.ndarray | Mapping[str, np.ndarray]
 
 
 class NotFinite(DataError):
-    """An input is infinite or NaN. In a test set, only this row gets the mean prediction."""
+    """An input is infinite or NaN. In a test set, its row gets the mean prediction."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Return value of a custom `read_training` function.
+    """The return value of a custom `read_training` function.
 
     Attributes:
         ids: n unique strings, as in the sample submission.
@@ -56,7 +56,7 @@ class Rows:
 
 
 class Checked(NamedTuple):
-    """Rows that a custom reader returned, after they were checked.
+    """The rows that a custom reader returned, after checking them.
 
     Attributes:
         table: ids, groups, weights and, unless target="custom", labels, as strings.
@@ -153,7 +153,7 @@ class TestInputs:
         self.broken = dict[int, str]()
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
-        """Return some rows. If reading them together fails, they are read one by one."""
+        """Return some rows. If they cannot be read together, they are read one by one."""
         config = self._config
         try:
             return _read(self._folder, config, [self._ids[row] for row in rows], self._state)
@@ -218,7 +218,7 @@ def _packed(inputs: Any, config: Config, rows: int, reader: str) -> np.ndarray:
 
 
 def _checked_array(array: Any, form: Form, rows: int, what: str) -> np.ndarray:
-    """Return an array after checking that its type and shape are right and it is finite."""
+    """Return an array after checking its type, its shape, and that all of its values are finite."""
     wanted = (rows, *sizes(form))
     found = f"{getattr(array, 'dtype', type(array).__name__)} {getattr(array, 'shape', '')}"
     problem: type[DataError] = DataError
@@ -229,13 +229,14 @@ def _checked_array(array: Any, form: Form, rows: int, what: str) -> np.ndarray:
         found, problem = f"{found}, not finite in row {gaps[0][0]} (counted from 0)", NotFinite
     raise problem(
         f"{what} is {found.strip()}; expected {form[0]} {wanted}, finite.\n"
-        f"Convert it with np.asarray(array, {form[0]!r}).reshape{wanted}. Fill missing values, for "
-        "example with the training mean. Or correct custom_inputs or custom_labels in the config."
+        f"Convert it with np.asarray(array, {form[0]!r}).reshape{wanted}. Fill in missing values, "
+        "for example with the training mean, or correct custom_inputs or custom_labels in the "
+        "config."
     )
 
 
 def pack(inputs: Mapping[str, Any], concatenate: Any = np.concatenate) -> np.ndarray:
-    """Return a single input unchanged, or pack several as bytes, uint8 (n, bytes).
+    """Return a single input unchanged, or pack several inputs as bytes, uint8 (n, bytes).
 
     Args:
         inputs: contiguous numpy arrays (n, …), or JAX arrays with concatenate=jnp.concatenate.
@@ -251,7 +252,7 @@ def pack(inputs: Mapping[str, Any], concatenate: Any = np.concatenate) -> np.nda
 
 
 def unpacked(inputs: Any, forms: Mapping[str, Form]) -> dict[str, Any]:
-    """Unpack each input by name, using Keras operations. This is the inverse of `pack`.
+    """Unpack the inputs by name, using Keras operations. This is the inverse of `pack`.
 
     Args:
         inputs: tensor of shape (n, …).

@@ -100,8 +100,8 @@ def read_training(
     """Load the labelled examples of a competition, ordered as in its table, records or class
     folders.
 
-    Up to `image_files.most_skipped` images can be missing or broken. They are skipped and listed in
-    `broken`, as are rows with invalid pixel values.
+    Up to `image_files.most_skipped` images can be missing or broken. These images, and rows with
+    invalid pixel values, are skipped and listed in `broken`.
 
     Args:
         cache: folder in which large decoded images are stored for the next run
@@ -156,7 +156,7 @@ def read_training(
 
 
 def training_images(folder: Path, config: Config) -> image_arrays.Paths:
-    """Return each training image's source, with the order and errors of `read_training`."""
+    """Return the source of each training image. Order and errors are those of `read_training`."""
     return _rows(folder, config).sources
 
 
@@ -205,14 +205,14 @@ def _rows(folder: Path, config: Config, show: Show | None = None) -> _Rows:
 
 
 def group_codes(column: pd.Series, path: Path) -> np.ndarray:
-    """Convert a column of group names to group numbers, sorted by name, as int32 (n,)."""
-    edit = "Fill in a group, which can be unique to a row, or omit group_column."
+    """Number the groups in a column in the order of their names, int32 (n,)."""
+    edit = "Fill in a group (it can be unique to its row), or omit group_column."
     check_column(path, column, column == "", "the group of each row", edit)
     return pd.factorize(column, sort=True)[0].astype(np.int32)
 
 
 def _weights(column: pd.Series, path: Path) -> np.ndarray:
-    """Return a column of weights as float64 (n,), with values of 0 or more."""
+    """Return a column of weights, float64 (n,), which must be 0 or more."""
     numbers = csv_files.as_numbers(column)
     edit = "Correct the table, or omit data.weight_column."
     expected = f"weights from 0 to {MOST_WEIGHT:g}"
@@ -222,7 +222,7 @@ def _weights(column: pd.Series, path: Path) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TestSet:
-    """A test set in the order of the sample submission, which can be read in blocks.
+    """A test set in the order of the sample submission. It can be read in blocks.
 
     Attributes:
         ids: n strings.
@@ -329,8 +329,8 @@ class Batches:
     """Training batches, accessed by step.
 
     Every epoch is a permutation of all images, and the permutations are concatenated. Step s uses
-    positions s x batch … (s + 1) x batch, so every epoch contains each image exactly once, and all
-    batches have the same shape. A sampler replaces the permutation.
+    the positions from s x batch to (s + 1) x batch, so every epoch contains each image exactly
+    once, and all batches have the same shape. A sampler replaces the permutations.
 
     Args:
         inputs: uint8 (m, height, width, channels) or float32 (m, features). Only the rows of a
@@ -362,7 +362,7 @@ class Batches:
         return len(self._rows)
 
     def order(self, epoch: int) -> np.ndarray:
-        """Return the permutation or sample of all images for an epoch, int64 (n,)."""
+        """Return an epoch's permutation, or sample, of all images, int64 (n,)."""
         if self._order[0] != epoch:
             random = np.random.default_rng((self.seed, Stream.ORDER, epoch))
             sampled = self.sampler(epoch) if self.sampler else random.permutation(len(self))
@@ -387,6 +387,6 @@ class Batches:
         return labels if self.weights is None else Weighted(labels, self.weights[rows])
 
     def at(self, step: int) -> tuple[np.ndarray, Any]:
-        """Return the step's inputs, before augmentation, and its labels."""
+        """Return the step's inputs before augmentation, and its labels."""
         # A .npy file can store its axes in any order.
         return np.ascontiguousarray(self.inputs[self.rows_of(step)]), self.labels_of(step)

@@ -50,7 +50,7 @@ def form(column: pd.Series, *, day_first: bool = False) -> str:
 
 
 def is_ambiguous(texts: pd.Series, expected: str) -> bool:
-    """Return whether day and month can be swapped in every text of a column."""
+    """Return whether the day and the month could be swapped in every text of a column."""
     other = expected.translate(str.maketrans("dm", "md"))
     return (
         other != expected

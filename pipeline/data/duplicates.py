@@ -3,7 +3,7 @@ slightly brightened.
 
 The model's input pixels are compared, so the result is the same on every machine. A k-d tree over a
 few coordinates of the thumbnails finds candidates. The time therefore grows almost linearly with
-the number of images and near-duplicate pairs. 100,000 images of 28x28 take 3 s.
+the number of images and near-duplicate pairs. For 100,000 images of 28x28 pixels, it is 3 seconds.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ SAMPLE = 500  # sample size to estimate the number of pairs
 
 
 def groups(pixels: Any, known: np.ndarray | None = None) -> np.ndarray:
-    """Return the number of each image's group of near-duplicates, int32 (n,).
+    """Return a group number for each image, int32 (n,), which near-duplicates share.
 
     Groups are transitive, so a copy of a copy belongs to the same group.
 
@@ -51,7 +51,7 @@ def groups(pixels: Any, known: np.ndarray | None = None) -> np.ndarray:
 
 
 def row_digests(inputs: Any) -> list[bytes]:
-    """Return the SHA-256 of each row of an array (n, …), or those that `FileImages` stores."""
+    """Return the SHA-256 of each row of an array (n, …), or the digests stored in `FileImages`."""
     known: list[bytes] | None = getattr(inputs, "row_digests", None)
     if known is not None:
         return known
@@ -87,8 +87,8 @@ def near(pixels: Any, among: np.ndarray | None = None) -> list[tuple[int, int]]:
 
 
 def comparable(pixels: Any, most: int) -> np.ndarray:
-    """Return rows, in increasing order, for which `near` compares about `most` pairs or fewer.
-    These are all rows, or a random sample if many images are similar.
+    """Return rows, in increasing order, for which `near` compares at most about `most` pairs: all
+    rows or, if many images are similar, a random sample.
 
     Args:
         pixels: uint8 (n, height, width, channels).
@@ -103,7 +103,7 @@ def comparable(pixels: Any, most: int) -> np.ndarray:
 
 
 def alike(pixels: Any, thumbs: np.ndarray, pairs: np.ndarray) -> list[tuple[int, int]]:
-    """Return the pairs that are near-duplicates, in sorted order.
+    """Return those of the pairs that are near-duplicates, sorted.
 
     Args:
         pixels: uint8 (n, height, width, channels).
@@ -125,7 +125,7 @@ def alike(pixels: Any, thumbs: np.ndarray, pairs: np.ndarray) -> list[tuple[int,
 
 
 def _candidates(thumbs: np.ndarray) -> np.ndarray:
-    """Return all pairs of thumbnails that differ by at most ALIKE, and a few others, int64 (k, 2).
+    """Return all pairs of thumbnails that differ by at most ALIKE, and a few more, int64 (k, 2).
 
     No pair is missed, because projecting onto orthogonal axes can only decrease distances.
     """

@@ -4,7 +4,8 @@ Each fold contains the same fraction of each label, to within one row, and group
 between folds. Without folds, `data.validation_fraction` determines the size of a single split.
 
 To keep duplicates together (`data.group_duplicates`), one row of each group is assigned to a fold,
-and the others follow. Groups of a column (`data.group_column`) can be large, so all rows are used.
+and the others follow. Groups from a column (`data.group_column`) can be large, so the split takes
+all rows into account.
 """
 
 import hashlib
@@ -30,7 +31,7 @@ def splits(
 ) -> list[Pair]:
     """Return each fold's training rows and held-out rows, as sorted int64 arrays.
 
-    Every row is held out in one fold. Without `config.folds`, there is a single pair.
+    Every row is held out in exactly one fold. Without `config.folds`, there is a single pair.
 
     Args:
         show: callback for warnings about labels with fewer rows than folds, and about too
@@ -66,16 +67,16 @@ def splits(
 
 
 def few_held_out(examples: Examples, config: Config, pairs: list[Pair]) -> str:
-    """Return a warning if less than half of `data.validation_fraction` is held out, or ""."""
+    """Return a warning, or "" if at least half of `data.validation_fraction` is held out."""
     number, share = len(pairs[0][1]), config.data.validation_fraction
     wanted = round(len(examples) * share)
     if config.folds is not None or 2 * number >= wanted:
         return ""
     return (
-        f"{number:,} of {len(examples):,} rows are held out, but data.validation_fraction="
-        f"{share:g} requires {wanted:,}. A score on so few rows is unreliable. Labels with one "
-        f"row or group are never held out, and groups may be uneven. Merge labels, or set folds, "
-        f"{LOOSEN}"
+        f"{number:,} of {len(examples):,} rows are held out, but "
+        f"data.validation_fraction={share:g} requires {wanted:,}. A score on so few rows is "
+        "unreliable. A label with a single row or group is never held out, and groups may be "
+        f"uneven. Merge labels, or set folds, {LOOSEN}"
     )
 
 
@@ -109,8 +110,8 @@ def _stratified(
 ) -> np.ndarray:
     """Return the held-out rows, stratified by class.
 
-    A fraction `share` of all rows and of each class is held out, to within one row each. Small
-    classes may have no held-out row. At least one row of each class is kept for training.
+    A fraction `share` of all rows, and of each class, is held out, to within one row. A small class
+    may have no held-out row. At least one row of each class is kept for training.
 
     StratifiedShuffleSplit is not used, because it cannot hold out fewer rows than classes.
 
@@ -150,7 +151,7 @@ def _by_group_column(examples: Examples, config: Config) -> list[np.ndarray]:
 
 
 def fingerprint(examples: Examples, pair: Pair) -> str:
-    """Return a SHA-256 of the examples and the split, which may depend on the version of this
+    """Return a SHA-256 of the examples and the split. The split may depend on the versions of this
     project and of scikit-learn.
     """
     digest = hashlib.sha256(examples.fingerprint.encode())
@@ -165,13 +166,13 @@ def held_out(examples: Examples, pair: Pair) -> str:
 
 
 def _warn(examples: Examples, rows: np.ndarray, count: int, show: Callable[[str], None]) -> None:
-    """Show a warning that lists labels with fewer of these rows than folds."""
+    """Warn about labels that have fewer of these rows than there are folds."""
     members = np.bincount(examples.labels[rows])
     rare = [code for code in np.argsort(members, kind="stable") if members[code] < count]
     named = ", ".join(f"{examples.classes[code]!r} ({members[code]})" for code in rare[:12])
     if rare:
         show(
-            f"Warning: {len(rare):,} of {len(members):,} labels have fewer rows than folds={count}"
-            f", such as {named}. Some folds hold out none of these, and if a label has a single "
-            "row, one fold does not train on it."
+            f"Warning: {len(rare):,} of {len(members):,} labels have fewer rows than "
+            f"folds={count}, such as {named}. Some folds hold out none of their rows, and one fold "
+            "does not train on a label with a single row."
         )

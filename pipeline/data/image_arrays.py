@@ -1,4 +1,4 @@
-"""Decode images on all CPU cores, and keep them in memory or on disk, or decode them on access.
+"""Decode images on all CPU cores: all at once, into memory or onto disk, or on access.
 
 An image is stored in a file or in a `Part` of a file. Broken images become zeros and are reported.
 
@@ -8,8 +8,8 @@ Forking is not safe after TensorFlow and JAX have started.
 
 A shard consists of `<name>.npy` with pixels and `<name>.json` with the reasons for broken images.
 Its name is a digest of the decoding rules and of the files' paths and sizes. The .json file is
-written last, and includes the SHA-256 of the pixels and its own, so an interrupted run leaves only
-complete shards for the next one. Training runs write shards to their cache, and
+written last, and contains the SHA-256 of the pixels and of itself. After an interruption, the next
+run therefore uses only complete shards. Training runs write shards to their cache, and
 `pipeline.data.preparation` writes them to its output.
 """
 
@@ -37,7 +37,7 @@ from pipeline.runtime import devices
 
 
 class Part(NamedTuple):
-    """The bytes of an image in a file. A `size` of -1 means the rest of the file."""
+    """The position of an image in a file. A `size` of -1 means the rest of the file."""
 
     path: str
     start: int = 0
@@ -58,7 +58,7 @@ FIX = "Correct its permissions, or complete the download."
 class FileImages:
     """An array of images that are decoded when indexed.
 
-    Used for data sets that do not fit into memory, or are read only once.
+    It is used for data sets that do not fit in memory or are read only once.
 
     Args:
         sources: n files or parts of files to decode, or arrays, such as rows of a memory map.
@@ -68,8 +68,8 @@ class FileImages:
         broken: {row: reason} for images that could not be decoded. Their pixels are zeros.
         shape, dtype, nbytes: properties of the full array, uint8 (n, height, width, channels).
         row_digests: digests for `pipeline.data.duplicates`. None computes them from the pixels.
-        decodable: whether all images could be decoded at the start of the run. In this case,
-            `DataError` is raised if one of them breaks later.
+        decodable: whether all images could be decoded at the start of the run. If so, `DataError`
+            is raised for any that cannot be decoded later.
     """
 
     dtype, decodable = np.dtype(np.uint8), False
@@ -118,14 +118,14 @@ class FileImages:
         except BrokenImage as error:
             if self.decodable:
                 raise DataError(
-                    f"{source} could be decoded at the start of this run, but not any more: "
+                    f"{source} could be decoded at the start of this run, but no longer can be: "
                     f"{error}.\nRestore the file, and run the same command to resume."
                 ) from error
             into[:], self.broken[row] = 0, "it is missing" if source == MISSING else str(error)
 
 
 def some(images: Any, rows: np.ndarray) -> Any:
-    """Return some rows, either copied from an array or as `FileImages` that are not decoded."""
+    """Return some rows: copies of an array's rows, or `FileImages` that are not decoded yet."""
     return images.subset(rows) if isinstance(images, FileImages) else images[rows]
 
 
@@ -153,14 +153,14 @@ def read(
     prepared: Sequence[Path] = (),
     in_files: bool = False,
 ) -> tuple[Any, dict[int, str]]:
-    """Decode images, and return them with the reason for each row that could not be decoded.
+    """Decode images, and return them with the reason for each image that could not be decoded.
 
     Args:
         cache: folder in which large images (`Data.decoding`) are stored for the next run, if it is
             writable and has space.
         base: competition folder.
-        prepared: folders with decoded images, which are ignored if other decoding rules were used.
-        in_files: whether to decode images on access. This is also done if memory is insufficient.
+        prepared: folders with decoded images. They are ignored if other decoding rules were used.
+        in_files: whether to decode images on access. This also happens if memory is insufficient.
 
     Returns:
         The images as uint8 (n, height, width, channels), with zeros for broken ones, or as
@@ -222,10 +222,10 @@ class Decoded(NamedTuple):
 
 
 def shards(sources: Paths, data: Data, base: Path | None = None) -> dict[str, slice]:
-    """Return the slice of images in each shard, keyed by the shard's name.
+    """Return the name of each shard, and the slice of images that it contains.
 
     Args:
-        base: competition folder. The names do not depend on its path.
+        base: competition folder. The shards' names do not depend on its path.
 
     Raises:
         DataError: if a file is missing.

@@ -21,7 +21,7 @@ pages        multiple pages or frames are an error, but only the first image is 
 profiles     ICC profiles and gamma are ignored, as in the loaders above
 
 The same bytes always result in the same pixels for a given version of Pillow and of OpenCV, which
-decodes some JPEGs with decode="reduced". Different versions of JPEG decoders may differ by a level.
+decodes some JPEGs with decode="reduced". Other JPEG decoder versions may differ by one level.
 """
 
 import io
@@ -61,7 +61,7 @@ warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 class BrokenImage(ValueError):
-    """The bytes are not a usable image. The message is a short reason that follows a file name."""
+    """The bytes are not a usable image. The message is a short reason to append to a file name."""
 
 
 def rules(data: Data) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _may_use_opencv(data: Data) -> bool:
 
 
 def differing(known: Mapping[str, Any], here: Mapping[str, Any], where: str) -> str:
-    """Return a description of the differences between two `rules`, or "" if they are the same.
+    """Describe the differences between two `rules`. Return "" if there are none.
 
     >>> differing({"alpha": "white", "Pillow": "13"}, {"alpha": "drop", "Pillow": "13"}, "there")
     "alpha: 'white' there, 'drop' here"
@@ -109,7 +109,7 @@ def decode(content: bytes, data: Data) -> np.ndarray:
     Raises:
         BrokenImage: if the file is empty, truncated or in an unsupported format, contains several
             pages, exceeds Pillow's limit (179 million pixels), or (with "exact") has another size.
-            Flipped bits in a JPEG can go unnoticed, because the format has no checksum.
+            Flipped bits in a JPEG may go unnoticed, because the format has no checksum.
 
     >>> file = io.BytesIO()
     >>> Image.new("RGBA", (40, 30), (255, 0, 0, 128)).save(file, "PNG")
@@ -136,7 +136,7 @@ def decode(content: bytes, data: Data) -> np.ndarray:
 
 
 def _upright(content: bytes, data: Data) -> np.ndarray:
-    """Return the resized, upright image, as (h, w) if it is grey and (h, w, 3) otherwise."""
+    """Return the resized, upright image, of shape (h, w) if it is grey and (h, w, 3) otherwise."""
     image = _opened(content)
     try:
         orientation = image.getexif().get(ORIENTATION)
@@ -186,8 +186,8 @@ def _by_pillow(image: Image.Image, data: Data, part: int, box: Box, size: Size) 
 
 
 def _by_opencv(content: bytes, part: int, box: Box, size: Size) -> np.ndarray | None:
-    """Return a resized region of a colour JPEG in half of Pillow's time, or None to use Pillow,
-    which also reports errors in a file.
+    """Return a resized region of a colour JPEG, twice as fast as Pillow. Return None if Pillow must
+    be used, which also reports errors in the file.
     """
     import cv2
 
@@ -209,7 +209,7 @@ def _by_opencv(content: bytes, part: int, box: Box, size: Size) -> np.ndarray | 
 
 
 def laid_on(image: Image.Image, colour: str) -> Image.Image:
-    """Put an image with transparency on a background (mode RGB). Return other images unchanged.
+    """Lay an image with transparency on a background, in mode RGB. Return other images unchanged.
 
     Args:
         image: image in any mode, whose transparency is in a channel, the palette or a colour.
@@ -227,7 +227,7 @@ def laid_on(image: Image.Image, colour: str) -> Image.Image:
 
 
 def eight_bits(image: Image.Image, white: float | None = None) -> Image.Image:
-    """Convert an image to 8 bits per channel, mode L or RGB.
+    """Convert an image to 8 bits per channel, in mode L or RGB.
 
     Args:
         white: see `Data`.

@@ -29,7 +29,7 @@ def find(folder: Path, ids: Sequence[str], data: Data, *, test: bool = False) ->
 
     Raises:
         DataError: if more than `most_skipped` ids have no image. In the test set, the limit is one
-            in ten, and in the scored rerun an error is only raised if all are missing.
+            in ten. In the scored rerun, an error is only raised if all images are missing.
     """
     places: Places = data.test_images if test else data.train_images
     known: Mapping[str, Source]
@@ -59,9 +59,9 @@ def find(folder: Path, ids: Sequence[str], data: Data, *, test: bool = False) ->
 
 
 def paths_by_id(folder: Path, places: Places, ids: Collection[str], data: Data) -> dict[str, str]:
-    """Return the path of each image file by id. If an id is in several places, the first is used.
+    """Return the path of each id's image file. If several places contain an id, the first is used.
 
-    An id such as `cats/1` contains a folder, `cats`. If a place itself contains no images, all its
+    An id such as `cats/1` contains the folder `cats`. If a place itself contains no images, all its
     subfolders are searched.
 
     Raises:
@@ -116,7 +116,7 @@ def class_folders(
     """Return the path of each image in `data.train_images`, and a table of ids and labels.
 
     The label is the first folder inside `train_images` (train/cats/1.jpg), and the id is the path
-    inside `folder`. Images outside the label folders and all other files are ignored.
+    inside `folder`. Images outside the label folders, and all other files, are ignored.
 
     Args:
         show: callback for the number of ignored files, if any.
@@ -184,7 +184,7 @@ def most_skipped(count: int) -> float:
 
 
 def describe_broken(broken: Mapping[str, str], total: int, data: Data) -> str:
-    """Return an error message about images that cannot be used."""
+    """Describe images that cannot be used, for an error message."""
     listed = "; ".join(f"{name!r}: {reason}" for name, reason in list(broken.items())[:5])
     return (
         f"{len(broken)} of {total} images cannot be used: {listed}.\n"
@@ -205,7 +205,7 @@ def other_endings(ids: Sequence[str], folders: Sequence[Path]) -> Counter[str]:
 
 def _files(place: Path, ids: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield the name and path of each file in a place, and in its subfolders if the place itself
-    contains no images. Otherwise, subfolders may contain different images, such as masks.
+    contains no images. If it does, its subfolders may contain other images, such as masks.
 
     Args:
         ids: if these contain folders, yield relative paths as names, and search all subfolders.

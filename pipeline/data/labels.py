@@ -61,12 +61,12 @@ class Target:
 
     @staticmethod
     def from_json(value: Any) -> "Target":
-        """Restore a target from the JSON of its `asdict`."""
+        """Restore a target from its `asdict`, read back from JSON."""
         lists = {name: tuple(each) for name, each in value.items() if isinstance(each, list)}
         return Target(**{**value, **lists})
 
     def limited(self, labels: np.ndarray) -> "Target":
-        """Return this regression target with predictions clipped to the range of `labels`.
+        """Return this regression target, changed to clip predictions to the range of `labels`.
 
         Networks extrapolate linearly, or exponentially with `log`, so a single incorrect input
         could determine the whole score.
@@ -86,8 +86,8 @@ class Target:
     def predictions(self, logits: np.ndarray) -> np.ndarray:
         """Convert a model's outputs to predictions, float32 (n, k).
 
-        These are probabilities of the names, or numbers in the labels' units. For "custom", the
-        outputs (n, …) are returned unchanged.
+        Predictions are the probabilities of the names, or numbers in the labels' units. For
+        "custom", the outputs (n, …) are returned unchanged.
 
         Args:
             logits: float (n, `Config.outputs`).
@@ -143,9 +143,9 @@ class Target:
         return np.asarray(self._without_log(total / sum(weights)), np.float32)
 
     def truth(self, labels: np.ndarray) -> np.ndarray:
-        """Convert labels for use in a metric. Classes are int32 (n,), several labels are 0 and 1 as
-        float32 (n, k), and numbers are float64 (n, k) in their units. For "custom", labels are
-        returned unchanged.
+        """Convert labels for use in a metric: to int32 (n,) for classes, to zeros and ones, float32
+        (n, k), for several labels, and to float64 (n, k) in their units for numbers. For "custom",
+        labels are returned unchanged.
         """
         if self.kind != "regression":
             return labels
@@ -160,8 +160,8 @@ class Target:
         return np.maximum(np.expm1(numbers), 0) if self.log else numbers
 
     def strata(self, labels: np.ndarray) -> np.ndarray:
-        """Return each row's stratum for a split, int (n,). It is the label, the rarest of several
-        labels, the decile of a number, or always 0 for "custom".
+        """Return each row's stratum for a split, int (n,): its label, the rarest of its labels, the
+        decile of its number, or 0 for "custom".
         """
         if self.kind == "custom":
             return np.zeros(len(labels), int)
@@ -174,7 +174,7 @@ class Target:
         return np.searchsorted(edges, labels[:, 0])
 
     def losses(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-        """Return each row's error, float64 (n,), which is the negative log of the true label's
+        """Return each row's error, float64 (n,): the negative logarithm of the true label's
         probability, or the absolute error in standard deviations.
         """
         likely = predictions.astype(np.float64).clip(1e-12, 1 - 1e-12)
@@ -190,8 +190,8 @@ class Target:
         return np.asarray((numbers - np.array(self.center)) / np.array(self.spread))
 
     def best(self, predictions: np.ndarray) -> list[str]:
-        """Return each row's prediction as a string, which contains the most probable class, all
-        labels with a probability above 1/2, the numbers, or for "custom" the mean output.
+        """Return each row's prediction as a string: the most probable class, all labels with a
+        probability above 1/2, the numbers or, for "custom", the mean output.
         """
         if self.kind == "custom":
             return [f"{row.mean():.7g}" for row in predictions]
@@ -241,7 +241,7 @@ def losses(kind: str, labels: Any, logits: Any) -> Any:
 
 
 def binary(labels: Any, logits: Any) -> Any:
-    """Return the cross-entropy of each label between 0 and 1, float32 (n, k)."""
+    """Return the cross-entropy of each label, float32 (n, k). Labels are numbers from 0 to 1."""
     import keras
 
     # This formula cannot overflow.
@@ -251,7 +251,7 @@ def binary(labels: Any, logits: Any) -> Any:
 
 
 def figure(kind: str, labels: Any, logits: Any) -> Any:
-    """Return the metric in `FIGURE` for each row, float32 (n,). Arguments are those of `losses`."""
+    """Return the metric in `FIGURE` for each row, float32 (n,). Arguments: see `losses`."""
     import keras
 
     if kind == "classes":
@@ -275,8 +275,8 @@ def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.nd
         path: path of the table, for messages.
 
     Returns:
-        The target and the labels. Labels are int32 (n,) for classes and ordinal, and otherwise
-        float32 (n, k). The labels of a regression are standardized.
+        The target and the labels. Labels are int32 (n,) for "classes" and "ordinal", and float32
+        (n, k) otherwise. The labels of a regression are standardized.
 
     Raises:
         DataError: if the labels do not match the config.
@@ -308,7 +308,7 @@ def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.nd
 
 
 def _standardized(columns: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.ndarray]:
-    """Return the target and labels of a regression."""
+    """Return the target of a regression, and its standardized labels."""
     log, expected = config.metric == "rmsle", f"finite numbers up to {MOST:g}"
     if log:
         expected += ", 0 or more for the metric rmsle"
@@ -327,7 +327,7 @@ def _standardized(columns: pd.DataFrame, config: Config, path: Path) -> tuple[Ta
 def _numbers(
     columns: pd.DataFrame, path: Path, allowed: Callable[[pd.Series], pd.Series], expected: str
 ) -> np.ndarray:
-    """Convert columns of strings to float64 (n, k), or raise `DataError` for invalid values."""
+    """Convert columns of strings to float64 (n, k). Raise `DataError` if a value is invalid."""
     numbers = columns.apply(as_numbers)
     for name in columns:
         check_column(path, columns[name], ~allowed(numbers[name]), expected, FIX)

@@ -1,7 +1,7 @@
 """Decode the training images in a session without an accelerator.
 
 Decoded images are saved in shards. If a session stops early, complete shards are kept, and the next
-session continues. Training runs that mount the output use them (`pipeline.data.image_arrays.read`).
+session continues. Training uses the shards of a mounted output (`pipeline.data.image_arrays.read`).
 """
 
 import json
@@ -35,7 +35,7 @@ def prepare(
     Args:
         output: folder for the marker `mounts.PREPARED` and the shards. Existing shards are kept.
         earlier: folders with shards from earlier sessions, which are copied.
-        show: callback for lines of text, and a line of JSON for each shard.
+        show: callback for lines of text, and for a line of JSON about each shard.
 
     Raises:
         ConfigError: if there is nothing to decode, or more than Kaggle keeps.
@@ -79,7 +79,7 @@ def prepare(
 
 
 def require_images(config: Config) -> None:
-    """Raise `ConfigError` if a config has no images for which a preparation is useful."""
+    """Raise `ConfigError` if a config has no images that are worth preparing."""
     if not config.data.decoding:
         raise ConfigError(
             f'{config.name} has nothing to prepare: kind="{config.data.kind}" and '

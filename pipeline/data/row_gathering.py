@@ -1,4 +1,4 @@
-"""Gather rows from large arrays into batches and reused buffers, using all CPU cores.
+"""Gather rows of large arrays into batches in reused buffers, using all CPU cores.
 
 Each thread copies as fast as `numpy.copyto` and releases the GIL. Buffers are reused, because
 allocating a new array takes longer than filling it (docs/dev/findings.md).
@@ -74,7 +74,7 @@ class Gatherer(ThreadPoolExecutor):
 def ahead(
     begin: Callable[[Item], Started], items: Iterable[Item], count: int = AHEAD
 ) -> Iterator[Started]:
-    """Yield begin(item) for each item in order, after starting the next `count` items."""
+    """Yield begin(item) for each item in order, after calling it for the next `count` items."""
     begun: deque[Started] = deque()
     for item in items:
         begun.append(begin(item))

@@ -16,8 +16,8 @@ Sampler = Callable[[int], np.ndarray]
 
 
 def of(config: Config, labels: np.ndarray) -> Sampler | None:
-    """Return a function that maps an epoch, starting at 0, to int64 (n,) indices into the training
-    rows, or None if each row is used once.
+    """Return a function that maps an epoch (0-based) to indices into the training rows, int64 (n,).
+    Return None if each row is used once.
 
     Args:
         labels: labels of the training rows, (n, …).
@@ -37,8 +37,8 @@ def of(config: Config, labels: np.ndarray) -> Sampler | None:
 
 
 def balanced(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return rows for an epoch in which each label occurs equally often, to within one row, and so
-    does each of the label's rows.
+    """Return rows for an epoch in which all labels, and all rows of a label, occur equally often,
+    to within one row.
     >>> rows = balanced(np.array([0, 0, 0, 0, 0, 1]), np.random.default_rng(0))
     >>> sorted(rows.tolist())[-3:], len(set(rows.tolist()))
     ([5, 5, 5], 4)
@@ -55,7 +55,7 @@ def balanced(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def _rows(given: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-    """Convert a custom function's return value, which is rows or a weight per row, to rows."""
+    """Convert a custom function's return value (rows, or a weight for each row) to rows."""
     least, most = given.min(initial=0), given.max(initial=0)
     if given.shape == (count,) and least >= 0:
         if given.dtype.kind in "iu" and most < count:

@@ -41,11 +41,11 @@ class Sample:
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns after the id column."""
+        """The names of the columns after the id column."""
         return [str(name) for name in self.table.columns[1:]]
 
     def with_columns(self, names: Iterable[str]) -> "Sample":
-        """Return a sample with the given columns, which accept any text, after the id column."""
+        """Return a sample with the given columns after the id column. They accept any text."""
         return replace(self, table=self.table.iloc[:, :1].assign(**dict.fromkeys(names, VALUE)))
 
 
@@ -73,8 +73,8 @@ def ids(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Samp
 
 
 def of(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Sample:
-    """Return a competition's sample submission. If it is generated, it has only ids, because the
-    other columns depend on the target. Raises the errors of `ids`.
+    """Return a competition's sample submission. A generated one only has ids, because the other
+    columns depend on the target. Raises the errors of `ids`.
     """
     if data.sample_submission is None:
         return ids(folder, data)
@@ -82,8 +82,8 @@ def of(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Sampl
 
 
 def is_there(folder: Path, data: Data) -> bool:
-    """Return whether there is a sample submission, or a test set to generate it from. In some
-    competitions, they are only available in the scored rerun.
+    """Return whether there is a sample submission, or a test set from which to generate one. In
+    some competitions, both are only available in the scored rerun.
     """
     if data.sample_submission is not None:
         return (folder / data.sample_submission).is_file()

@@ -1,15 +1,15 @@
 """Convert a table's numbers and categories to model inputs, and arrays to images.
 
 A row becomes float32 (features,). Each number, including those derived from dates
-(`pipeline.data.dates`), is standardized by mean and standard deviation. A missing number becomes 0,
-and another feature marks it with 1. Each category becomes its index in the training table, or 0 if
-it is unknown. This encoding is stored in the artifact, so inference uses the same one.
+(`pipeline.data.dates`), is standardized with its column's mean and standard deviation. A missing
+number becomes 0, and another feature marks it with 1. Each category becomes its index in the
+training table, or 0 if it is unknown. This encoding is stored in the artifact for inference.
 
 Numbers are first clipped to a range that a few incorrect rows cannot change. It extends to the
 smallest and largest value whose distance from the 1st or 99th percentile does not exceed the
 distance between these percentiles. A typo is therefore clipped to a value that the model has seen,
-and barely affects mean and deviation. A value that most rows have does not affect the percentiles,
-so a column of mostly zeros keeps its range.
+and barely affects the mean and standard deviation. A value that most rows share does not affect the
+percentiles, so a column of mostly zeros keeps its range.
 """
 
 import math
@@ -37,13 +37,13 @@ WHOLE = re.compile(r"(-?\d+)\.0+")  # integers as pandas writes them if some are
 
 
 def unique_ids(column: pd.Series, path: Path) -> tuple[str, ...]:
-    """Return the ids in a column of a table, or raise `DataError` if there are duplicates."""
+    """Return the ids in a column of a table. Raise `DataError` if there are duplicates."""
     check_column(path, column, column.duplicated(), "each id once", "Remove the repeated rows.")
     return tuple(column)
 
 
 class Scale(NamedTuple):
-    """The scaling of a numeric column. All values are in the column's units.
+    """The scaling of a numeric column, in the column's units.
 
     Attributes:
         mean: mean of the known values after clipping.
@@ -59,7 +59,7 @@ class Scale(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoding:
-    """Encoding of a table, computed from the training table.
+    """The encoding of a table, computed from the training table.
 
     Attributes:
         numbers: scale of each of `Data.number_names`.
@@ -156,8 +156,8 @@ def encode(
     """Return the model's inputs: float32 (n, 2 x numbers + categorical columns).
 
     Args:
-        lenient: whether to treat invalid numbers and dates as missing. Used in the scored rerun,
-            where the table cannot be corrected.
+        lenient: whether to treat invalid numbers and dates as missing. This is used in the scored
+            rerun, where the table cannot be corrected.
 
     Raises:
         DataError: if a text in a numeric or date column is not a number or date.
@@ -180,7 +180,7 @@ def encode(
 
 def pixels(path: Path, data: Data, others: Collection[str]) -> tuple[np.ndarray, dict[int, str]]:
     """Return the images in a table's columns as uint8 (n, height, width, channels), and {row:
-    reason} for broken rows. Rows with other values than integers from 0 to 255 become zeros.
+    reason} for broken rows. Rows with values other than integers from 0 to 255 become zeros.
 
     Args:
         others: names of columns that do not contain pixels, if they exist.
@@ -211,7 +211,7 @@ def array(path: Path, data: Data, rows: int | None) -> np.ndarray:
     """Load images from a .npy file, or from a .npz file with a single array.
 
     Args:
-        rows: expected number of images, or None if it does not matter.
+        rows: expected number of images, or None for any number.
 
     Returns:
         The images as uint8 (n, height, width, channels), which are memory-mapped for a .npy file.
@@ -241,7 +241,7 @@ def array(path: Path, data: Data, rows: int | None) -> np.ndarray:
 
 
 def _texts(column: pd.Series) -> pd.Series:
-    """Return categories without surrounding spaces, and "3" instead of "3.0"."""
+    """Return a column's categories, without surrounding spaces, and with "3" instead of "3.0"."""
     clean = column.astype("category").map(lambda text: WHOLE.sub(r"\1", text.strip()))
     return clean.astype(object)
 

@@ -1,9 +1,9 @@
 """Find images and labels in TFRecord files, as used in Kaggle's TPU competitions.
 
-Each file is read once to verify all checksums, and only the small features are kept. Each image is
-then stored as a `pipeline.data.image_arrays.Part` of its file.
+Each file is read once, to verify all checksums, and only its small features are kept. An image is
+represented by its position in the file (`pipeline.data.image_arrays.Part`).
 
-TensorFlow is only imported for this kind of data. Its record reader and `Example` do not start its
+Only this kind of data requires TensorFlow. Its record reader and `Example` do not start its
 runtime, so the accelerator remains available to JAX.
 """
 
@@ -83,7 +83,7 @@ def files(folder: Path, patterns: str | tuple[str, ...]) -> list[Path]:
 
 
 def records(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Yield each record's number, starting at 1, its offset in the file, and its content."""
+    """Yield each record's number (1-based), its offset in the file, and its content."""
     import tensorflow as tf
 
     # Otherwise, TensorFlow would recommend `tf.data`, which starts the runtime.
@@ -103,7 +103,7 @@ def records(path: Path) -> Iterator[tuple[int, int, bytes]]:
 
 
 def feature_values(record: bytes, where: str) -> dict[str, list[Any]]:
-    """Return the values of all features that are not empty, as bytes, integers or floats.
+    """Return the values (bytes, integers or floats) of all features that are not empty.
 
     Args:
         where: name of the record, for messages.
