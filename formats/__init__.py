@@ -1,4 +1,5 @@
-"""Read and write the file formats that both sides use, with only the standard library and numpy.
+"""Read and write the file formats that are used both locally and on Kaggle.
 
-Files are written atomically, and their contents are verified when they are read.
+This package only requires the standard library and numpy. Files are written atomically, and their
+contents are verified when they are read.
 """

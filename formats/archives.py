@@ -1,8 +1,8 @@
 """Unpack the archives among a competition's files, and pack their contents again.
 
-Kaggle serves a competition's files as a single archive. It may contain more archives, which stay
-packed in a notebook. Their contents are unpacked to locations that depend only on names, so they
-are the same on this machine and in a session:
+Kaggle serves a competition's files as a single archive. This archive may contain further archives,
+which stay packed in a notebook. Their contents are unpacked to locations that depend only on names,
+so they are the same on this machine and in a session:
 
     archive         contains             which goes to
     train.csv.zip   train.csv            train.csv
@@ -68,7 +68,7 @@ class Member(NamedTuple):
 
 
 def is_archive(name: str) -> bool:
-    """Return whether this is the name of an archive that can be unpacked.
+    """Return whether a file name is that of an archive that can be unpacked.
 
     >>> [is_archive(name) for name in ("train.csv.zip", "a.TGZ", "train.csv.gz", "brain.nii.gz")]
     [True, True, True, False]
@@ -126,12 +126,12 @@ def _opened(archive: Path, *, whole: bool = False) -> Iterator[list[Member]]:
         why = _first_line(error) or "it ends too early"
         raise kind(
             f"{archive} cannot be unpacked: {why}; expected an intact archive without a password or"
-            " paths outside of it.\nDownload it again, or unpack it yourself."
+            " paths outside its folder.\nDownload it again, or unpack it yourself."
         ) from error
 
 
 def _first_line(error: Exception) -> str:
-    """Return a message's first line without its full stop, so that text can be appended.
+    """Return an error's first line without its full stop, so that text can be appended.
 
     >>> _first_line(ValueError("It cannot be opened:\\n- method gz"))
     'It cannot be opened'
@@ -140,7 +140,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _members(found: Iterable[tuple[str, int, Callable[[], Any]]]) -> list[Member]:
-    """Return an archive's files, except notes and files that macOS adds.
+    """Return an archive's files, except notes and the files that macOS adds.
 
     Raises:
         ValueError: if a path is outside the folder.
@@ -164,7 +164,7 @@ def _prefix(archive: Path, members: Iterable[Member]) -> PurePosixPath:
 
 
 def roots(archive: Path) -> list[str]:
-    """Return the names that unpacking an archive creates in its folder.
+    """Return the names of the files and folders that unpacking an archive creates in its folder.
 
     Raises:
         ArchiveError: if the archive cannot be read.
@@ -204,7 +204,7 @@ def unpack(archive: Path, folder: Path, show: Show, prefix: PurePosixPath | None
 def unpack_below(folder: Path, show: Show) -> dict[str, list[str]]:
     """Unpack all archives in a folder, including nested ones, and delete them.
 
-    Archives that cannot be unpacked are kept, and the reason is printed.
+    An archive that cannot be unpacked is kept, and the reason is shown.
 
     Returns:
         The unpacked archives, as `Packed`.
@@ -225,8 +225,8 @@ def unpack_below(folder: Path, show: Show) -> dict[str, list[str]]:
 
 
 def find(folder: Path, levels: int = LEVELS) -> list[Path]:
-    """Return the archives in a folder and its subfolders, sorted. More than `MOST` archives in a
-    folder are skipped, because they are training examples.
+    """Return the archives in a folder and its subfolders, sorted. If a folder contains more than
+    `MOST` archives, they are skipped, because they are training examples.
     """
     entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     entries = [each for each in entries if not each.name.startswith((".", "__"))]
@@ -239,10 +239,10 @@ def find(folder: Path, levels: int = LEVELS) -> list[Path]:
 
 
 def holding(folder: Path, names: Collection[str] | None) -> list[Path]:
-    """Return the archives in a folder that contain one of these paths, unless it exists unpacked.
+    """Return the archives in a folder that contain one of these paths and are not unpacked yet.
 
     Args:
-        names: paths in the folder, or patterns. None matches the contents of all archives.
+        names: paths in the folder, or patterns; None matches the contents of every archive.
     """
     if names is None:
         return [path for path in find(folder) if _holds(folder, path, None)]
@@ -260,7 +260,7 @@ def holding(folder: Path, names: Collection[str] | None) -> list[Path]:
 
 
 def _holds(folder: Path, archive: Path, wanted: PurePosixPath | None) -> bool:
-    """Return whether a path (None for any) only exists in an archive."""
+    """Return whether an archive contains this path (None for any) and is not unpacked yet."""
     try:
         held = [
             PurePosixPath((archive.parent / root).relative_to(folder)) for root in roots(archive)
@@ -278,8 +278,8 @@ def _holds(folder: Path, archive: Path, wanted: PurePosixPath | None) -> bool:
 def beside(folder: Path, names: Collection[str] | None, place: Path, show: Show) -> Path:
     """Return a folder in which these paths are unpacked.
 
-    This is `folder` itself, unless an archive contains one of the paths. Then it is a new folder
-    with links to everything in `folder`, including archives, which a custom reader may open.
+    If no archive contains one of the paths, this is `folder` itself. Otherwise, it is a new folder
+    with links to everything in `folder`, including the archives, which a custom reader may open.
 
     Args:
         names: see `holding`.
@@ -310,8 +310,8 @@ def beside(folder: Path, names: Collection[str] | None, place: Path, show: Show)
 
 
 def _unpacked(archive: Path, show: Show) -> list[Path]:
-    """Unpack an archive to where its contents belong, completely or not at all. Return the created
-    paths. If it stays packed, return [] and print the reason.
+    """Unpack an archive completely or not at all, and return the paths that were created. If it
+    stays packed, show the reason and return [].
     """
     made: list[Path] = []
     try:
@@ -338,7 +338,7 @@ def _link(folder: Path, place: Path) -> None:
 
 
 def pack(folder: Path, packed: Packed) -> None:
-    """Pack contents that were unpacked, as Kaggle does, but always into ZIP files.
+    """Pack the contents of unpacked archives again, as Kaggle does, but always into ZIP files.
 
     Raises:
         DiskError: if an archive cannot be written.
@@ -377,7 +377,7 @@ def packed_in(folder: Path) -> Packed:
 
 
 def require_space(folder: Path, size: int, what: str) -> None:
-    """Raise `DiskError` if a folder's disk has less free space than this number of bytes."""
+    """Raise `DiskError` if a folder's disk has less free space than `size` bytes."""
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free

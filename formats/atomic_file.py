@@ -1,4 +1,4 @@
-"""Write files atomically, so that a killed process leaves either the old or the new file."""
+"""Write files atomically: if the process is killed, either the old or the new file remains."""
 
 import os
 from pathlib import Path
@@ -25,7 +25,7 @@ def write(path: Path, content: bytes) -> Path:
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Write a file in place, and flush its contents to the disk."""
+    """Write a file directly, not atomically, and flush its contents to the disk."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()
@@ -33,7 +33,7 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush a folder's file names to the disk, which fsync of a file does not include."""
+    """Flush the names of a folder's files to the disk, because fsync of a file does not."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

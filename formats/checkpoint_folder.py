@@ -16,7 +16,7 @@ NAME = re.compile(r"step-(\d{8,})")
 
 
 def newest_first(folder: Path) -> list[Path]:
-    """Return all checkpoint folders, complete or not, or [] if the folder does not exist.
+    """Return all checkpoint folders, complete or not, or [] if `folder` does not exist.
 
     Raises:
         OSError: if the folder cannot be listed.

@@ -1,6 +1,6 @@
 """Compute SHA-256 checksums, and read and write sealed manifests.
 
-A sealed manifest is a JSON object that contains its own SHA-256, so that changes are detected.
+A sealed manifest is a JSON object that contains its own SHA-256, so that any change is detected.
 """
 
 import errno
@@ -36,7 +36,7 @@ def file_entry(path: Path) -> dict[str, Any]:
 
 
 def sealed(manifest: Mapping[str, Any]) -> bytes:
-    """Return a manifest's file contents, with `format` and `manifest_sha256` added.
+    """Return the contents of a manifest file, with `format` and `manifest_sha256` added.
 
     >>> sealed({"b": 1, "a": 2}) == sealed({"a": 2, "b": 1, "manifest_sha256": "of an older text"})
     True

@@ -1,4 +1,4 @@
-"""Errors that users can fix, shared by both sides.
+"""Errors that users can fix, which can occur both locally and on Kaggle.
 
 Each message states what went wrong, what was expected, and how to fix it.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class KnownError(Exception):
-    """Base class for errors on both sides. docs/dev/design.md lists the values of `exit_code`."""
+    """Base class for errors that users can fix. docs/dev/design.md lists the `exit_code` values."""
 
     exit_code = 1
 
@@ -22,7 +22,7 @@ class DiskError(KnownError):
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Convert disk errors that occur while writing `path` to a `DiskError` with advice."""
+    """Convert disk errors that occur while writing `path` to a `DiskError`, and add advice."""
     try:
         yield
     except OSError as error:
@@ -31,7 +31,7 @@ def writing(path: Path) -> Iterator[None]:
             raise
         raise DiskError(
             f"Could not write {path}: {error.strerror or error}.\n"
-            "Expected a folder with free space that this user can write to.\n"
+            "Expected a folder that this user can write to, with free space.\n"
             "Free some space or choose another folder, then run the same command again. Everything"
             " saved earlier is still there."
         ) from error

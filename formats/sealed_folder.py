@@ -1,7 +1,8 @@
 """Write and verify folders whose sealed manifest.json contains each file's SHA-256.
 
-A folder is written to a temporary location, flushed to the disk and renamed. A kill or power loss
-therefore leaves either the old or the new folder, and any change to a file is detected.
+A folder is written to a temporary location, flushed to the disk and renamed. If the process is
+killed or the power fails, either the old or the new folder remains. Later changes to a file are
+detected.
 """
 
 import hashlib
@@ -20,8 +21,8 @@ MANIFEST = "manifest.json"
 def write(folder: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Write a folder, replacing an existing one, and return its manifest.
 
-    An existing folder is first renamed to `.<name>-old`, and deleted at the end. If there is a
-    failure between the two renames, the next write restores it.
+    An existing folder is first renamed to `.<name>-old`, and deleted at the end. If the process
+    fails between the two renames, the next write restores the existing folder.
 
     Args:
         folder: path of the folder. Its parent must exist.

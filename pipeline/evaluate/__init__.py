@@ -1,4 +1,4 @@
-"""Evaluate a run on its held-out rows with losses and metrics, and find the largest errors.
+"""Evaluate a run on its held-out rows: losses, metrics, and the rows with the largest errors.
 
 This package imports neither training nor figures.
 """

@@ -1,4 +1,4 @@
-"""Score the held-out rows after every epoch, and write the files about them after training.
+"""Score the held-out rows after every epoch, and write files about them after training.
 
 The files are validation.csv, validation.npz, the manifest's metrics, the rows with the largest
 errors (examples.npz), and the comparison with the baseline (`Config.baseline`).
@@ -58,8 +58,8 @@ class EpochScore:
         return scored(self.metric, truth, predictions, self.show)
 
     def order(self, metrics: Mapping[str, float]) -> tuple[bool, float, float]:
-        """Return a sort key that is larger for better epochs, by metric and then by validation
-        loss. Epochs without a metric value have the lowest keys.
+        """Return a sort key that is larger for better epochs. It compares the metric and then the
+        validation loss. An epoch without a metric value has a lower key than any epoch with one.
 
         Args:
             metrics: an epoch's validation_loss, and the return value of `of`.
@@ -69,7 +69,7 @@ class EpochScore:
 
     @property
     def name(self) -> str:
-        """Column name of an epoch's score in history.csv."""
+        """The name of the column in history.csv that contains each epoch's score."""
         return f"validation_{self.metric.name}"
 
 
@@ -95,7 +95,7 @@ class HeldOutRows:
         examples: all labelled examples.
         pairs: (training rows, held-out rows) for each fold, or a single pair without folds.
         predictions: float32 (n, …), each example's prediction by a model that was not trained on
-            it, or 0 if the example is not held out.
+            it, or 0 if the example was never held out.
     """
 
     config: Config
@@ -114,7 +114,7 @@ class HeldOutRows:
         return metrics.of(self.config)
 
     def truth(self, rows: np.ndarray) -> np.ndarray:
-        """Return the true labels of the given rows for use in a metric."""
+        """Return the true labels of the given rows, in the form that a metric accepts."""
         return self.examples.target.truth(self.examples.labels[rows])
 
 
@@ -196,8 +196,8 @@ def metrics_of(
 
 
 def worst(wrong: np.ndarray, most: int = MOST_EXAMPLES) -> np.ndarray:
-    """Return the indices of the largest losses in stable order, starting with the largest. NaN is
-    treated as infinite.
+    """Return the indices of the largest losses, starting with the largest. Ties keep their order.
+    NaN is treated as infinite.
 
     >>> worst(np.array([0.1, 3.0, 0.2, 3.0]), most=3)
     array([1, 3, 2])
@@ -219,8 +219,8 @@ def keep_examples(output: Path, rows: np.ndarray, pictures: np.ndarray | None) -
 
 
 def _losses(held_out: HeldOutRows) -> np.ndarray:
-    """Return the error of each row, float (m,), measured with the target's loss or a custom loss.
-    Return (0,) if a custom loss requires more than outputs.
+    """Return the error of each row, float (m,): the target's loss or a custom loss. Return an empty
+    array, (0,), if a custom loss requires more than labels and outputs.
     """
     labels = held_out.examples.labels[held_out.rows]
     predictions = held_out.predictions[held_out.rows]
@@ -246,7 +246,7 @@ def _small(pixels: np.ndarray) -> np.ndarray:
 
 
 def differing(config: Config) -> str:
-    """Return a message if the baseline uses a metric other than the config's, or ""."""
+    """Return a message if the baseline's metric is not the config's metric, otherwise ""."""
     metric = metrics.of(config).name
     if config.baseline is None or config.baseline.metric == metric:
         return ""
@@ -281,8 +281,8 @@ def compare(
 
     Returns:
         The baseline's fields, the run's score (`network`) and its standard error (`network_error`)
-        in the same metric, and whether the run is worse (`below`). None if the config has no
-        baseline, the baseline uses another metric, or the metric has no value.
+        in the same metric, and whether the run is worse (`below`). Returns None if the config has
+        no baseline, the baseline uses another metric, or the metric has no value.
     """
     config, rows, metric = held_out.config, held_out.rows, held_out.metric
     baseline, other = config.baseline, differing(config)

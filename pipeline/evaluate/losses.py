@@ -1,8 +1,8 @@
 """Compute the loss and the weight of each row.
 
 `Config.loss` is a custom function or "focal". Otherwise, the target's default loss is used
-(`pipeline.data.labels`). The validation loss uses neither `label_smoothing` nor weights, so that
-runs with different settings can be compared.
+(`pipeline.data.labels`). The validation loss uses neither `label_smoothing` nor weights, so runs
+with different settings can be compared.
 
 References: label smoothing, Szegedy et al. 2016, arXiv:1512.00567; focal loss, Lin et al. 2017,
 arXiv:1708.02002.
@@ -31,9 +31,9 @@ def asked(config: Config) -> set[str]:
 
 
 def of(config: Config, *, training: bool = False) -> Callable[..., dict[str, Any]]:
-    """Return the loss function. Its arguments are labels, outputs, extra outputs by name, and a JAX
-    random key (None in validation). It returns {name: a value per row, (n,)}, and training
-    minimizes their sum.
+    """Return the loss function. Its arguments are the labels, the outputs, the extra outputs by
+    name, and a JAX random key (None in validation). It returns {name: a value per row, (n,)}, and
+    training minimizes their sum.
 
     Args:
         training: whether to smooth the labels.
@@ -56,7 +56,7 @@ def of(config: Config, *, training: bool = False) -> Callable[..., dict[str, Any
 
 def focal(kind: str, labels: Any, logits: Any) -> Any:
     """Return each row's cross-entropy times (1 - p) ** 2, where p is the probability of the true
-    label. For several labels, return the mean. An exponent of 2 was best in the paper (section
+    label. For several labels, return the mean. The paper found 2 to be the best exponent (section
     4.1).
 
     Args:
@@ -86,10 +86,10 @@ def smoothed(kind: str, share: float, labels: Any, logits: Any) -> Any:
 
 
 def row_weights(examples: Examples, config: Config, rows: np.ndarray) -> np.ndarray | None:
-    """Return each example's weight in the loss, float32 (n,), or None if all are the same.
+    """Return each example's weight in the loss, float32 (n,), or None if all weights are the same.
 
     Class weights are scaled to a mean of 1 over the training rows, which preserves the scale of the
-    loss and the learning rate. Weights from a column are not scaled.
+    loss and the learning rate. Weights from `data.weight_column` are not scaled.
 
     Args:
         rows: int64 (m,), training rows.

@@ -9,7 +9,7 @@ clipping itself:
     multilabel    0 or 1, (n, k)                               probabilities, float (n, k)
     regression    numbers, float (n, k)                        numbers, float (n, k)
 
-If a metric has no value, an error is raised. For example, auc and qwk require two classes in the
+A metric that has no value raises an error. For example, auc and qwk require two classes in the
 truth, and r2 requires a column that varies. With several columns (labels, or one-vs-rest classes),
 the metric is averaged over those that have a value.
 
@@ -19,7 +19,7 @@ value, and add it to `METRICS`.
 A custom metric in the config's file is called as `score(truth, …)`. The name of its second
 parameter selects what it receives: labels, probabilities or numbers. Whether greater is better is
 determined by scoring the truth itself. With target="custom", the metric receives labels and model
-outputs, and must declare this, as in `def dice(truth, numbers, greater_is_better=True)`.
+outputs, and must declare which is better, as in `def dice(truth, numbers, greater_is_better=True)`.
 """
 
 import inspect
@@ -83,7 +83,7 @@ class Metric:
         return 1 if self.greater_is_better else -1
 
     def __call__(self, truth: np.ndarray, predicted: np.ndarray) -> float:
-        """Score predictions, and return a finite float.
+        """Score predictions, and return the score as a finite float.
 
         Raises:
             DataError: if the metric has no value for these rows.
@@ -197,7 +197,7 @@ def _custom(score: Callable[..., float], config: Config) -> Metric:
 
 
 def _made_up(config: Config) -> tuple[np.ndarray, np.ndarray]:
-    """Return a generated truth with at least 16 rows, and one that is wrong in every row."""
+    """Return a generated truth with at least 16 rows, and another one that differs in each row."""
     width, rows = max(config.num_classes, 1), 2 * max(config.num_classes, 8)
     if config.target in CLASSES:
         codes = np.arange(rows)
@@ -221,8 +221,8 @@ def standard_error(
 ) -> float:
     """Return the bootstrap standard error of the metric's value (Efron, 1979).
 
-    Uses `most` resamples, or fewer (down to 100) for more than 10,000 values. Resamples without a
-    value are skipped.
+    It uses `most` resamples, or fewer (down to 100) for more than 10,000 values. Resamples without
+    a value are skipped.
 
     Raises:
         DataError: if the metric has no value.
@@ -258,8 +258,8 @@ def f_beta(truth: np.ndarray, predicted: np.ndarray, beta: float = 1.0) -> float
     """Return the mean F-score over classes or labels.
 
     Recall is weighted beta times as much as precision. For two classes, the mean is used as well,
-    although some competitions only score the second class. Classes or labels that are neither true
-    nor predicted in any row are skipped. The result is NaN if this applies to all of them.
+    although some competitions only score the second class. A class or label that is neither true
+    nor predicted in any row is skipped. If all of them are skipped, the result is NaN.
     """
     # With "macro", scikit-learn treats the 0 and 1 of a single column as two classes.
     average = "binary" if truth.shape[1:] == (1,) else "macro"
@@ -299,11 +299,11 @@ def auc(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean negative logarithm of the true class's probability, or the mean over columns.
+    """Return the mean negative log of the true class's probability. Several labels are averaged.
 
     Probabilities of classes are normalized to a sum of 1 per row. A label's probability in a blend
-    can exceed 1 due to rounding. scikit-learn clips to a distance of 2.2e-16 from 0 and 1, so the
-    largest value of a row is 36.04.
+    can exceed 1 due to rounding. scikit-learn keeps probabilities at least 2.2e-16 away from 0 and
+    1, so the largest value of a row is 36.04.
     """
     if truth.ndim == 1:
         shares = predicted / predicted.sum(axis=1, keepdims=True)
@@ -312,7 +312,7 @@ def log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def average_precision_at(truth: np.ndarray, ranking: np.ndarray, k: int) -> float:
-    """Return the mean of 1 / rank of the true class, or 0 if it is not among the first k."""
+    """Return the mean of 1 / rank of the true class, counting a rank below the first k as 0."""
     hits = ranking[:, :k] == truth[:, None]
     return float((hits / np.arange(1, hits.shape[1] + 1)).sum(axis=1).mean())
 

@@ -1,4 +1,4 @@
-"""Utilities for all plots. A plot that fails is reported, and the run continues."""
+"""Utilities for all plots. If a plot fails, a warning is shown and the run continues."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -49,7 +49,7 @@ def escape(text: str) -> str:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Save a figure as a PNG file without its top and right spines, and close it."""
+    """Remove a figure's top and right spines, save it as a PNG file, and close it."""
     for axis in figure.axes:
         axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=110)

@@ -12,8 +12,8 @@ from pipeline.infer.inference import Predictions
 def least_sure(
     predictions: Predictions, output: Path, *, show: Callable[[str], None] = print
 ) -> list[Path]:
-    """Plot the test images with the lowest confidence, lowest first, as predictions.png in
-    `output`. Plot nothing if there are no images or confidences.
+    """Plot the test images with the lowest confidence, lowest first, to `output`/predictions.png.
+    Nothing is plotted without images or confidences.
     """
     values = predictions.values
     sums_to_1 = (

@@ -1,4 +1,4 @@
-"""Plot a training run from its output files, and save the plots as PNG."""
+"""Plot a training run from its output files, and save the plots as PNG files."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -55,8 +55,9 @@ def of_training(
 def training_sample(
     examples: dataset.Examples, config: Config, output: Path, *, show: Callable[[str], None] = print
 ) -> list[Path]:
-    """Plot the first images of the first training batch, with their labels, to images.png. They are
-    augmented unless `config.fit` is set. Data without images or with custom labels is not plotted.
+    """Plot the first images of the first training batch, with their labels, to images.png. Images
+    are augmented unless `config.fit` is set. Nothing is plotted without images or with custom
+    labels.
     """
     if not config.data.images or config.target == "custom":
         return []
@@ -81,7 +82,6 @@ def training_sample(
 
 
 def _histories(output: Path) -> list[Path]:
-    """Return the history.csv of each fold that has one, or of a run without folds."""
     return sorted(output.glob("fold-*/history.csv")) or [output / "history.csv"]
 
 
@@ -151,7 +151,7 @@ def _time(output: Path, path: Path) -> None:
 
 
 def phases(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return the duration of each phase in seconds, longest first. They sum to the total.
+    """Return the seconds that each phase took, longest first. They add up to the total.
 
     >>> phases({"train": 9.0, "validate": 2.0, "compile": 1.0, "read": 0.01, "total": 13.0})
     {'train': 7.0, 'all else': 2.99, 'validate': 2.0, 'compile': 1.0}
