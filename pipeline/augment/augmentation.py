@@ -169,7 +169,6 @@ class Augmentation:
 
     @cached_property
     def _columns(self) -> dict[Change, slice]:
-        """The columns of random numbers for each enabled change."""
         columns, end = {}, 0
         for change in CHANGES:
             named = any(getattr(self.data, field) for field in change.fields)

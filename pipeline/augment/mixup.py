@@ -65,7 +65,7 @@ def mixed(images: Any, numbers: Any, data: Data) -> Any:
 
 
 def shares(numbers: Any, data: Data) -> Any:
-    """Return the weight of each image in its own mixture, float32 (n,)."""
+    """Return the weight that each image has in its mixture, float32 (n,)."""
     height, width = data.shape[:2]
     share, top, bottom, left, right = (numbers[:, column] for column in range(COLUMNS))
     area = (bottom - top) * (right - left)

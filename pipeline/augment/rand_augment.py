@@ -79,8 +79,6 @@ def _equalize(image: Any, _: Any) -> Any:
 
 
 def _counts(values: Any) -> Any:
-    """Count how often each level occurs, int32 (256,)."""
-
     def compared(values: Any) -> Any:
         return (values[:, None] == jnp.arange(LEVELS)).sum(0, dtype=jnp.int32)
 

@@ -56,7 +56,7 @@ class Rows:
 
 
 class Checked(NamedTuple):
-    """The rows that a custom reader returned, after checking them.
+    """Rows from a custom reader that passed all checks.
 
     Attributes:
         table: ids, groups, weights and, unless target="custom", labels, as strings.
@@ -107,7 +107,6 @@ def read_training(folder: Path, config: Config) -> Checked:
 
 
 def _table(rows: Rows, config: Config, reader: str) -> pd.DataFrame:
-    """Return ids, labels, groups and weights as a table of strings."""
     data, columns = config.data, dict[str, Any]({config.data.id_column: list(rows.ids)})
     try:
         for field in ("group", "weight"):
@@ -228,7 +227,7 @@ def _checked_array(array: Any, form: Form, rows: int, what: str) -> np.ndarray:
             return np.ascontiguousarray(array)
         found, problem = f"{found}, not finite in row {gaps[0][0]} (counted from 0)", NotFinite
     raise problem(
-        f"{what} is {found.strip()}; expected {form[0]} {wanted}, finite.\n"
+        f"{what} is {found.strip()}; expected finite values, {form[0]} {wanted}.\n"
         f"Convert it with np.asarray(array, {form[0]!r}).reshape{wanted}. Fill in missing values, "
         "for example with the training mean, or correct custom_inputs or custom_labels in the "
         "config."

@@ -156,7 +156,7 @@ def read_training(
 
 
 def training_images(folder: Path, config: Config) -> image_arrays.Paths:
-    """Return the source of each training image. Order and errors are those of `read_training`."""
+    """Return each training image's source. The order and errors are those of `read_training`."""
     return _rows(folder, config).sources
 
 

@@ -3,7 +3,7 @@ slightly brightened.
 
 The model's input pixels are compared, so the result is the same on every machine. A k-d tree over a
 few coordinates of the thumbnails finds candidates. The time therefore grows almost linearly with
-the number of images and near-duplicate pairs. For 100,000 images of 28x28 pixels, it is 3 seconds.
+the number of images and near-duplicate pairs. Comparing 100,000 images of 28x28 takes 3 seconds.
 """
 
 import hashlib
@@ -87,8 +87,8 @@ def near(pixels: Any, among: np.ndarray | None = None) -> list[tuple[int, int]]:
 
 
 def comparable(pixels: Any, most: int) -> np.ndarray:
-    """Return rows, in increasing order, for which `near` compares at most about `most` pairs: all
-    rows or, if many images are similar, a random sample.
+    """Return rows, in increasing order, for which `near` compares no more than about `most` pairs:
+    all rows or, if many images are similar, a random sample.
 
     Args:
         pixels: uint8 (n, height, width, channels).
@@ -103,7 +103,7 @@ def comparable(pixels: Any, most: int) -> np.ndarray:
 
 
 def alike(pixels: Any, thumbs: np.ndarray, pairs: np.ndarray) -> list[tuple[int, int]]:
-    """Return those of the pairs that are near-duplicates, sorted.
+    """Return the near-duplicates among the given pairs, in sorted order.
 
     Args:
         pixels: uint8 (n, height, width, channels).

@@ -139,7 +139,6 @@ def readable(source: Source) -> bytes:
 
 
 def _part(source: Source) -> Part:
-    """Convert a source to a `Part`."""
     return source if isinstance(source, Part) else Part(os.fspath(source))
 
 

@@ -150,7 +150,7 @@ def class_folders(
 
 
 def images(names: Iterable[str]) -> list[str]:
-    """Return only the names of image files."""
+    """Keep only the names of image files."""
     return [name for name in names if name.lower().endswith(ENDINGS)]
 
 
@@ -205,7 +205,7 @@ def other_endings(ids: Sequence[str], folders: Sequence[Path]) -> Counter[str]:
 
 def _files(place: Path, ids: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield the name and path of each file in a place, and in its subfolders if the place itself
-    contains no images. If it does, its subfolders may contain other images, such as masks.
+    contains no images. The subfolders of a place with images may contain others, such as masks.
 
     Args:
         ids: if these contain folders, yield relative paths as names, and search all subfolders.

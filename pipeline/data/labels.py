@@ -308,7 +308,6 @@ def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.nd
 
 
 def _standardized(columns: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.ndarray]:
-    """Return the target of a regression, and its standardized labels."""
     log, expected = config.metric == "rmsle", f"finite numbers up to {MOST:g}"
     if log:
         expected += ", 0 or more for the metric rmsle"

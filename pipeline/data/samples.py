@@ -73,7 +73,7 @@ def ids(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Samp
 
 
 def of(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Sample:
-    """Return a competition's sample submission. A generated one only has ids, because the other
+    """Return a competition's sample submission. A generated sample only has ids, because the other
     columns depend on the target. Raises the errors of `ids`.
     """
     if data.sample_submission is None:

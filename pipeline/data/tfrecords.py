@@ -49,9 +49,10 @@ def read(
             if not (one_image and values.keys() >= set(features)):
                 counts = {name: len(held) for name, held in values.items()}
                 raise DataError(
-                    f"{where}: it has values of {counts}; expected one encoded image file in "
-                    f"{image!r}, and {', '.join(map(repr, features))}.\nSet image_feature, "
-                    "id_column and label_column in the config, or complete the download."
+                    f"{where}: the numbers of values are {counts}; expected one encoded image file "
+                    f"in {image!r}, and values in {', '.join(map(repr, features))}.\nSet "
+                    "image_feature, id_column and label_column in the config, or complete the "
+                    "download."
                 )
             # `index` is fast, because the image takes up most of a record.
             parts.append(Part(str(path), start + record.index(content[0]), len(content[0])))

@@ -19,7 +19,7 @@ value, and add it to `METRICS`.
 A custom metric in the config's file is called as `score(truth, …)`. The name of its second
 parameter selects what it receives: labels, probabilities or numbers. Whether greater is better is
 determined by scoring the truth itself. With target="custom", the metric receives labels and model
-outputs, and must declare which is better, as in `def dice(truth, numbers, greater_is_better=True)`.
+outputs, and must declare this, as in `def dice(truth, numbers, greater_is_better=True)`.
 """
 
 import inspect
@@ -312,7 +312,7 @@ def log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def average_precision_at(truth: np.ndarray, ranking: np.ndarray, k: int) -> float:
-    """Return the mean of 1 / rank of the true class, counting a rank below the first k as 0."""
+    """Return the mean of 1 / rank of the true class, where a rank beyond k counts as 0."""
     hits = ranking[:, :k] == truth[:, None]
     return float((hits / np.arange(1, hits.shape[1] + 1)).sum(axis=1).mean())
 

@@ -62,7 +62,7 @@ def mounted(inputs: Path, expect: Mapping[str, Any]) -> tuple[list[Artifact], li
         The artifacts and their weights.
 
     Raises:
-        ArtifactError: if an artifact is not mounted, or its content differs.
+        ArtifactError: if an artifact is not mounted, or its content is not as expected.
     """
     members = expect.get("members", [{**expect, "weight": 1.0}])
     return _pinned(members, [mounts.artifact(inputs, each["run_id"]) for each in members])
@@ -79,7 +79,7 @@ def chosen(
 
     Raises:
         ConfigError: if a single artifact was trained with another config.
-        ArtifactError: if the content of an artifact differs.
+        ArtifactError: if the content of an artifact is not as expected.
     """
     if members:
         return _pinned(members, folders)
@@ -144,7 +144,6 @@ def _metric(member: Artifact) -> Metric:
 
 
 def _refuse_differing(artifacts: Sequence[Artifact]) -> None:
-    """Raise `ArtifactError` unless all have the same competition, metric, target and labels."""
     meanings = {
         each.manifest["run_id"]: f"{each.config.competition}, {each.manifest['metric']},"
         f" {each.target.kind}, {each.target.names}"
@@ -356,7 +355,7 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
         # Numbers can differ slightly, since training standardizes them over all readable rows.
         if not np.allclose(every[rows], truth, rtol=1e-4, atol=1e-6, equal_nan=True):
             raise ReportError(
-                f"{output / ARRAYS} has different labels than {outputs[0] / ARRAYS} for the same"
+                f"{output / ARRAYS} and {outputs[0] / ARRAYS} have different labels for the same"
                 " ids; expected the same labels.\n"
                 "Remove one of the two, or train it again with the other's labels."
             )
@@ -366,7 +365,6 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
 
 
 def _read_rows(output: Path) -> tuple[pd.Index, np.ndarray, np.ndarray]:
-    """Return the ids, true values and predictions of a run's held-out rows."""
     table, path = output / "validation.csv", output / ARRAYS
     try:
         ids = pd.Index(csv_files.read(table, ReportError, PULL_AGAIN, {"id"})["id"], dtype=object)

@@ -3,7 +3,7 @@
 If there is no submission yet, one that contains the mean prediction for every id is written first.
 If anything fails later, this submission or the older one remains. Then every artifact is checked
 (`pipeline.infer.check`), and the test set is predicted in blocks. Threads decode the next blocks
-while devices compute, so only predictions are kept in memory. Ensemble members run one by one.
+while devices compute. Only the predictions stay in memory. Ensemble members run one by one.
 
 When time runs short, views are dropped first, then entire members, and finally rows of the best
 member. An unreadable input gets the mean prediction and is reported, so every id has a prediction.
@@ -164,7 +164,6 @@ def _members(
     folder: Path,
     show: Show,
 ) -> list[Member]:
-    """Return the members, starting with the best one."""
     members = []
     for trained, weight in ensemble.best_first(artifacts, weights):
         each = replace(trained, config=_config(trained, config))
@@ -213,7 +212,7 @@ def _config(member: Artifact, config: Config | None) -> Config:
 
 
 def _free(part: Config | Data) -> dict[str, Any]:
-    """Return the fields of a config, or of its data, that do not affect weights."""
+    """Return the fields of a config, or of its data, that do not affect the weights."""
     return {name: getattr(part, name) for name in rules.marked(type(part), rules.FREE)}
 
 

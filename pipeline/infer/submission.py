@@ -259,7 +259,7 @@ def positive_code(names: Sequence[str], column: str, chosen: str | None) -> int:
 
 
 def separator(target: Target, shown: Collection[str]) -> str:
-    """Return the separator between labels in a sample. If it has none, return the training table's.
+    """Return the separator between labels in a sample or, if it has none, in the training table.
 
     Args:
         target: target with several labels.
@@ -340,7 +340,7 @@ def check(
 
 
 def _problems(table: pd.DataFrame, wanted: pd.DataFrame, within: Range | None) -> list[str]:
-    """Return descriptions of the differences between a submission and the sample."""
+    """Describe each difference between a submission and the sample."""
     if list(table) != list(wanted):
         found, expected = (", ".join(map(str, each)) for each in (table, wanted))
         return [f"the columns are {found}; expected {expected}"]
@@ -384,7 +384,6 @@ def _refuse(problems: Sequence[str], path: Path, sample: str) -> None:
 
 
 def _unfit(texts: pd.Series, sample: pd.Series, kind: str) -> list[str]:
-    """Return the texts that are not of the given kind."""
     # If the sample uses a text for missing values, the metric accepts it.
     return texts[~_is_a(texts, kind) & ~texts.isin(MISSING & set(sample))].tolist()
 

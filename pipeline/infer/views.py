@@ -26,8 +26,8 @@ class View:
     upside_down: bool = False
 
     def apply(self, images: np.ndarray) -> np.ndarray:
-        """Return this view of uint8 images (n, height, width, channels). Other inputs are only
-        accepted for the original view.
+        """Apply this view to images, uint8 (n, height, width, channels). Inputs other than images
+        are only accepted by the original view.
 
         >>> View(right=1).apply(np.array([[[[1], [2]]]], np.uint8)).ravel().tolist()
         [0, 1]

@@ -1,4 +1,4 @@
-"""Save the complete state of a run in checkpoints, so that it can be killed at any time.
+"""Save the complete state of a run in checkpoints, so that the run can be killed at any time.
 
 A checkpoint (`formats.checkpoint_folder`) is written in the same way as an artifact
 (`formats.sealed_folder`). The two newest valid checkpoints are kept. `Saver` derives the interval
@@ -60,8 +60,8 @@ def save(
     """Write a checkpoint, delete all older ones except the newest valid one, and return its folder.
 
     If the process is killed or the power fails, either this checkpoint or the previous one is
-    intact. Once this function has returned, this checkpoint is. The run must have locked the folder
-    (`writer`).
+    intact. Once this function has returned, the new checkpoint is intact. The run must have locked
+    the folder (`writer`).
 
     Args:
         folder: the checkpoints folder, which is created if missing.
@@ -110,7 +110,8 @@ def latest(folder: Path) -> Checkpoint | None:
         problems.append(manifest)
     if problems:
         raise CheckpointError(
-            f"None of {len(problems)} checkpoints in {folder} are valid: {'; '.join(problems)}.\n"
+            f"None of the {len(problems)} checkpoints in {folder} is valid: "
+            f"{'; '.join(problems)}.\n"
             "Restore the folder, or start over with --fresh, which sets these checkpoints aside."
         )
     return None
@@ -185,8 +186,8 @@ def restore(
             )
         atomic_file.write(output / name, content)
     show(
-        f"Resuming from step {expect['step']} of run {expect['run_id']}: "
-        f"{len(expect['files'])} files, checksums verified."
+        f"Resuming from step {expect['step']} of run {expect['run_id']}. The checksums of "
+        f"{len(expect['files'])} files were verified."
     )
 
 
@@ -211,7 +212,7 @@ def set_aside(folder: Path, records: Sequence[Path] = ()) -> None:
 
 
 class Saver:
-    """Measures the cost of checkpoints and decides when to save the next one.
+    """Measures how long checkpoints take, and decides when to save the next one.
 
     Args:
         given: minimum seconds between checkpoints; None to derive them from the measured cost.
@@ -240,7 +241,7 @@ class Saver:
         return max(cost / SHARE, math.sqrt(2 * cost * FAILURE_SECONDS))
 
     def reserve(self) -> float:
-        """Return the seconds to reserve for the last checkpoint: twice the slowest one so far."""
+        """Return the seconds to reserve for the last checkpoint: twice the time of the slowest."""
         return 2 * max(self.costs, default=self._size / SLOWEST_BYTES_PER_SECOND)
 
     def due(self) -> bool:

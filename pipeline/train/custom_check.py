@@ -59,7 +59,7 @@ class Wrong(PipelineError):
 
 
 def check(config: Config, show: Callable[[str], None]) -> None:
-    """Check a config's custom functions, and compare its model's outputs with both backends.
+    """Check a config's custom functions, and compare the outputs of its model in both backends.
 
     Raises:
         ConfigError: if a function is invalid.
@@ -117,7 +117,7 @@ def _augment(config: Config) -> str:
     if not all(map(np.array_equal, first, again)):
         raise Wrong(
             "returns different results for the same image and key.\n"
-            "Only use the key (jax.random) for random numbers, not numpy or Python's random."
+            "Draw random numbers only with the key (jax.random), not with numpy or Python's random."
         )
     return f"keeps images as {images.dtype} {images.shape}"
 
@@ -137,7 +137,7 @@ def _mix(config: Config) -> str:
     if not all(map(np.array_equal, jax.tree.leaves(first), jax.tree.leaves(again))):
         raise Wrong(
             "returns different results for the same group and key after another group.\n"
-            "Only use the key (jax.random) for random numbers, and keep no state between groups."
+            "Draw random numbers only with the key (jax.random), and keep no state between groups."
         )
     images, labels, mixture = first
     if mixture is None and (config.class_weights or config.data.weight_column):
@@ -166,7 +166,7 @@ def _sampler(config: Config) -> str:
     if not np.array_equal(epochs[0], epochs[2]):
         raise Wrong(
             "returns different rows for the same epoch, so a run could not resume.\n"
-            "Only use the given generator for random numbers."
+            "Draw random numbers only with the given generator."
         )
     return f"{len(set(epochs[0].tolist()))} of {len(labels)} rows in an epoch"
 
@@ -252,7 +252,7 @@ def tried_loss(config: Config, model: Any) -> tuple[tuple[str, ...], bool]:
 def _computed(
     config: Config, labels: Any, outputs: Any, *, validation: bool = False
 ) -> dict[str, np.ndarray]:
-    """Return the losses of synthetic rows by name. In validation, the loss gets no random key."""
+    """Return the losses of synthetic rows by name. In validation, a loss gets no random key."""
     key = None if validation else jax.random.key(0, impl="threefry2x32")
     values = jax.jit(losses.of(config, training=True))(labels, *outputs, key)
     return jax.tree.map(np.asarray, values)  # type: ignore[no-any-return]
@@ -340,7 +340,7 @@ def _optimizer(config: Config) -> str:
 
 
 def _refuse_state(made: Any, variables: list[Any], grads: list[np.ndarray]) -> None:
-    """Raise an error if the optimizer keeps state outside its variables, which is never saved."""
+    """Raise an error if the optimizer has state outside its variables, which would not be saved."""
     known = {id(one) for one in (*made.variables, *variables)}
     with keras.StatelessScope() as scope:
         made.apply(list(map(jnp.asarray, grads)), variables)
@@ -394,7 +394,8 @@ def _model(config: Config) -> str:
         raise Wrong(
             "returns different outputs for a row if other rows change, but batches may be computed"
             " in parts.\nCompute each row independently. To mix rows, use data.mixup or"
-            " data.cutmix. To compare rows, use the loss or BatchNormalization, which get groups."
+            " data.cutmix. To compare rows, use the loss or BatchNormalization, which receive"
+            " groups."
         )
     _refuse_lost_state(config, model, images, outputs)
     softmax = outputs.min() >= 0 and np.abs(outputs.sum(axis=-1) - 1).max() < SUM_TOLERANCE
@@ -432,7 +433,7 @@ def _refuse_infinite_gradients(config: Config, model: Any, images: np.ndarray) -
         raise Wrong(
             f"has a loss of {value:g} and non-finite gradients for {bad} of {len(params)} weights;"
             f" expected finite numbers.\nCheck {custom_code.described(config, culprit)}"
-            " for divisions by 0, and roots or logarithms of 0."
+            " for divisions by 0, and for roots or logarithms of 0."
         )
 
 
@@ -519,7 +520,7 @@ def _train_step(config: Config) -> str:
             raise Wrong(
                 f"produces different weights with {way}: they differ by {apart:.2g} after two"
                 f" steps, which changed them by {changed:.2g}; expected at most {allowed:.2g}.\n"
-                "Only use step.gradients for gradients, and sum losses over the images."
+                "Compute gradients only with step.gradients, and sum losses over the images."
             )
     return f"the same weights with whole batches and {' and '.join(ways)}"
 
@@ -527,8 +528,8 @@ def _train_step(config: Config) -> str:
 def _stepped(
     config: Config, count: int, *, nudge: bool = False
 ) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
-    """Take two steps on synthetic rows, and return the weights after and before them. If `nudge` is
-    set, also return the weights after two steps from initial weights that are one ulp larger.
+    """Take two steps on synthetic rows. Return the weights after and before these steps and, if
+    `nudge` is set, those after two steps from initial weights that are one ulp larger.
 
     Args:
         count: number of devices.

@@ -87,7 +87,8 @@ def described(model: Any, config: Config) -> list[dict[str, Any]]:
 
 def frozen(model: Any, config: Config) -> list[bool]:
     """Return whether each trainable variable is frozen for the first `frozen_epochs`. In a model
-    with published networks, these are their weights; otherwise, all except the last layer's.
+    with published networks, their weights are frozen; otherwise, all weights except those of the
+    last layer are.
 
     Raises:
         ConfigError: if all or none of them are frozen.
@@ -151,7 +152,6 @@ def _depths(parts: Sequence[Part]) -> list[int]:
 
 
 def _multiply_by_name(found: dict[int, float], model: Any, named: dict[str, float]) -> None:
-    """Multiply the factors of layers that match `optimizer.layer_rates`."""
     keys, unused = weight_names.keys(model), set(named)
     for one in model.trainable_variables:
         *inside, _ = weight_names.name(keys[id(one)]).split("/")

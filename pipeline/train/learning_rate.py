@@ -25,8 +25,8 @@ For other optimizers, `optimizer.scaling` sets the rule for the learning rate. A
 that accepts `kappa` can scale other hyperparameters.
 
 Each step decays the weights by learning rate x weight decay, scaled so that the decay per epoch
-does not change. With SGD, scaling the learning rate is enough. Adam is used without weight decay.
-Momentum is Nesterov momentum.
+does not change. With SGD, scaling the learning rate is enough for this. Adam is used without weight
+decay. Momentum is Nesterov momentum.
 
 No rule holds everywhere (Shallue et al. 2019, arXiv:1811.03600), so check `Applied.warnings`.
 """

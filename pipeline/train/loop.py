@@ -165,7 +165,7 @@ class Loop:
         return "partial"
 
     def _train(self, feed: feeding.Feed, session: Session, max_steps: int) -> str | None:
-        """Run the steps and return why the session ended, or None."""
+        """Run the steps. If the session ends first, return the reason, otherwise None."""
         saved_step, stop, calls = self.step, None, self._calls
         calls.restart()
         state_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.state))
@@ -207,7 +207,7 @@ class Loop:
         return stop
 
     def _call(self, feed: feeding.Feed, batches: Batch, number: int) -> Report:
-        """Make a call to the devices. The first call of a phase compiles and is waited for."""
+        """Make a call to the devices. Wait for the first call of a phase, because it compiles."""
         compiles = self._begins_program
         if compiles:
             begun = time.monotonic() if "compile" in self.seconds else self._started
@@ -550,7 +550,7 @@ class CallQueue:
     def begin(self) -> None:
         """Record that a call is about to be made. If the devices are idle, add the time since the
         last call ended to their idle time. That call is assumed to have taken as long as the
-        fastest one timed on its own.
+        fastest call that was timed on its own.
         """
         now = time.monotonic()
         passed, self._began = now - self._began, now

@@ -55,7 +55,6 @@ def _ours(applied: Applied, rate: Any) -> Any:
 
 
 def _of_keras(applied: Applied, rate: Any) -> Any:
-    """Return an instance of a keras.optimizers class that accepts a learning rate."""
     name, arguments = applied.optimizer, dict(applied.arguments)
     wrappers = ("Optimizer", "LossScaleOptimizer", "MultiOptimizer", "OptimizerMap")
     kinds = {
@@ -78,7 +77,6 @@ def _of_keras(applied: Applied, rate: Any) -> Any:
 
 
 def _custom(applied: Applied, custom: Any, rate: Any) -> Any:
-    """Call a custom function or class with the learning rate and the arguments."""
     arguments, takes = dict(applied.arguments), inspect.signature(custom)
     if "kappa" in takes.parameters:
         arguments["kappa"] = applied.kappa

@@ -88,8 +88,8 @@ def shown(size: Sequence[int]) -> str:
 
 
 def models(config: Config, model: Any, batchnorm_momentum: float | None = None) -> list[Any]:
-    """Return one model per image size. The one for the full size is `model`. The others are copies
-    that hold no weights and use those of `model`.
+    """Return one model per image size. The model for the full size is `model` itself. The others
+    are copies that hold no weights of their own and use those of `model`.
 
     Args:
         model: model from `architectures.build(config, batchnorm_momentum)`.

@@ -69,7 +69,7 @@ class StateLayout:
         names: names of all arrays in order, the same in each process that builds the model.
         keys: keys of params and buffers (`pipeline.models.weight_names`); "" for random generators.
         statistics: whether each buffer is updated with a mean over groups, like BatchNorm's
-            statistics. It is False for frozen statistics, whose bits the mean would change.
+            statistics. It is False for frozen statistics, because the mean would change their bits.
         seeds: whether each buffer is the state of a random generator.
     """
 
@@ -152,7 +152,7 @@ class StateLayout:
     def with_own_scale(
         self, arrays: Mapping[str, np.ndarray], state: TrainState
     ) -> dict[str, np.ndarray]:
-        """Return a checkpoint's arrays, with a loss scale exactly if `state` has one. A run can
+        """Return a checkpoint's arrays, adding or removing a loss scale to match `state`. A run can
         start in bfloat16 on a TPU and resume in float16 on a T4, or vice versa.
         """
         leaves = zip(self.names, jax.tree.leaves(state), strict=True)

@@ -2,8 +2,8 @@
 
 To customize training, edit `TrainStep.train_step`. This method and those that it calls define the
 whole weight update. You can also set `train_step` in a config to a function with the same
-arguments. The code below these methods computes sums over a batch. They depend only on the batch:
-replicas and micro-batches only determine how it fits in memory.
+arguments. The code below these methods computes sums over a batch. These sums depend only on the
+batch: replicas and micro-batches only determine how it fits in memory.
 
 - BatchNorm normalizes each group of `batchnorm_batch` images separately (ghost batches, Hoffer et
   al. 2017, 1705.08741) and updates its statistics with the mean over all groups.
@@ -81,7 +81,7 @@ class Examples(NamedTuple):
 
     @property
     def weights(self) -> Any:
-        """Loss weight of each example as float32 (n,). Mixtures have mixed weights."""
+        """The loss weight of each example, float32 (n,). Mixtures have mixed weights."""
         if self.share is None:
             return self.labels.weights
         return self.share * self.labels.weights + (1 - self.share) * self.other_labels.weights
@@ -271,9 +271,7 @@ class TrainStep:
         return [grad / divisor for grad in grads], sums
 
     def _choose(self, frozen: Arrays, rest: Arrays) -> Arrays:
-        """Return the array in `frozen` for each weight that `frozen_epochs` freezes, else in
-        `rest`.
-        """
+        """Return `frozen` for weights that `frozen_epochs` freezes, and `rest` for all others."""
         return [a if stays else b for a, b, stays in zip(frozen, rest, self._stays, strict=True)]
 
     def loss_fn(self, params: Any, state: TrainState, examples: Examples) -> tuple[Any, Sums]:
@@ -346,7 +344,7 @@ class TrainStep:
         return TrainState(params, buffers, opt_state, ema, totals, state.scale, state.step + 1)
 
     def _shares(self, step: Any) -> list[Any]:
-        """Return the learning rate factor of each weight, with None for a factor of 1.
+        """Return the learning rate factor of each weight, or None where it is 1.
 
         Adam's bias correction depends on its step count. Weights that were frozen at first have
         seen fewer steps, so their first updates would be three times too large.
@@ -572,7 +570,7 @@ class TrainStep:
         self, params: Any, buffers: Any, inputs: Any, labels: Any, real: Any
     ) -> tuple[Any, Any, Any]:
         """Return the sums of loss and metric (`pipeline.data.labels`) over the first `real` rows of
-        a batch, and all of its outputs if epochs are compared (else None).
+        a batch, and all of its outputs if epochs are compared, otherwise None.
         """
         outputs, extra = self._all_outputs(params, buffers, inputs)
         places = jnp.arange(labels.shape[0])

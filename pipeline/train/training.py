@@ -117,7 +117,7 @@ def train(  # noqa: PLR0913 - the run, its folders, and six keyword options
         ConfigError: if the config is incompatible with the model or the devices, or the Keras
             backend is not JAX.
         DivergedError: if a loss or a weight is not finite.
-        DataError, CheckpointError, DeviceError, DiskError: see these classes.
+        DataError, CheckpointError, DeviceError, DiskError: as documented in these classes.
     """
     started = time.monotonic()
     backend.choose("jax")
@@ -422,7 +422,6 @@ class Training:
         return loop
 
     def _origin(self, number: int) -> dict[str, Any]:
-        """Return a fold's origin for `Loop.run`."""
         origin = {
             "data": folds.fingerprint(self.examples, self.pairs[number]),
             "precision": self.precision,

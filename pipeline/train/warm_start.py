@@ -51,8 +51,8 @@ def _folder(source: str) -> Path:
         if place and os.path.isfile(place):  # noqa: PTH113 - Path.is_file raises for a long name
             return place.parent
     raise ConfigError(
-        f"Invalid init_from={source!r}: there is no such folder with {artifact.MANIFEST}, and no"
-        f" such dataset is mounted. {mounts.listing(inputs)}.\n"
+        f"Invalid init_from={source!r}: it is neither a folder with {artifact.MANIFEST} nor a"
+        f" mounted dataset. {mounts.listing(inputs)}.\n"
         "Expected the artifact of a training run: OUT/artifact, or a dataset's owner/slug."
     )
 

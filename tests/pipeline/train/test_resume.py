@@ -75,7 +75,7 @@ def test_the_files_of_a_session_are_restored_from_every_layout(tmp_path, place, 
     found = checkpoint.latest(working / "fold-2" / "checkpoints")
     assert found is not None and found.step == 40
     assert expected(working)["files"] == expect["files"]
-    assert told == ["Resuming from step 40 of run r1: 8 files, checksums verified."]
+    assert told == ["Resuming from step 40 of run r1. The checksums of 8 files were verified."]
 
 
 @pytest.mark.parametrize(

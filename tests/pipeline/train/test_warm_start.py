@@ -67,7 +67,7 @@ def test_a_second_stage_begins_with_the_weights_of_the_first_to_the_bit(trained,
     assert not any("this run holds out" in line for line in lines)  # the same rows are
     with pytest.raises(CheckpointError, match=r"init_from: .*first' then, '' now"):
         training.train(replace(second, init_from=""), trained[0], output, show=quiet)
-    with pytest.raises(ConfigError, match="no such folder"):
+    with pytest.raises(ConfigError, match="neither a folder"):
         training.train(second, trained[0], output, fresh=True, show=quiet)
 
 
@@ -167,7 +167,7 @@ def test_a_dataset_is_found_where_it_is_mounted(trained, tiny, tmp_path, monkeyp
     """In either layout, with or without a version; changed bytes are refused."""
     monkeypatch.setattr(mounts, "root", lambda: tmp_path)
     source = replace(tiny, init_from="ann/first-stage/3")
-    with pytest.raises(ConfigError, match=r"init_from='ann/first-stage/3'.*no such dataset"):
+    with pytest.raises(ConfigError, match=r"init_from='ann/first-stage/3'.*nor a mounted dataset"):
         warm_start.find(source, [tmp_path / "out"], fresh=False)
     place = tmp_path / "input" / "datasets" / "ann" / "first-stage"
     shutil.copytree(trained[1] / "artifact", place)
