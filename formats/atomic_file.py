@@ -7,7 +7,7 @@ from formats.errors import writing
 
 
 def write(path: Path, content: bytes) -> Path:
-    """Write a file atomically by renaming it, and return its path. Missing folders are created.
+    """Write a file atomically, creating missing folders, and return its path.
 
     Raises:
         DiskError: if the file cannot be written. The old file is kept.

@@ -28,7 +28,7 @@ def newest_first(folder: Path) -> list[Path]:
 
 
 def verified(path: Path) -> dict[str, Any]:
-    """Return the manifest of a complete checkpoint.
+    """Verify a checkpoint, and return its manifest.
 
     Raises:
         Exception: of various types, if the checkpoint is incomplete or corrupt.

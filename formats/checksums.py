@@ -49,7 +49,7 @@ def sealed(manifest: Mapping[str, Any]) -> bytes:
 
 
 def opened(content: bytes) -> dict[str, Any]:
-    """Parse a manifest that was written by `sealed`.
+    """Parse a manifest that `sealed` has written, and verify it.
 
     Raises:
         ValueError: if the manifest was changed.

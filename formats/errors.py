@@ -15,7 +15,7 @@ class KnownError(Exception):
 
 
 class DiskError(KnownError):
-    """The local disk is full or cannot be written."""
+    """The local disk is full or cannot be written to."""
 
     exit_code = 8
 

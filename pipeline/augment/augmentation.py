@@ -110,7 +110,7 @@ class Augmentation:
         return images, shares
 
     def changed(self, inputs: Any, draws: Any, *labels: Any) -> tuple[Any, ...]:
-        """Apply the custom function to inputs, and to labels if given.
+        """Apply the custom function to the inputs, and to the labels if they are given.
 
         Raises:
             ConfigError: if the function changes names, types or shapes.

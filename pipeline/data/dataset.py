@@ -79,7 +79,7 @@ class Examples:
 
     @cached_property  # shared by all folds of a run
     def fingerprint(self) -> str:
-        """SHA-256 of ids, inputs, labels, groups and weights, which identifies the data."""
+        """The SHA-256 of the ids, inputs, labels, groups and weights, which identifies the data."""
         digest = hashlib.sha256("\n".join(self.ids).encode())
         # Rows are hashed separately, because `FileImages` stores their digests.
         digest.update(b"".join(duplicates.row_digests(self.inputs)))

@@ -157,7 +157,7 @@ def images(names: Iterable[str]) -> list[str]:
 def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
     """Yield each folder's path relative to `folder`, and the sorted names of its files.
 
-    Hidden files and folders, and folders created by archivers such as __MACOSX, are skipped.
+    Hidden files and folders, and folders that archivers create, such as __MACOSX, are skipped.
 
     Raises:
         DataError: if a folder cannot be read.
@@ -197,7 +197,7 @@ def describe_broken(broken: Mapping[str, str], total: int, data: Data) -> str:
 
 
 def other_endings(ids: Sequence[str], folders: Sequence[Path]) -> Counter[str]:
-    """Count the file extensions of these ids in the given folders."""
+    """Count the extensions of the files in the given folders that have these ids."""
     names = (name for folder in reversed(folders) for name, _ in _files(folder, ids))
     endings = dict(map(os.path.splitext, names))
     return Counter(endings[name] for name in ids if name in endings)

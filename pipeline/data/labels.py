@@ -204,7 +204,7 @@ class Target:
 
 
 def parts(text: str, separator: str) -> list[str]:
-    """Split a text into its labels, and strip spaces around them.
+    """Split a text into its labels, and strip the spaces around them.
 
     >>> parts("big cat| dog", "|"), parts(" cat  dog", " "), parts("", "|")
     (['big cat', 'dog'], ['cat', 'dog'], [])

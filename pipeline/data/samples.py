@@ -15,7 +15,7 @@ from pipeline.config.rules import as_tuple
 from pipeline.data import csv_files, image_files, table_features, tfrecords
 from pipeline.errors import DataError, PipelineError
 
-ADVICE = "Set data.sample_submission in the config; use None if the competition does not have one."
+ADVICE = "Set data.sample_submission in the config (to None if the competition has no sample)."
 COUNTED = "id"  # name of the column with row numbers if the test table has no ids
 VALUE = "label"  # placeholder for any text in the columns of a generated sample
 

@@ -5,8 +5,8 @@ A row becomes float32 (features,). Each number, including those derived from dat
 number becomes 0, and another feature marks it with 1. Each category becomes its index in the
 training table, or 0 if it is unknown. This encoding is stored in the artifact for inference.
 
-Numbers are first clipped to a range that a few incorrect rows cannot change. It extends to the
-smallest and largest value whose distance from the 1st or 99th percentile does not exceed the
+Numbers are first clipped to a range that a few incorrect rows cannot change. The range extends to
+the smallest and largest values whose distance from the 1st or 99th percentile does not exceed the
 distance between these percentiles. A typo is therefore clipped to a value that the model has seen,
 and barely affects the mean and standard deviation. A value that most rows share does not affect the
 percentiles, so a column of mostly zeros keeps its range.
@@ -235,8 +235,8 @@ def array(path: Path, data: Data, rows: int | None) -> np.ndarray:
     raise DataError(
         f"{path} contains {found}; expected uint8 {wanted} in one array, with one image per row of "
         "the table.\nCorrect train_array, test_array, height, width and channels in the config, or "
-        "save it as uint8, from 0 to 255. Other types require data.kind='custom' and two readers "
-        "(docs/custom-code.md)."
+        "save the array as uint8, from 0 to 255. Other types require data.kind='custom' and two "
+        "readers (docs/custom-code.md)."
     )
 
 

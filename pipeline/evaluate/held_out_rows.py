@@ -105,7 +105,7 @@ class HeldOutRows:
 
     @cached_property
     def rows(self) -> np.ndarray:
-        """All held-out rows, int64 (m,), in the order used in files."""
+        """All held-out rows, int64 (m,), in the same order as in the files."""
         return np.sort(np.concatenate([rows for _, rows in self.pairs]))
 
     @cached_property

@@ -502,7 +502,7 @@ class Loop:
         record.origin["config"] = origin["config"]  # some fields can change
 
     def _changed(self, record: Record, arrays: Mapping[str, np.ndarray]) -> list[str]:
-        """Describe how this run differs from the run of a checkpoint."""
+        """Describe how this run differs from the run that wrote a checkpoint."""
         theirs, ours, metric = record.origin, self.record.origin, record.best.get("metric")
         found = changes(theirs["config"], ours["config"])
         if theirs["data"] != ours["data"]:

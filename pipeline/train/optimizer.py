@@ -92,7 +92,7 @@ def _custom(applied: Applied, custom: Any, rate: Any) -> Any:
 
 
 def _clipped(made: Any, applied: Applied) -> Any:
-    """Set the config's clip_norm and return the optimizer.
+    """Let the optimizer clip gradients to the config's clip_norm, and return it.
 
     Raises:
         ValueError: if an option has no effect, or not the same effect as in Keras' `fit`.

@@ -40,7 +40,7 @@ class Phase(NamedTuple):
 
 
 def of(applied: Applied, step: int) -> Phase:
-    """Return the phase of a step, counted from 0."""
+    """Return the phase of a step (0-based)."""
     return Phase(step < applied.frozen_steps, sum(step >= end for end in applied.growing_steps))
 
 

@@ -78,8 +78,8 @@ class Session:
         self._last_progress = time.monotonic()
 
     def over(self, reserve: float) -> str | None:
-        """Return why the run must stop now, or None to continue. Processes that train together must
-        call this method the same number of times, and get the same result.
+        """Return the reason if the run must stop now, otherwise None. Processes that train together
+        must call this method the same number of times, and get the same result.
 
         Args:
             reserve: seconds needed for the steps in flight and a checkpoint.

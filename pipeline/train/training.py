@@ -102,8 +102,8 @@ def train(  # noqa: PLR0913 - the run, its folders, and six keyword options
         config: the run's config.
         folder: the competition folder, as mounted by Kaggle.
         output: folder for artifact/, validation.csv, validation.npz, examples.npz, checkpoints/,
-            progress.jsonl and history.csv. With `config.folds`, the last three are in fold-1/,
-            fold-2/, ….
+            progress.jsonl and history.csv. With `config.folds`, the last three of these are in
+            fold-1/, fold-2/ and so on.
         examples: examples from `dataset.read_training`. None reads them from `folder` and caches
             large decoded images in `output`/decoded.
         provenance: origin of the code; None to read it from git.

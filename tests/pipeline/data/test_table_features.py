@@ -119,7 +119,11 @@ def test_a_table_with_fewer_columns_than_pixels_is_refused(tmp_path):
     ("name", "content", "said"),
     [
         ("a.npy", np.zeros((3, 2, 3), np.uint8), r"uint8 \(3, 2, 3, 1\); expected uint8 \(4, 2, 3"),
-        ("a.npy", np.zeros((4, 2, 3), np.float32), r"(?s)save it as uint8.*data.kind='custom'"),
+        (
+            "a.npy",
+            np.zeros((4, 2, 3), np.float32),
+            r"(?s)save the array as uint8.*data.kind='custom'",
+        ),
         ("a.npy", np.array([None] * 4), "no array: ValueError"),  # nothing is unpickled
         ("a.npy", b"PK no zip", "no array"),
         ("a.npy", None, r"a\.npy"),
