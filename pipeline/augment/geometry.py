@@ -123,7 +123,7 @@ def resampled(images: Any, positions: Any, axis: int) -> Any:
     Args:
         images: uint8 (n, height, width, channels).
         positions: int32 (n, size) positions along `axis` in 16.16 fixed point, used for all lines
-            of an image. Pixel centers are integers. Fractions are rounded down to 1/256.
+            of an image. Pixel centers are integers. Fractions are rounded down to 256ths.
         axis: 1 for row positions, 2 for column positions.
 
     >>> line = jnp.array([[[[0], [100], [200]]]], jnp.uint8)

@@ -209,7 +209,7 @@ def _by_opencv(content: bytes, part: int, box: Box, size: Size) -> np.ndarray | 
 
 
 def laid_on(image: Image.Image, colour: str) -> Image.Image:
-    """Lay an image with transparency on a background, in mode RGB. Return other images unchanged.
+    """Place an image with transparency on a background, in mode RGB. Return other images unchanged.
 
     Args:
         image: image in any mode, whose transparency is in a channel, the palette or a colour.

@@ -175,7 +175,7 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
 
 
 def most_skipped(count: int) -> float:
-    """Return the maximum number of missing or broken images in a training set of this size.
+    """Return how many images may be missing or broken in a training set of this size.
 
     >>> [most_skipped(count) for count in (10, 100, 1000)]
     [1.0, 3, 10.0]

@@ -221,7 +221,7 @@ def labels_of(target: Target, labels: np.ndarray, rows: Sequence[int] | np.ndarr
 
 
 def losses(kind: str, labels: Any, logits: Any) -> Any:
-    """Return the default loss of each row, float32 (n,), using Keras operations.
+    """Compute the default loss of each row, float32 (n,), with Keras operations.
 
     Args:
         kind: kind of the target, except "custom".
@@ -251,7 +251,7 @@ def binary(labels: Any, logits: Any) -> Any:
 
 
 def figure(kind: str, labels: Any, logits: Any) -> Any:
-    """Return the metric in `FIGURE` for each row, float32 (n,). Arguments: see `losses`."""
+    """Return each row's value of the metric in `FIGURE`, float32 (n,). Arguments: see `losses`."""
     import keras
 
     if kind == "classes":

@@ -105,7 +105,7 @@ class Metric:
         return value
 
     def arguments(self, truth: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Convert truth and predictions to the arguments of `score`.
+        """Convert the truth and the predictions to the arguments that `score` accepts.
 
         Raises:
             ValueError: if a prediction is not finite.

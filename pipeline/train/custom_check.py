@@ -332,7 +332,7 @@ def _optimizer(config: Config) -> str:
         )
     if not all(np.array_equal(*pair) for pair in zip(second, again, strict=True)):
         raise Wrong(
-            "produces different weights after resuming, since it keeps state outside of Keras"
+            "produces different weights after resuming, since it keeps state outside its Keras"
             " variables. Checkpoints do not contain such state.\nCreate variables for all state in"
             " build: self.add_variable_from_reference(variable, name)."
         )

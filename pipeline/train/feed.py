@@ -36,7 +36,7 @@ Begun = tuple[int, int, np.ndarray, list[Future[Any]]]  # first step, steps, ima
 
 
 def way(asked: str, inputs: Any, count: int) -> str:
-    """Return how to provide batches: "device", "host" or "files".
+    """Return the way in which to provide batches: "device", "host" or "files".
 
     Args:
         asked: one of these, or "auto".

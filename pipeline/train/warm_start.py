@@ -60,8 +60,8 @@ def _folder(source: str) -> Path:
 def compare(
     first: Artifact, config: Config, held_out: Sequence[str], examples: Examples, show: Show
 ) -> bool:
-    """Reject a first stage with different folds, and show other differences. Return whether that
-    stage, or an earlier one, may have been trained on rows that this run holds out.
+    """Raise an error if the first stage has different folds, and show other differences. Return
+    whether that stage, or an earlier one, may have been trained on rows that this run holds out.
 
     Args:
         held_out: digest of each fold of this run, from `pipeline.data.folds.held_out`.
