@@ -136,7 +136,7 @@ def test_different_held_out_rows_and_classes_are_shown(first, tiny):
     for config, target in ((tiny, renamed), (elsewhere, same)):
         compared(first, config, ["other rows"], target, lines.append)
 
-    assert len(lines) == 2 and "held out in this" in lines[0] and "different classes" in lines[1]
+    assert len(lines) == 2 and "this run holds out" in lines[0] and "different classes" in lines[1]
 
 
 def test_every_later_stage_warns_of_rows_that_an_earlier_stage_has_seen(first, tiny):

@@ -194,5 +194,5 @@ def test_a_missing_sample_submission_is_refused(tmp_path):
     _, config = proposed(put(tmp_path, FOLDERS["files of ids"][0]))
     named = replace(config, data=replace(config.data, sample_submission="sample.csv"))
 
-    with pytest.raises(DataError, match=r"(?s)sample\.csv is missing.*use None"):
+    with pytest.raises(DataError, match=r"(?s)sample\.csv is missing.*to None"):
         read_test(tmp_path, named)
