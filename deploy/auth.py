@@ -1,13 +1,13 @@
 """Find the Kaggle credentials on this machine and log in with them.
 
-Credentials that work for the `kaggle` command work here, too. `look` checks the same locations in
+Credentials that work for the `kaggle` command also work here. `look` checks the same locations in
 the same order, and also reports broken files, which `kaggle` silently skips.
 
 `log_in` uses kagglesdk, the library behind `kaggle`. We do not use `kaggle` itself because it logs
 in on import, prints a help page if there are no credentials, and waits indefinitely for a server
 that hangs. Neither library has a public API for timeouts or for renewing a login. We therefore use
-private parts of kagglesdk, and only support the versions in `NEEDS`. deploy/secrets.py keeps all
-secrets out of the output.
+private parts of kagglesdk and support only the versions in `NEEDS`. The module deploy/secrets.py
+keeps all secrets out of the output.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ Problem = tuple[str, str]  # what is wrong, and how to fix it
 
 @dataclass(frozen=True)
 class Source:
-    """A token, key or login that was found on this machine.
+    """A token, key or login found on this machine.
 
     Attributes:
         name: name to show in messages.
@@ -76,9 +76,9 @@ class Found:
     """The credentials found on this machine.
 
     Attributes:
-        sources: available sources in the order of precedence. The client uses the first.
+        sources: available sources in order of precedence, of which the client uses the first.
         problems: problems with files or variables that should contain credentials.
-        username: username that belongs to the key. Tokens do not have one.
+        username: username that belongs to the key; tokens do not have one.
     """
 
     sources: list[Source] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Found:
 
 
 def look() -> Found:
-    """Return all credentials that the client would find, and redact them in all output."""
+    """Find all credentials on this machine, and make sure that they are redacted in all output."""
     found, home = Found(), Path.home() / ".kaggle"
     variable = os.environ.get("KAGGLE_API_TOKEN", "").strip()
     files = {f"~/.kaggle/{name}": home / name for name in ("access_token", "access_token.txt")}
@@ -180,12 +180,12 @@ def environment() -> str:
     if value in ("PROD", "LOCALHOST"):
         return value
     raise UsageError(
-        f"KAGGLE_API_ENVIRONMENT={value!r}: expected LOCALHOST, PROD or no value.\nUnset it."
+        f"KAGGLE_API_ENVIRONMENT is {value!r}; expected LOCALHOST, PROD or no value.\nUnset it."
     )
 
 
 def address() -> str:
-    """Return the host name of Kaggle's site, or host:port of a local Kaggle, without credentials.
+    """Return the host name of Kaggle's site, or host:port for a local Kaggle, without credentials.
 
     A local Kaggle acts as the proxy for http://localhost, so local instances are identified by
     their proxy.
@@ -203,13 +203,13 @@ def proxies() -> str:
 
 
 def _proxy(site: str) -> str:
-    """Return the host and port of the proxy that is used for a site, or "" if there is none."""
+    """Return the host and port of the proxy used for a site, or "" if there is none."""
     used = select_proxy(site, get_environ_proxies(site))
     return _host(used) if used else ""
 
 
 def _host(address: str) -> str:
-    """Return only the host and port, because a proxy URL may contain a password."""
+    """Return only the host and port of a proxy URL, which may also contain a password."""
     return address.rpartition("@")[2].rpartition("//")[2].partition("/")[0]
 
 
@@ -231,9 +231,9 @@ def require() -> Found:
 
 
 def require_client() -> dict[str, str]:
-    """Return the versions of the client and its dependencies.
+    """Return the installed versions of the client and its dependencies.
 
-    Nothing is imported, because an import would log in.
+    The packages are not imported, because importing `kaggle` logs in.
 
     Raises:
         UsageError: if a package is missing or has an untested version, which may be due to another
@@ -264,7 +264,7 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
     Raises:
         CredentialError: if the credentials are missing, unreadable or invalid.
         UsageError: if the client is unsupported, or KAGGLE_API_ENVIRONMENT is invalid.
-        requests.RequestException: if Kaggle does not respond when it has to check the credentials.
+        requests.RequestException: if the credentials must be checked and Kaggle does not respond.
     """
     environment()
     found = require()
@@ -285,7 +285,7 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
 
 
 def _client(timeouts: tuple[float, float], token: str = "") -> Any:
-    """Return a client that authenticates with a token, or does not authenticate if it is ""."""
+    """Return a client that authenticates with a token, or an unauthenticated one if it is ""."""
     from kagglesdk import KaggleClient
 
     client = KaggleClient(api_token=token)  # with None, it would search for a token
@@ -357,5 +357,5 @@ def unusable(found: Found) -> CredentialError:
 
 
 def without(source: Source) -> str:
-    """Return the instruction for removing a token."""
+    """Return an instruction that tells the user how to remove a token."""
     return f"Remove {source.path}" if source.path else f"unset {source.name}"

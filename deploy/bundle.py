@@ -1,11 +1,11 @@
-"""Build bundles. A bundle is a notebook that contains the package, and its kernel-metadata.json.
+"""Build bundles. A bundle consists of a notebook that contains the package, and its metadata.
 
-The notebook is built from kernels/<kernel>/notebook.py and contains all of formats/ and pipeline/,
-the run's config, and the modules that the config imports. Both files are written to
-<builds>/<kernel>/.
+The notebook is built from kernels/KERNEL/notebook.py. It contains all of formats/ and pipeline/,
+the run's config, and the modules that the config imports. The notebook and its kernel-metadata.json
+are written to BUILDS/KERNEL/.
 
-Because the notebook contains the package, their versions always match. Building the same commit
-again produces identical files.
+Because the notebook contains the package, the versions of the two always match. Building the same
+commit again produces identical files.
 """
 
 import ast
@@ -65,7 +65,7 @@ NOTEBOOK = {
 
 @dataclass(frozen=True)
 class Code:
-    """A kernel's code and settings, which do not depend on the user who pushes them.
+    """The code and settings of a kernel, which are the same for every user who pushes it.
 
     Attributes:
         identity: names of the kernel, config and competition, and a benchmark's options.
@@ -89,7 +89,7 @@ class Code:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of code, config and sources. Owner, artifact and machine do not affect it."""
+        """SHA-256 of code, config and sources. It does not depend on owner, artifact or machine."""
         metadata = {k: v for k, v in self.metadata.items() if k not in gate.machine("")}
         parts = {"modules": self.modules, "cells": self.cells, "metadata": metadata}
         return _sha256({**self.identity, **parts})
@@ -105,8 +105,8 @@ class Inputs:
             `deploy.output.SavedProgress.expect`). {} starts a new training run.
         handoff: how the expected files are mounted. "dataset" mounts a dataset, "kernel" mounts a
             kernel's output, and "" uses the project's `handoff`.
-        handles: {kernel: handle} for kernels whose handle differs from `address`. The SHA-256 does
-            not include it.
+        handles: {kernel: handle} for kernels whose handle differs from `address`, which does not
+            affect the SHA-256.
         kernel_sources: other kernels whose output is mounted.
     """
 
@@ -147,7 +147,7 @@ class Bundle:
 
     @property
     def notebook(self) -> Path:
-        """Path to the notebook. A push sends `text`, even if the file has changed since."""
+        """Path to the notebook. Later changes to it have no effect, because a push sends `text`."""
         return self.folder / f"{self.kernel}.ipynb"
 
     @property
@@ -157,7 +157,7 @@ class Bundle:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of the owner and everything that affects the run, but not the URL or commit."""
+        """SHA-256 of the owner and everything that affects the run, without the URL and commit."""
         named = {**self.metadata, "id": self.handle.partition("/")[0], "title": ""}
         return _sha256({"code": self.code.sha256, "expect": self.expect, "metadata": named})
 
@@ -202,8 +202,9 @@ def _sha256(value: Mapping[str, Any]) -> str:
 
 
 def address(owner: str, competition: str, what: str) -> str:
-    """Return `<owner>/<competition>-<what>`, the handle of our notebook or dataset. Its slug is
-    truncated to Kaggle's 50 characters. See `Records.handle` for a notebook that Kaggle renamed.
+    """Return OWNER/COMPETITION-WHAT, the handle of one of our notebooks or datasets. The slug is
+    truncated to 50 characters, which is Kaggle's limit. See `Records.handle` for a notebook that
+    Kaggle renamed.
 
     Args:
         what: a kernel such as "train-tpu", or "artifact", "checkpoint" or `member` for a dataset.
@@ -221,7 +222,7 @@ def address(owner: str, competition: str, what: str) -> str:
 
 
 def member(weights_sha256: str) -> str:
-    """Return the last part of the handle for an ensemble member's own dataset.
+    """Return the last part of the handle of an ensemble member's dataset.
 
     >>> member("0123456789abcdef")
     'member-01234567'
@@ -257,7 +258,7 @@ def read(project: Project, kernel: str, others: Iterable[str] = ()) -> Code:
         names = sorted(path.parent.name for path in folder.parent.glob("*/notebook.py"))
         raise UsageError(
             f"There is no kernel {kernel!r} in {folder.parent}; expected one of:"
-            f" {', '.join(names)}.\nCorrect --kernel, or add its two files there."
+            f" {', '.join(names)}.\nCorrect --kernel, or add its two files to that folder."
         )
     named, name = configs(project.root), project.name
     theirs = {other: named[other] for other in others if other in named}
@@ -275,7 +276,7 @@ def read(project: Project, kernel: str, others: Iterable[str] = ()) -> Code:
 
 
 def build(project: Project, code: Code, inputs: Inputs, owner: str) -> Bundle:
-    """Build a kernel's bundle, and write it to `project.builds/<kernel>/`.
+    """Build a kernel's bundle, and write it to the kernel's folder in `project.builds`.
 
     Args:
         owner: Kaggle username.
@@ -314,7 +315,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict[str, Any]:
-    """Return the metadata, completed with the handle, the machine and all sources to mount."""
+    """Return the metadata, after adding the handle, the machine and all sources to mount."""
     kernel, expect, listed = code.kernel, inputs.expect, code.metadata["dataset_sources"]
     of = partial(address, owner, project.competition)
     handle = inputs.handles.get(kernel, of(kernel))
@@ -375,7 +376,7 @@ def _travelling(root: Path, kernel: str, configs: Mapping[str, Path]) -> dict[st
     Files are parsed but never executed.
 
     Args:
-        configs: {name: file} for all configs to include. For a package, the file is __init__.py.
+        configs: {name: file} for all configs to include. The file of a package is its __init__.py.
 
     Raises:
         UsageError: if a config is not valid Python, or imports a module that is not included.
@@ -436,7 +437,7 @@ def _sources(root: Path, pattern: str) -> dict[str, Path]:
 def _commit(root: Path, paths: Iterable[Path]) -> tuple[str, bool]:
     """Return the current commit and whether the files differ from it.
 
-    Without a commit or without git, this returns ("", True).
+    Return ("", True) if there is no commit or git is not installed.
     """
 
     def git(*words: str) -> "subprocess.CompletedProcess[str]":
@@ -458,7 +459,7 @@ def remember_rehearsal(runs: Path, code_sha256: str, how: str) -> None:
 
     Args:
         runs: folder of the journal.
-        code_sha256: SHA-256 of the bundle that ran. Its files may have changed since.
+        code_sha256: SHA-256 of the bundle that ran, whose files may have changed since.
         how: description of when it was rehearsed and what was skipped.
 
     Raises:
@@ -469,7 +470,7 @@ def remember_rehearsal(runs: Path, code_sha256: str, how: str) -> None:
 
 
 def how_rehearsed(runs: Path, bundle: Bundle) -> str:
-    """Describe how a bundle's current code and config were rehearsed, or return "" if not."""
+    """Describe how a bundle's code and config were rehearsed, or return "" if they were not."""
     return _rehearsals(runs).get(bundle.code.sha256, "")
 
 

@@ -132,23 +132,23 @@ class Quota:
 
     @property
     def gpu_seconds(self) -> float | None:
-        """Remaining seconds on GPUs, as printed by `kaggle quota`."""
+        """Remaining GPU time in seconds, as printed by `kaggle quota`."""
         return None if self.gpu_allowed is None else max(0.0, self.gpu_allowed - self.gpu_used)
 
     @property
     def tpu_seconds(self) -> float | None:
-        """Remaining seconds on TPUs."""
+        """Remaining TPU time in seconds."""
         return None if self.tpu_allowed is None else max(0.0, self.tpu_allowed - self.tpu_used)
 
     @property
     def reserved(self) -> Mapping[str, float]:
-        """Reserved seconds for "GPU" and "TPU". Accelerators that are not reserved are omitted."""
+        """{"GPU" or "TPU": reserved seconds}, without accelerators that have no reserved time."""
         reserved = {"GPU": self.gpu_reserved, "TPU": self.tpu_reserved}
         return {name: seconds for name, seconds in reserved.items() if seconds}
 
     @property
     def paid(self) -> tuple[str, ...]:
-        """Accelerators ("GPU", "TPU") for which the account pays for additional time."""
+        """Accelerators ("GPU" or "TPU") on which the account pays for additional time."""
         return tuple(name for name in ("GPU", "TPU") if getattr(self, f"{name.lower()}_paid"))
 
 
@@ -223,10 +223,10 @@ class Limits:
 
     @property
     def next(self) -> str:
-        """When the next submission is allowed, if none is allowed now."""
+        """Sentence that states when the next submission is possible, if none is possible now."""
         if self.by_total:
-            return "The competition limits the total, so no further submissions are possible."
-        return "The next one is possible after midnight UTC."
+            return "This competition limits the total, so no further submissions are possible."
+        return "The next submission is possible after midnight UTC."
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ class Call(Generic[T]):
     answer: type[T]
 
     def request(self, values: Mapping[str, Any]) -> Any:
-        """Return a kagglesdk request that contains all values except None."""
+        """Return a kagglesdk request with these values, omitting those that are None."""
         folder, _, name = self.service.partition(".")
         module = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
         # Import kagglesdk late, so that tasks that never call Kaggle work without it.

@@ -1,8 +1,8 @@
-"""Run the chain of steps from training to publishing, inference and the submission.
+"""Run the chain of steps: training, publishing, inference and submission.
 
 Each `invoke` task runs a part of the chain, and `invoke relay` runs all of it. Steps are generators
-of events. Each of them looks up the version created by the previous step in the journal, so if the
-chain is stopped or killed, running the same command again resumes it.
+that yield events. Each step looks up the version that the previous step created in the journal. If
+the chain is stopped or killed, running the same command again therefore resumes it.
 """
 
 import time
@@ -35,12 +35,15 @@ from deploy.runs import Run
 from deploy.sessions import Next
 
 TRIES = 2  # consecutive sessions without progress before training stops
-ONCE_MORE = "Pushing it once more, because Kaggle may not mount a new source until the second run."
+ONCE_MORE = (
+    "Pushing it once more, because Kaggle sometimes fails to mount a source on the first run after"
+    " it is attached."
+)
 
 
 @dataclass(frozen=True)
 class Model:
-    """The model used for inference, which is a pulled artifact or the members of an ensemble."""
+    """The model used for inference: either a pulled artifact or the members of an ensemble."""
 
     artifact: Path | None = None
     members: Sequence[Member] = ()
@@ -71,7 +74,7 @@ class Result:
     seconds: float
 
     def values(self) -> dict[str, Any]:
-        """Return the result as a dict for `json.dumps`. Its `rows` do not include the header."""
+        """Return the result as a dict for `json.dumps`. The number of rows excludes the header."""
         file = self.inferred / competition.FILE
         pictures = sorted([*self.trained.glob("*.png"), *self.inferred.glob("*.png")])
         return {
@@ -92,8 +95,8 @@ class Result:
 def run(
     kaggle: Kaggle, records: Records, check: Check, *, fresh: bool = False, now: bool = False
 ) -> Steps[Result]:
-    """Run the whole chain. Any step may raise its own errors. Running the same command or the
-    individual tasks again resumes the chain where it stopped.
+    """Run the whole chain. Each step raises the errors listed in its own docstring. Running the
+    same command or the individual tasks again resumes the chain where it stopped.
 
     Args:
         check, now: see `competition.submit`.
@@ -146,7 +149,7 @@ def push_kernel(
     """Build and push a kernel, and record the version that Kaggle returns. A partial training run
     is resumed.
 
-    This checks the journal and Kaggle once, decides what to do, asks the user, and pushes.
+    This checks the journal and Kaggle, decides what to do, asks the user, and pushes the kernel.
 
     Args:
         model: model for an inference.
@@ -241,7 +244,7 @@ def _push(
 def _following(
     kaggle: Kaggle, records: Records, code: Code, *, again: bool, fresh: bool
 ) -> Steps[Next]:
-    """Return the next session, after resolving any unclear push."""
+    """Return the next session, after resolving any push whose result is unknown."""
     anew = again or fresh
     try:
         yield from push.resolve(kaggle, records, [code.kernel])
@@ -255,7 +258,7 @@ def _following(
 
 
 def _untold(error: Unknown, so: str = "anything running there is ignored", *, anew: bool) -> Note:
-    """Convert an error to a note. Without --again or --fresh, the error is raised instead."""
+    """Convert an error to a note, or raise it if neither --again nor --fresh is set."""
     if not anew:
         raise error
     return Note(f"{str(error).splitlines()[0]}\n--again: {so}.")
@@ -269,7 +272,7 @@ def _send(
     request: Request,
     costs: preview.Preview,
 ) -> Steps[Run]:
-    """Send a push to which the user has agreed."""
+    """Send a push that the user has approved."""
     base = following.base
     if base is not None and base.route == DATASET:
         yield from datasets.checkpoint(kaggle, records, base.folder, base.progress)
@@ -340,7 +343,7 @@ def _intent(kaggle: Kaggle, records: Records, built: Bundle, following: Next) ->
 def _gates(
     kaggle: Kaggle, records: Records, built: Bundle, model: Model, following: Next
 ) -> Steps[None]:
-    """Raise an error if the run would be useless, before anything is spent."""
+    """Before anything is spent, raise an error if the run would be useless."""
     project = records.project
     if model.artifact is not None and project.handoff == "dataset":
         datasets.require_current(kaggle, records, model.artifact)
@@ -363,7 +366,7 @@ def train(
     """Push, watch and pull one session after another until training is complete.
 
     The user is asked before the first push. Later pushes are shown without asking again. If a run
-    is already active, the user has only agreed to that session and is asked before the next one.
+    is already active, nothing is pushed at first, and the user is asked before the next session.
 
     Args:
         fresh: start from scratch, ignoring the progress of earlier runs.
@@ -371,8 +374,8 @@ def train(
 
     Raises:
         NoQuota: if no time is left this week. The message states when the quota is renewed.
-        NoSlot: if there is no free session.
-        RunFailed: if the first session saves nothing, or two consecutive ones make no progress.
+        NoSlot: if the maximum number of sessions is already active.
+        RunFailed: if the first session saves nothing, or two consecutive sessions make no progress.
             `NotMounted` is raised if two consecutive sessions could not find a source.
         Others: see `push_kernel`, `watch.watch` and `pull`. Running the same command again resumes.
     """
@@ -414,10 +417,11 @@ def train(
         vain = sessions.in_vain(kaggle, records)
         if vain >= TRIES:
             raise RunFailed(
-                f"{vain} consecutive sessions made no progress since the checkpoint of version"
-                f" {row.base if row else 0}. The last one is {run}. Expected each of them to save a"
-                " later step, so no more quota is spent.\nIf it ended as COMPLETE, session_hours is"
-                f" too short for a step. Fix the cause, then resume:\n{command}"
+                f"{vain} consecutive sessions have made no progress since the checkpoint of version"
+                f" {row.base if row else 0}. The last one is {run}. Expected each session to save a"
+                " later step. Training was stopped so that no more quota is spent.\nIf the last"
+                " session ended as COMPLETE, session_hours is too short for a single step. Fix the"
+                f" cause, then resume:\n{command}"
             )
         saved = found or "it saved nothing to resume from"
         yield Note(f"{run}: {saved}. Starting the next session.")
@@ -463,7 +467,7 @@ def next_command(records: Records, of: Run, folder: Path) -> str:
 
 
 def after_complete(records: Records, row: Request) -> str:
-    """Return the command to run after a push whose run is complete, or ""."""
+    """Return the next command after a push whose run is complete, or "" if there is none."""
     made = run_of(row)
     if row.kernel == PREPARE:
         return after_preparation(records.project, "complete")
@@ -474,5 +478,5 @@ def after_complete(records: Records, row: Request) -> str:
 
 
 def after_preparation(project: Project, progress: str) -> str:
-    """Return the command to run after a preparation with this progress."""
+    """Return the command to run next, given the progress of a preparation."""
     return project.command("push-train" if progress == "complete" else "push-prepare")

@@ -40,7 +40,7 @@ class Kaggle(Connection):
         Args:
             metadata: contents of kernel-metadata.json.
             text: contents of the notebook.
-            timeout_seconds: maximum duration of the session. Kaggle stops it afterwards.
+            timeout_seconds: number of seconds after which Kaggle stops the session.
             execution: RUN or SAVE.
         """
         sources = {name.replace("_", "_data_"): metadata.get(name) or None for name in SOURCES}
@@ -59,9 +59,10 @@ class Kaggle(Connection):
         """Return a version's status.
 
         Raises:
-            NotFound: if the version does not exist. A 403 means the same if the kernel should be
-                ours but is missing from our list of kernels, or has fewer versions there.
-            Unknown: after a 403, if the list contains the version or is not available.
+            NotFound: if the version does not exist. A 403 has this meaning if the kernel's owner is
+                this account, but the list of our kernels does not contain that version.
+            Unknown: if Kaggle responds with a 403, but the list contains the version or is not
+                available.
         """
         what = f"get the status of {handle} version {version}"
         ask = partial(self._read, what, calls.KERNEL_STATUS, _kernel(handle, version))
@@ -86,9 +87,9 @@ class Kaggle(Connection):
         return log_lines(self._read(what, calls.KERNEL_OUTPUT, about).log)
 
     def follow_log(self, handle: str, version: int) -> Iterator[tuple[str, str]]:
-        """Yield (stream, text) pieces of a version's log from the start while the run writes it.
+        """Yield a version's log as (stream, text) pieces, from the start and as the run writes it.
 
-        This stops when the run ends or the connection breaks, and is not retried.
+        The pieces stop when the run ends. Broken connections are not retried.
 
         Raises:
             requests.RequestException, ValueError: if the connection breaks.
@@ -139,7 +140,7 @@ class Kaggle(Connection):
         return None
 
     def _has_no_status(self, handle: str) -> bool:
-        """Return whether Kaggle responds with a 404 for the status of the newest version."""
+        """Return whether Kaggle responds with a 404 when asked for the newest version's status."""
         try:
             self._send(calls.KERNEL_STATUS, _kernel(handle, None))
         except UNREADABLE as error:
@@ -149,7 +150,7 @@ class Kaggle(Connection):
     def own_kernels(self) -> Iterator[calls.OwnKernel]:
         """Yield all our kernels, most recently run first. Some may not have a version yet.
 
-        This call may fail for days, so it is only retried for a short time.
+        This call sometimes fails for days, so it is retried only briefly.
         """
         kinds = dict.fromkeys(("language", "kernel_type", "output_type"), "all")
         # Larger pages have failed with a 500.
@@ -217,7 +218,7 @@ class Kaggle(Connection):
         return (dataset for page in pages for dataset in page.datasets if dataset.handle)
 
     def dataset_status(self, handle: str) -> str:
-        """Return the status of a dataset's current version, which becomes READY eventually."""
+        """Return the status of a dataset's current version, which eventually becomes READY."""
         what = f"get the status of the dataset {handle}"
         return self._read(what, calls.DATASET_STATUS, _dataset(handle)).status
 
@@ -231,7 +232,7 @@ class Kaggle(Connection):
     def download_dataset_file(
         self, handle: str, version: int, name: str, path: Path, note: Path | None = None
     ) -> None:
-        """Download a file of a version to `path`. See `Transfer` for `note`."""
+        """Download a file of a dataset version to `path`. See `Transfer` for `note`."""
         what = f"download {name} of {handle} version {version}"
         about = {**_dataset(handle), "dataset_version_number": version, "file_name": name}
         ask = partial(self._send, calls.DATASET_FILE, about)
@@ -265,7 +266,7 @@ class Kaggle(Connection):
         self._write(f"create the dataset {handle}", calls.CREATE_DATASET, values)
 
     def create_dataset_version(self, handle: str, *, notes: str, tokens: Sequence[str]) -> None:
-        """Create a dataset version that contains exactly these files.
+        """Create a dataset version that contains exactly the uploaded files.
 
         The call is sent once and may raise `Ambiguous`.
         """
@@ -282,10 +283,10 @@ class Kaggle(Connection):
         self._write(f"delete the dataset {handle}", calls.DELETE_DATASET, _dataset(handle))
 
     def _ours(self, kind: str, handle: str, ask: Callable[[], T], version: int = 0) -> T:
-        """Make a call about a notebook or dataset that may be ours.
+        """Make a call about a notebook or dataset that may belong to this account.
 
-        Kaggle responds with a 403, even to the owner, both if it does not exist and if these
-        credentials have no access to it. The list of what we own distinguishes these cases.
+        Kaggle sends the owner the same 403 whether the item does not exist or these credentials
+        have no access to it. The list of our own items distinguishes the two cases.
 
         Args:
             kind: "notebook" or "dataset".
@@ -294,8 +295,8 @@ class Kaggle(Connection):
 
         Raises:
             NotFound: if it does not exist.
-            Unknown: if it may exist, because it is in the list, or the list is not available.
-            Denied: if it belongs to somebody else, or you have to do something on kaggle.com first.
+            Unknown: if it may exist, because it is in the list or the list is not available.
+            Denied: if it belongs to somebody else, or requires an action on kaggle.com first.
         """
         try:
             return ask()
@@ -344,14 +345,14 @@ class Kaggle(Connection):
         return self._read(what, calls.GET_COMPETITION, {"competition_name": name})
 
     def download_competition_file(self, competition: str, name: str, path: Path) -> None:
-        """Download a file of a competition to `path`."""
+        """Download one of a competition's files to `path`."""
         what = f"download {name} of the competition {competition}"
         about = {"competition_name": competition, "file_name": name}
         ask = partial(self._send, calls.COMPETITION_FILE, about)
         self._transferred(what, Download(path, self._show, None, ask))
 
     def download_competition(self, competition: str, path: Path, note: Path) -> None:
-        """Download all of a competition's files as an archive. See `Transfer` for `note`."""
+        """Download all of a competition's files as a single archive. See `Transfer` for `note`."""
         what = f"download the files of the competition {competition}"
         ask = partial(self._send, calls.COMPETITION_FILES, {"competition_name": competition})
         self._transferred(what, Download(path, self._show, note, ask, copies=2))
@@ -403,13 +404,13 @@ class Kaggle(Connection):
         return [*self._read(what, calls.LIST_SUBMISSIONS, about).submissions]
 
     def submission_limits(self, competition: str) -> calls.Limits:
-        """Return the submission limits, which are 0 if Kaggle does not recognize our team yet."""
+        """Return the submission limits, which are all 0 until Kaggle recognizes our team."""
         what = f"get the submission limits of {competition}"
         return self._read(what, calls.SUBMISSION_LIMITS, {"competition_name": competition})
 
 
 def _kernel(handle: str, version: int | None) -> dict[str, Any]:
-    """Return the request fields for a version, or for the latest version if it is None."""
+    """Return the request fields that identify a version, or the latest version if it is None."""
     owner, slug = handle.split("/")
     # Kaggle does not accept a bare number here.
     label = f"v{version}" if version is not None else None
@@ -417,6 +418,6 @@ def _kernel(handle: str, version: int | None) -> dict[str, Any]:
 
 
 def _dataset(handle: str) -> dict[str, Any]:
-    """Return the request fields for a dataset."""
+    """Return the request fields that identify a dataset."""
     owner, slug = handle.split("/")
     return {"owner_slug": owner, "dataset_slug": slug}
