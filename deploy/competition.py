@@ -1,13 +1,13 @@
 """Check the requirements of a competition, and submit runs to it.
 
-A competition accepts either notebooks, which Kaggle reruns on the hidden test set, or files, in
-which case the pulled submission.csv is uploaded. Before anything is spent, the file is compared
-with the competition's sample submission, and the user is asked. Pulled files that have been
-modified are rejected.
+Some competitions accept notebooks, which Kaggle reruns on the hidden test set. Others accept files,
+for which the pulled submission.csv is uploaded. Before anything is spent, the file is compared with
+the competition's sample submission, and the user is asked. Pulled files that have been modified are
+rejected.
 
-Each run is submitted only once. The submission's description contains the run, so an earlier
+Each run is submitted only once. The submission's description names the run, so an earlier
 submission of the same run is found even if its response was lost. Failed submissions count against
-the limit, so submitting again requires `again`.
+the limit, so a run is only submitted again if `again` is set.
 """
 
 import csv
@@ -46,7 +46,7 @@ NAMED = "[run "  # start of the text that identifies the run in a submission's d
 # Advice after a refusal, keyed by a pattern of Kaggle's message.
 REFUSALS = {
     "minutes exceeds .* max of 0": "This competition does not accept notebooks with that machine."
-    " Choose another one in kernels/infer-gpu/kernel-metadata.json, and push again:\n{push}",
+    " Choose another machine in kernels/infer-gpu/kernel-metadata.json, and push again:\n{push}",
     "minutes exceeds": "Set that maximum in hours in the config, for example infer_hours=9, and"
     " push again:\n{push}",
     "could not find provided notebook": "Kaggle cannot submit this version. Push a new"
@@ -56,17 +56,17 @@ REFUSALS = {
 }
 # Usual causes of failed reruns and their fixes, keyed by a pattern of Kaggle's message.
 CAUSES = {
-    "timeout": "The hidden test set takes too long. Predict in larger batches, or use a smaller"
-    " model.",
+    "timeout": "Predicting the hidden test set takes too long. Predict in larger batches, or use a"
+    " smaller model.",
     "threw exception": "The code makes an assumption that does not hold for the hidden files, such"
-    " as a number of rows. Read it from the mounted files, then rehearse:\n{rehearse}",
-    "exceeded allowed compute": "The hidden test set exhausted the memory or disk. Predict in"
-    " smaller batches, and do not write any other files.",
+    " as a fixed number of rows. Read it from the mounted files, then rehearse:\n{rehearse}",
+    "exceeded allowed compute": "The run on the hidden test set exhausted its memory or disk"
+    " space. Predict in smaller batches, and do not write any other files.",
     "csv not found": "The rerun did not write submission.csv. Make sure that the notebook always"
-    " writes it.",
-    "scoring error": "The rows, ids or types in the rerun's file differ from the hidden sample."
-    " Read them from the mounted sample_submission.csv, not from the public one.",
-    "kaggle error": "Kaggle had an internal error. The same run may get a score later.",
+    " writes this file.",
+    "scoring error": "The rows, ids or types in the rerun's file differ from those in the hidden"
+    " sample. Read them from the mounted sample_submission.csv, not from the public one.",
+    "kaggle error": "Kaggle had an internal error. Submitting the same run later may succeed.",
     "": "Check the submission on kaggle.com.",
 }
 
@@ -168,11 +168,11 @@ def submit(
 
     Args:
         inferred: folder to which the run was pulled.
-        check: function that is called with the run's submission.csv and the competition's sample,
-            or None if there is no sample. It raises an error to stop before anything is spent.
+        check: function that raises an error to prevent the submission, given the paths of the run's
+            submission.csv and of the competition's sample, or None if there is no sample.
         now: skip the wait of several minutes after the pull.
-        again: submit even if an earlier submission of this run failed. A submission that did not
-            fail is followed instead.
+        again: submit even if an earlier submission of this run failed. If it did not fail, that
+            submission is followed instead.
 
     Raises:
         Unverified: if the pulled file is not the one written by the run.
@@ -180,11 +180,12 @@ def submit(
             contain a secret.
         Detached: if the user declines or presses Ctrl-C.
         NoQuota: if no submissions are left today.
-        Refused, CredentialError: if Kaggle refuses, or the rules are not accepted.
+        Refused, CredentialError: if Kaggle refuses the submission, or the rules are not accepted.
         RunFailed: if the rerun failed, now or earlier. The message contains Kaggle's message, the
             usual cause, and the fix.
-        DeadlinePassed: if there is no score in time. The same command continues to wait for it.
-        Ambiguous: if there was no response and the submission is not in the list either.
+        DeadlinePassed: if there is no score before the deadline. Running the same command again
+            continues to wait for it.
+        Ambiguous: if Kaggle did not respond and its list does not contain the submission either.
     """
     journal, project = records.journal, records.project
     attempt = _Attempt(kaggle, project, run, inferred, project.command(f"submit --run {run}"))
@@ -218,13 +219,13 @@ def submit(
 
 
 def last_sent(records: Records, run: Run) -> Request | None:
-    """Return the last submission of a run that was or may have been made, or None."""
+    """Return the last submission of a run that Kaggle received or may have received, or None."""
     entries = records.journal.requests(SUBMIT, handle=run.handle, kernel_version=run.version)
     return next((entry for entry in entries if entry.is_made or entry.is_open), None)
 
 
 def underway(records: Records, named: str) -> bool:
-    """Return whether a run was submitted according to the journal and did not fail.
+    """Return whether the journal has a submission of a run that is not known to have failed.
 
     Args:
         named: the run, or "" for the last inference that was pushed from this project.
@@ -273,9 +274,9 @@ class _Attempt:
             path = Path(folder) / Path(sample).name if sample else None
             if sample and path and not self._has(sample, path):
                 raise UsageError(
-                    f"The competition {competition} has no file named {sample}.\nSet"
-                    f" data.sample_submission in the config {self.project.name} to its name there,"
-                    " or to None if there is no sample."
+                    f"The competition {competition} has no file named {sample}.\n"
+                    f"In the config {self.project.name}, set data.sample_submission to the name of"
+                    " the competition's sample submission, or to None if it does not have one."
                 )
             try:
                 check(self.inferred / FILE, path)
@@ -291,7 +292,7 @@ class _Attempt:
         return about
 
     def _has(self, sample: str, path: Path) -> bool:
-        """Download the sample, or an archive that contains it. Return whether Kaggle has it."""
+        """Download the sample submission, or an archive of it. Return whether Kaggle has it."""
         for name in (sample, f"{sample}.zip", str(Path(sample).with_suffix(".zip"))):
             with suppress(NotFound):
                 self.kaggle.download_competition_file(self.project.competition, name, path)
@@ -313,10 +314,9 @@ class _Attempt:
         return self.in_list(LOOKS if before is not None and before.is_open else 1) or made
 
     def in_list(self, looks: int = 1) -> Scored | None:
-        """Find this run in Kaggle's list of submissions.
+        """Return a submission of this run from Kaggle's list, or None if it contains none.
 
-        This returns the latest submission that did not fail. If all of them failed, it returns the
-        latest one, and if there are none, it returns None.
+        This is the latest submission that did not fail, or the latest one if all of them failed.
 
         Args:
             looks: how often to check Kaggle's list, which may be delayed.
@@ -351,8 +351,8 @@ class _Attempt:
         return f"submission {made.ref} of this run failed: {_reason(made)}"
 
     def agreed(self, about: Competition, failed: str, *, now: bool) -> Steps[str]:
-        """Ask the user, and wait until Kaggle has stored the output. Return the uploaded file's
-        token, or "" for a notebook.
+        """Ask the user to confirm, and wait until Kaggle has stored the output. Return the uploaded
+        file's token, or "" for a notebook.
 
         Args:
             failed: description of an earlier failed submission of this run, or "".
@@ -397,14 +397,14 @@ class _Attempt:
         return f"submissions left {'overall' if limits.by_total else 'today'}: {limits.allowed_now}"
 
     def _stored(self) -> Steps[None]:
-        """Wait until Kaggle has stored the output, because submissions before that are lost."""
+        """Wait until Kaggle has stored the output, because earlier submissions would be lost."""
         note, settled = output.noted(self.inferred), self.kaggle.pace.settled
         pulled = datetime.fromisoformat(note.at) if note else datetime.now(UTC)
         left = min(settled - (datetime.now(UTC) - pulled).total_seconds(), settled)
         if left > 0:
             yield Note(
-                f"Waiting {left:.0f} s until Kaggle has stored the output of {self.run}. To skip"
-                " this wait: --now"
+                f"Waiting {left:.0f} s for Kaggle to store the output of {self.run}. To skip this"
+                " wait: --now"
             )
             time.sleep(left)
 
@@ -425,7 +425,7 @@ class _Attempt:
                 )
             if ref < 1:
                 raise errors.Ambiguous(
-                    f"Kaggle accepted the submission of {run} but returned no number.\n"
+                    f"Kaggle accepted the submission of {run} but returned no submission number.\n"
                     f"{failures.LOOK}"
                 )
             return ref
@@ -446,7 +446,7 @@ class _Attempt:
             raise type(error)(f"{heading}\n{advice}") from error
 
     def _advice(self, known: Mapping[str, str], said: str) -> str:
-        """Return the advice that belongs to Kaggle's message in a table, or ""."""
+        """Look up advice in a table by Kaggle's message, and return the advice or ""."""
         advice = (text for words, text in known.items() if re.search(words, said, re.IGNORECASE))
         return next(advice, "").format(
             push=self.project.command("push-infer"),
@@ -469,8 +469,9 @@ class _Attempt:
                 if now.status == FAILED or (now.status == "COMPLETE" and is_final):
                     return now
                 polls.wait(
-                    f"Submission {ref} of {self.run} is {now.status}, score {now.public_score!r},"
-                    f" after {seconds:.0f} seconds; expected COMPLETE and a number.\n{attach}"
+                    f"After {seconds:.0f} seconds, submission {ref} of {self.run} is {now.status}"
+                    f" with the score {now.public_score!r}; expected COMPLETE and a number."
+                    f"\n{attach}"
                 )
         except KeyboardInterrupt:
             raise errors.Detached(f"Detached from submission {ref}.\n{attach}") from None
@@ -486,9 +487,9 @@ class _Attempt:
 
 
 def _validation(project: Project, inferred: Path) -> str:
-    """Return the validation scores of the models that were used for an inference.
+    """Return the validation scores of the models used for an inference.
 
-    The scores are read from the pulled training runs. If there are none, "" is returned.
+    The scores are read from the pulled training runs. Return "" if there are none.
     """
     expect = output.json_object(inferred / output.BUNDLE).get("expect") or {}
     wanted = [one.get("weights_sha256") for one in expect.get("members") or [expect]]
@@ -521,5 +522,5 @@ def _number(text: str) -> float | None:
 
 
 def _reason(made: Scored) -> str:
-    """Return Kaggle's reason why a submission failed."""
+    """Return the reason that Kaggle gives for a failed submission."""
     return failures.plain(made.error).strip() or "no reason was given"

@@ -1,9 +1,9 @@
 """Send calls to Kaggle, and retry those that are safe to repeat.
 
-Reads are retried with full jitter for up to `pace.patience` seconds, as long as a retry can help.
-For transfers, this time starts again with each received byte. Calls that make changes are sent only
-once. If the response is lost, they raise `Ambiguous`, and the caller checks what exists. Exceptions
-in our own code are not caught.
+Failed reads are retried with full jitter for up to `pace.patience` seconds, as long as a retry can
+help. For file transfers, each transferred byte restarts this time. Calls that make changes are sent
+only once. If the response is lost, they raise `Ambiguous`, and the caller checks which changes were
+made. Exceptions in our own code are not caught.
 """
 
 import json
@@ -63,12 +63,12 @@ class Pace:
 
     @property
     def unseen(self) -> float:
-        """How long calls may fail to find a newly pushed version (two minutes)."""
+        """How long calls may fail to find a newly pushed version (two minutes on kaggle.com)."""
         return 2 * self.most
 
     @property
     def unstarted(self) -> float:
-        """How long a newly pushed version may have the status of a draft (ten minutes)."""
+        """How long a newly pushed version may be listed as a draft (ten minutes on kaggle.com)."""
         return 2 * self.patience
 
 
@@ -151,13 +151,13 @@ class Connection:
         """Connect with the credentials that the official client would use.
 
         Args:
-            pace: waiting times. Defaults to `REMOTE`, or to `LOOPBACK` for a local Kaggle.
+            pace: waiting times, by default `REMOTE`, or `LOOPBACK` for a local Kaggle.
             timeouts: connect and read timeouts in seconds.
             show: function that prints a line before each wait that may take minutes.
 
         Raises:
             CredentialError: if the credentials are missing or invalid.
-            Unreachable: if Kaggle does not respond when it has to check the credentials.
+            Unreachable: if the credentials must be checked and Kaggle does not respond.
         """
         return cls(pace, timeouts, show)
 
@@ -219,7 +219,7 @@ class Connection:
         """Call `attempt` until it succeeds, and retry temporary failures with full jitter.
 
         Args:
-            moved: the transfer in progress. Each new byte resets the retry time.
+            moved: the transfer in progress. Each transferred byte restarts the retry time.
 
         Raises:
             BadAnswer, Limited, Unreachable: see `_read`.
@@ -315,7 +315,7 @@ class Connection:
         Raises:
             Expired: if the storage also rejects a new URL.
             Unreachable: if there was no progress for `pace.patience` seconds. If the transfer has a
-                note, the next process resumes it.
+                note, another process can resume it.
         """
         try:
             with suppress(errors.Expired):

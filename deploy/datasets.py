@@ -4,7 +4,7 @@ Checkpoints are only published if the output of their training run cannot be mou
 
 The official client may upload data from an earlier failed run, drop files, or create two versions
 with one call. We therefore verify the files first, upload them from a new folder, send the call
-once, and download all files to compare them.
+once, and download all files again to compare them.
 """
 
 import hashlib
@@ -85,7 +85,7 @@ def checkpoint(
     kaggle: Kaggle, records: Records, folder: Path, progress: SavedProgress
 ) -> Steps[None]:
     """Publish the files of a pulled folder that the next session needs. Their names are flattened,
-    because datasets cannot be uploaded with folders. Raises the same errors as `_published`.
+    because an upload cannot contain folders. Raises the same errors as `_published`.
     """
     handle = bundle.address(kaggle.username, records.project.competition, "checkpoint")
     wanted, run_id = progress.expect(DATASET)["files"], progress.newest.run_id
@@ -110,7 +110,7 @@ def checkpoint(
 
 
 def require_complete(project: Project, folder: Path) -> None:
-    """Raise `UsageError` if a pulled training run is not complete and has no artifact yet."""
+    """Raise `UsageError` if a pulled training run has saved checkpoints but no artifact yet."""
     found = output.saved_progress(folder)
     if found is not None and not found.complete:
         there = project.trained_on(output.of_bundle(folder, "machine_shape"))
@@ -125,7 +125,7 @@ def require_current(
 ) -> None:
     """Raise `UsageError` unless the dataset's current version is the artifact in this folder.
 
-    Kaggle mounts the current version. It must be the one that we published last.
+    Kaggle mounts the current version, which must be the one that we published last.
 
     Args:
         member: ensemble member that the artifact belongs to, or None for the competition's own
@@ -140,15 +140,15 @@ def require_current(
     if last is None or (last.state, last.run_id, last.number) != (State.ENDED, run_id, version):
         published = f"{last.run_id}, as version {last.number}" if last else "nothing"
         raise UsageError(
-            f"{handle} is at version {version or 'none'}, and the last publish was {published};"
-            f" expected {run_id}. {INFER} would reject the version that Kaggle mounts.\nPublish"
-            f" {artifact}:\n{records.project.command(f'publish{of}')}"
+            f"{handle} is at version {version or 'none'}, and this project last published"
+            f" {published}; expected {run_id}. {INFER} would reject the version that Kaggle mounts."
+            f"\nPublish {artifact}:\n{records.project.command(f'publish{of}')}"
         )
 
 
 def require_shared(kaggle: Kaggle, project: Project, kernel: str) -> Steps[None]:
     """Check that this account can access the datasets in kernel-metadata.json and, for training, in
-    `pretrained`. If Kaggle does not respond, a note is yielded.
+    `pretrained`. If this cannot be checked, a note is yielded instead.
 
     Raises:
         SourceMissing: if a dataset does not exist or is not shared with this account. Kaggle would
@@ -178,15 +178,15 @@ def require_first_stage(kaggle: Kaggle, project: Project) -> None:
     except (NotFound, Denied) as error:
         raise SourceMissing(
             f"{named} {project.name}: {handle} has no version {pinned[0] if pinned else current}."
-            f'\nSet init_from="{handle}/{current}", which is the current version, or another one.'
+            f'\nSet init_from="{handle}/{current}" to use the current version, or set another.'
         ) from error
     if project.handoff == "dataset":  # this training will be published
         refuse_overwriting(kaggle, project)
 
 
 def refuse_overwriting(kaggle: Kaggle, project: Project) -> None:
-    """Raise `UsageError` if `init_from` is the dataset that this config publishes to, and does not
-    set a version, because the next run would then start from its own weights.
+    """Raise `UsageError` if `init_from` sets no version and names the dataset that this config
+    publishes to, because the next run would then start from its own weights.
     """
     handle = _handle(kaggle, project)
     if project.first_stage == handle and (current := _shown_version(kaggle, handle)):
@@ -220,7 +220,7 @@ def _shown_version(kaggle: Kaggle, handle: str) -> int:
 
     Raises:
         Unknown: if the dataset is ours and may exist.
-        Denied: if you have to do something on kaggle.com first.
+        Denied: if an action on kaggle.com is required first.
     """
     try:
         now = kaggle.dataset(handle)
@@ -237,7 +237,7 @@ def _shown_version(kaggle: Kaggle, handle: str) -> int:
 def _published(
     kaggle: Kaggle, records: Records, handle: str, name: str, files: Mapping[str, Path | bytes]
 ) -> Steps[DatasetVersion]:
-    """Publish files as a dataset's next version, unless its current version contains them already.
+    """Publish files as a dataset's next version, unless its current version already has them.
 
     If this process is killed or loses the connection, its folder in `runs` is kept. The next
     publish to the same dataset then only transfers the missing files.
@@ -250,10 +250,11 @@ def _published(
         UsageError: if there are folders or too many files, a text seems to contain a secret, or the
             dataset is public or serves another purpose. Nothing is sent in these cases.
         Unverified: if the artifact does not match its manifest, or a downloaded file differs.
-        Refused: if Kaggle refuses, or somebody else adds versions at the same time.
-        DeadlinePassed: if the dataset is not ready in time. The same command resumes.
+        Refused: if Kaggle refuses the files, or somebody else adds versions at the same time.
+        DeadlinePassed: if the dataset is not ready before the deadline. Running the same command
+            again resumes.
         Ambiguous: if the response was lost and no new version has appeared.
-        Unreachable: if Kaggle does not respond, or file sizes differ from those it lists.
+        Unreachable: if Kaggle does not respond, or sends files whose sizes differ from its list.
     """
     project, journal = records.project, records.journal
     rows = journal.requests(PUBLISH, handle=handle)
@@ -314,7 +315,8 @@ class _Upload:
         if len(files) > FILES_AT_MOST or any("/" in name for name in files):
             raise UsageError(
                 f"{self.handle} would get {len(files)} files or folders; expected at most"
-                f" {FILES_AT_MOST} files and no folders, which Kaggle skips.\nPack them into one."
+                f" {FILES_AT_MOST} files and no folders, which Kaggle skips.\nPack them into a"
+                " single file."
             )
         with writing(self.staging):
             shutil.rmtree(self.staging, ignore_errors=True)
@@ -335,7 +337,7 @@ class _Upload:
     def current(self, sent_after: int | None) -> Steps[int | None]:
         """Wait until no version is being processed, and return the current version.
 
-        If there is no dataset, None is returned.
+        Return None if there is no dataset.
 
         Args:
             sent_after: version before a call that may have been made and has to be awaited, or None
@@ -357,8 +359,8 @@ class _Upload:
     def _look(self) -> tuple[int | None, str]:
         """Return the dataset's current version and its status.
 
-        The version is None if there is no dataset. The status is read before the version, so it
-        never belongs to a newer version.
+        The version is None if there is no dataset. The status is read first, so it never belongs to
+        a newer version than the one returned.
         """
         status = NOT_THERE
         with suppress(NotFound, Denied):  # a new dataset may not be found for some seconds
@@ -372,17 +374,17 @@ class _Upload:
         return (now.version if now is not None else None), status
 
     def is_in(self, version: int, *, known: bool) -> Steps[bool]:
-        """Return whether a version contains these files, judging by the SHA-256 in its manifest.
+        """Return whether a version contains these files, by comparing all of them.
 
-        The version notes are not used, because a dataset's first version has none, and notes can be
-        edited.
+        The version notes are not compared, because a dataset's first version has none and users can
+        edit them.
 
         Args:
             known: whether this dataset is ours even if it has no manifest.
 
         Raises:
             NotFound: if a manifest is listed but cannot be downloaded.
-            UsageError: if there is no manifest, there are other files, and `known` is not set.
+            UsageError: if the version contains files but no manifest, and `known` is not set.
         """
         try:
             if not self._returns(version, self.staging / MANIFEST):
@@ -398,9 +400,9 @@ class _Upload:
             if listed and not known:
                 raise UsageError(
                     f"{self.handle} version {version} contains {', '.join(sorted(listed)[:5])}, but"
-                    f" no {MANIFEST}. It was not created by this project, and would be replaced.\n"
-                    f"Save its files, delete it at {self.page}, and run the same command again."
-                    f" {WITHOUT}"
+                    f" no {MANIFEST}. This project did not create it, but would replace it.\n"
+                    f"Save its files, delete the dataset at {self.page}, and run the same command"
+                    f" again. {WITHOUT}"
                 ) from None
             return False  # only some of the files were published
         return True
@@ -408,7 +410,7 @@ class _Upload:
     def send(
         self, journal: Journal, request: Request, version: int | None, notes: str
     ) -> Steps[Request]:
-        """Create the next version, compare all files, and return the updated request.
+        """Create the next version, verify its files, and return the updated request.
 
         Args:
             version: current version, or None if there is no dataset.
@@ -438,7 +440,7 @@ class _Upload:
                 ) from error
             if version is not None and isinstance(error, Denied) and not error.gate:
                 raise Denied(
-                    f"{heading}\nKaggle also returns this while it is processing the previous"
+                    f"{heading}\nKaggle also returns this error while it is processing the previous"
                     f" version. Publish again in a few minutes.\n{failures.CAUSES}"
                 ) from error
             raise
@@ -450,7 +452,7 @@ class _Upload:
 
     def _ready(self, expected: int) -> Steps[None]:
         """Wait until the expected version is current and ready, and lists the files. This must hold
-        for `kaggle.pace.stable` seconds, because Kaggle does not mount it right away.
+        for `kaggle.pace.stable` seconds, because Kaggle does not mount a new version right away.
 
         File sizes are not compared, because Kaggle may calculate them differently.
         """
@@ -466,14 +468,14 @@ class _Upload:
                     listed = self.kaggle.dataset_files(self.handle, expected)
             if (version or 0) > expected:
                 raise errors.Refused(
-                    f"{self.handle} is at version {version}; expected {expected}.\nSomeone else is"
-                    " adding versions, or a call was counted twice. Check its page, then publish"
-                    " again."
+                    f"{self.handle} is at version {version}; expected version {expected}.\n"
+                    "Someone else is adding versions, or Kaggle processed a call twice. Check the"
+                    " dataset's page, then publish again."
                 )
             if status in ("FAILED", "DELETED"):
                 raise errors.RunFailed(
-                    f"{self.handle} is {status}; expected version {expected}, READY.\n{why} Then"
-                    " publish again."
+                    f"{self.handle} is {status}; expected version {expected} to be READY.\n{why}"
+                    " Then publish again."
                 )
             whole = listed.keys() == names
             seen = f"not there yet. {why}" if version is None else f"version {version} {status}"
@@ -482,7 +484,7 @@ class _Upload:
                 yield Note(f"{self.handle}  {seen}")
             if whole and time.monotonic() >= polls.changed_at + self.kaggle.pace.stable:
                 return
-            polls.wait(f"{self.handle} is at {seen}; expected {expected}, READY.\n{LATER}")
+            polls.wait(f"{self.handle} is at {seen}; expected version {expected} READY.\n{LATER}")
 
     def _compare(self, version: int) -> None:
         """Download all files of a version. Raises `Unverified` if one differs."""
@@ -496,8 +498,8 @@ class _Upload:
     def _returns(self, version: int, sent: Path) -> bool:
         """Download a file of a version, and return whether it is identical to the one we sent.
 
-        If a file differs, another version is created, so the download is repeated a few times
-        first. If the size is wrong but Kaggle lists the correct one, this raises `Unreachable`.
+        The download of a differing file is repeated a few times before another version is created.
+        If the size is wrong but Kaggle lists the correct one, this raises `Unreachable`.
         """
         folder, digest = self.staging.parent / f"version-{version}", checksums.sha256(sent)
         path, note = folder / "files" / sent.name, folder / "notes" / sent.name
@@ -511,7 +513,7 @@ class _Upload:
         if came != size == self.kaggle.dataset_files(self.handle, version).get(sent.name):
             raise errors.Unreachable(
                 f"Kaggle sent {came:,} bytes for {sent.name} of {self.handle} version {version};"
-                f" expected {size:,}, as listed.\nRun the same command again later. {WITHOUT}"
+                f" expected {size:,} bytes, as listed.\nRun the same command again later. {WITHOUT}"
             )
         return False
 

@@ -4,10 +4,10 @@ A connection's timeout only limits the time between two bytes. In our tests, a s
 byte per second blocked its caller forever. Deadlines therefore use an operating system timer that
 interrupts the main thread.
 
-The same timer is used for Ctrl-C. An interrupt may occur after a lock was acquired but before the
-block that releases it is entered, for example in Python's own queue. Clean-up code then waits for
-the lock forever, even at interpreter exit. We saw this in urllib3's pool, in one of 50 interrupted
-pulls.
+After Ctrl-C, the same timer repeats the interrupt. The first interrupt may occur after a lock was
+acquired but before the block that releases it is entered, for example in Python's own queue.
+Clean-up code then waits for the lock forever, even when the interpreter exits. We saw this in one
+of 50 interrupted pulls, in urllib3's connection pool.
 """
 
 import signal
@@ -23,14 +23,14 @@ AFTER_CTRL_C_SECONDS = 0.5  # shorter, because the user is waiting
 
 
 class TimeUp(BaseException):
-    """The deadline has passed. Not an `Exception`, so that handlers do not catch it as an error."""
+    """The deadline has passed. This is not an `Exception`, so error handlers do not catch it."""
 
 
 @contextmanager
 def limit(seconds: float, message: str) -> Iterator[None]:
     """Raise `DeadlinePassed` if the body takes too long, and stop it on Ctrl-C.
 
-    In threads other than the main thread, there is no deadline.
+    There is no deadline in threads other than the main thread.
 
     Args:
         seconds: seconds until the deadline.

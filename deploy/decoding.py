@@ -1,4 +1,4 @@
-"""Decode Kaggle's JSON responses to frozen dataclasses, and the logs of runs to lines."""
+"""Decode Kaggle's JSON responses into frozen dataclasses, and the logs of runs into lines."""
 
 import json
 import re
@@ -19,14 +19,14 @@ class Malformed(ValueError):
 
 
 def called(name: str, default: Any = MISSING) -> Any:
-    """Return a dataclass field that is read from this JSON key, such as `blob.source` for the
-    source within a blob. Other fields are read from their own name in camel case.
+    """Return a dataclass field that is read from this JSON key, such as `blob.source` for the key
+    `source` in the object `blob`. Other fields are read from their own names in camel case.
     """
     return field(default=default, metadata={"json": name})
 
 
 def camel_case(name: str) -> str:
-    """Convert a name to camel case, as used in the JSON.
+    """Convert a name to the camel case that Kaggle's JSON uses.
 
     >>> camel_case("version_number")
     'versionNumber'

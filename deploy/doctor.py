@@ -1,8 +1,8 @@
-"""Check that this machine, the project and the Kaggle account are ready for a relay.
+"""Check that this machine, the project and the Kaggle account are ready for `invoke relay`.
 
-Nothing is changed or spent. Each `Check` is a row of the report, which contains what was found and
-how to fix it. If a row cannot be checked, it states the reason, and the other rows are still
-checked. No row contains a secret.
+Nothing is changed or spent. Each `Check` is a row of the report. It states what was found and, if
+there is a problem, how to fix it. If a row cannot be checked, it states the reason, and the other
+rows are still checked. No row contains a secret.
 """
 
 import platform
@@ -51,7 +51,7 @@ class Check:
 
 
 def exit_code(rows: Sequence[Check]) -> int:
-    """Return the exit code for all rows.
+    """Return a single exit code that summarizes all rows.
 
     It is 0 if there is no FAIL. Otherwise it is 3 for credentials or permissions, 6 if Kaggle did
     not respond, and 2 for everything else.
@@ -69,11 +69,11 @@ def examine(
     show: Callable[[str], None] = lambda line: None,
     pace: Pace = init.PACE,
 ) -> list[Check]:
-    """Run all checks in the order in which you would fix them, and print each row immediately.
+    """Run all checks, in the order in which you would fix problems, and show each row immediately.
 
     Args:
         root: path to the repository.
-        project: function that returns the project. Errors that it raises become a row.
+        project: function that returns the project, or raises an error that becomes a row.
         pace: waiting times of the connection.
     """
     state = _State(root, project, pace)
@@ -182,7 +182,7 @@ def _quota(state: _State) -> Row:
     for name, left in (("TPU", quota.tpu_seconds), ("GPU", quota.gpu_seconds)):
         hours.append(f"{name} unknown" if left is None else f"{name} {left / 3600:.1f} hours")
         if left is not None and left < 60 and name not in quota.paid:
-            fix = f"Wait: you cannot push to the {name} until the end of the week."
+            fix = f"Wait until the quota is renewed. You cannot push to the {name} before then."
     paid = f"; Kaggle charges for more {' and '.join(quota.paid)} time" if quota.paid else ""
     return f"{', '.join(hours)} left this week{paid}", fix
 

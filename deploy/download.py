@@ -1,11 +1,11 @@
-"""Download a competition's files as a single archive, and unpack it to data/SLUG.
+"""Download a competition's files as a single archive, and unpack it into data/SLUG.
 
 You can also download the archive yourself. `kaggle competitions download SLUG -p data` writes it to
 data/SLUG.zip.
 
 If data/SLUG exists, it is complete. Until then, data/SLUG.download contains the archive and the
-unpacked files. A partial archive is kept there so that the next process can resume the download.
-The lock data/SLUG.download.lock ensures that only one process uses the folder at a time.
+files unpacked so far. A partial archive is kept there so that the next process can resume the
+download. The lock data/SLUG.download.lock ensures that only one process uses the folder at a time.
 """
 
 import json
@@ -28,7 +28,7 @@ AROUND = ".download"  # suffix of the folder for incomplete files
 def done(folder: Path) -> bool:
     """Return whether a competition's files are complete. An empty folder does not count.
 
-    If a process was killed just before it finished, its temporary files are deleted.
+    This deletes any temporary files of a process that was killed just before it finished.
     """
     if not folder.is_dir() or not any(folder.iterdir()):
         return False
@@ -70,10 +70,10 @@ def fetch(kaggle: Kaggle, competition: str, folder: Path) -> Path:
 
 
 def unpack(path: Path, folder: Path, show: Callable[[str], None]) -> None:
-    """Unpack an archive of a competition's files, including nested archives, to a new folder. Do
+    """Unpack an archive of a competition's files, including nested archives, into a new folder. Do
     nothing if another process has already done so.
 
-    Each file is compared with its checksum. An archive that we downloaded is deleted afterwards.
+    Each file is verified against its checksum. An archive that we downloaded is deleted afterwards.
 
     Args:
         show: function that prints a line.
@@ -102,7 +102,7 @@ def _unpack(path: Path, folder: Path, show: Callable[[str], None]) -> None:
             raise
         if isinstance(error, archives.DamagedError):
             shutil.rmtree(around)
-            after = "It was deleted. Run the same command again to download it again."
+            after = "It was deleted. To download it again, run the same command."
         else:  # downloading it again would not help
             shutil.rmtree(files)
             after = f"Unpack its files to {folder} by hand, and run the same command again."
