@@ -15,7 +15,7 @@ class RunFailed(RelayError):
 
 
 class NotMounted(RunFailed):
-    """The notebook could not find one of its sources. Kaggle may mount it in the next run."""
+    """The notebook could not find one of its sources. Kaggle may mount it on the next run."""
 
     words = "Kaggle has not mounted"  # as in pipeline/runtime/mounts.py
 
@@ -45,7 +45,7 @@ class CredentialError(RelayError):
 
 
 class Denied(CredentialError):
-    """Kaggle responded with a 403, which it also does for things that do not exist.
+    """Kaggle responded with a 403, which may also mean that the item does not exist.
 
     Args:
         gate: what you must do on kaggle.com, if the response states it; otherwise "".
@@ -108,7 +108,7 @@ class Unreachable(RelayError):
 
 
 class Ambiguous(Unreachable):
-    """There was no response to a call that makes changes, so it may have had an effect."""
+    """There was no response to a call that makes changes, so the changes may have been made."""
 
 
 class Expired(Unreachable):
@@ -128,11 +128,11 @@ class NoQuota(RelayError):
 
 
 class NoSlot(NoQuota):
-    """The maximum number of concurrent sessions are already running."""
+    """The maximum number of concurrent sessions is already running."""
 
 
 class Busy(RelayError):
-    """Another process is already pushing, pulling or publishing this. Try again later."""
+    """Another process is already pushing, pulling or publishing the same thing. Try again later."""
 
     exit_code = 7
 

@@ -1,4 +1,4 @@
-"""Events that are yielded by steps. A step is a generator whose caller displays the events.
+"""Events that steps yield. A step is a generator, and its caller displays the events.
 
 Steps never print or prompt by themselves. The answer to an `Ask` is sent back to the step.
 """

@@ -1,10 +1,10 @@
 """Collect the training runs in `runs/`, along with their scores on Kaggle or in rehearsals.
 
 This reads the output folders of pulled runs, rehearsals and local training runs, and the journals
-next to them. The results use the names of the fields in `workbench.experiments`.
+next to them. The results use the same field names as `workbench.experiments`.
 
-A submission belongs to a training run if the inference that wrote the submitted file expected the
-run's weights, and the file's SHA-256 is the one that was submitted.
+A submission belongs to a training run if an inference run expected the weights of that training run
+and wrote a file with the same SHA-256 as the submitted file.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,8 +22,8 @@ JOURNAL = "journal.sqlite"
 
 
 def found(folder: Path, show: Callable[[str], None]) -> dict[Path, dict[str, Any]]:
-    """Return details of each training run in `runs/`, keyed by its output folder. If there are
-    copies, such as folders moved aside by a pull, the first one is used.
+    """Return details of all training runs in `runs/`, keyed by output folder. If a run has several
+    folders, for example because a pull moved one aside, the first one is used.
 
     Args:
         show: function that prints a warning if a journal cannot be read.
@@ -62,7 +62,7 @@ def _known(folder: Path, scored: Request | None, *, dry_run: bool) -> dict[str, 
 
 
 def _scored(home: Path) -> Iterator[tuple[Request, str]]:
-    """Yield each scored submission and the SHA-256 of its weights."""
+    """Yield each scored submission and the SHA-256 of the model's weights."""
     for path in home.glob(f"*/{BUNDLE}"):
         note, expect = output.noted(path.parent), output.json_object(path).get("expect") or {}
         files = output.json_object(path.parent / OUTPUTS).get("files") or {}

@@ -30,9 +30,9 @@ RULES = (
     f" on the competition's page, or create another token at {SETTINGS}"
 )
 DENIED = (
-    "It does not exist, belongs to somebody else, or requires accepted rules or a key or token"
-    " with more permissions.\nCheck the name, owner and rules on kaggle.com, and which account is"
-    " logged in:\ninvoke doctor"
+    "It does not exist, it belongs to somebody else, you have not accepted its rules, or your key"
+    " or token needs more permissions.\nCheck the name, owner and rules on kaggle.com, and which"
+    " account is logged in:\ninvoke doctor"
 )
 SLOTS = (
     "A slot becomes free when a run ends. The API cannot stop runs. To stop one by hand, open"
@@ -137,7 +137,7 @@ def plain(text: str) -> str:
 
 
 def refusal(heading: str, said: str, code: int | None = None) -> errors.RelayError:
-    """Return the error for a refusal, using `REFUSALS`.
+    """Look up a refusal in `REFUSALS`, and return the matching error.
 
     Args:
         heading: first lines of the message.
@@ -168,8 +168,8 @@ def error_for(what: str, error: Exception) -> errors.RelayError | None:
     request = getattr(getattr(error, "response", None), "request", None)
     if number in STORAGE.get(getattr(request, "method", ""), ()):
         return errors.Expired(
-            f"Could not {what}: the storage rejected the signed URL ({answer}), and a new one as"
-            " well.\nRun the same command again. If it keeps failing, a proxy may be blocking"
+            f"Could not {what}: the storage rejected the signed URL ({answer}) and a new"
+            " one.\nRun the same command again. If it keeps failing, a proxy may be blocking"
             " storage.googleapis.com. To check:\ninvoke doctor"
         )
     return refusal(f"Kaggle refused to {what}: {answer}.", said, number)
@@ -187,16 +187,16 @@ def unknown(kind: str, handle: str, denied: errors.Denied, listed: bool | None) 
     page = f"https://www.kaggle.com/{'code' if kind == 'notebook' else 'datasets'}/{handle}"
     return errors.Unknown(
         f"{str(denied).splitlines()[0]}\n{handle} is yours, and the list of your {kind}s {why}, so"
-        f" this 403 does not mean that it was deleted.\n{CAUSES}\nIts page: {page}",
+        f" this 403 does not prove that it was deleted.\n{CAUSES}\nIts page: {page}",
         page,
     )
 
 
 def lost_push_advice(lost: Exception, datasets: Sequence[str], first: str) -> str:
-    """Return advice for a push that gets a 500 each time, or "" for any other error.
+    """Return advice for a push that always gets a 500, or "" for any other error.
 
-    This happens permanently if a dataset was deleted and recreated with the same name (kaggle-cli
-    issue 187). It may also happen if a kernel's first push was refused.
+    Every push fails like this if a mounted dataset was deleted and recreated with the same name
+    (kaggle-cli issue 187). Pushes may also fail like this if a kernel's first push was refused.
 
     Args:
         datasets: datasets mounted by the push.
@@ -207,12 +207,12 @@ def lost_push_advice(lost: Exception, datasets: Sequence[str], first: str) -> st
     advice = ""
     if datasets:
         advice = (
-            "If each push gets a 500, Kaggle may be rejecting a dataset that was deleted and"
+            "If every push gets a 500, Kaggle may be rejecting a dataset that was deleted and"
             f" recreated ({', '.join(datasets)}).\nTo mount the training run's own output instead,"
             ' set handoff="kernel" in the config and push again.\n'
         )
     if first:
-        heading = f"If each push gets a 500, {first} may be a notebook without any versions."
+        heading = f"If every push gets a 500, {first} may be a notebook without any versions."
         advice += f"{without_version(first, heading)}\n"
     return advice
 
@@ -279,7 +279,7 @@ def _chain(error: object) -> Iterator[BaseException]:
 
 
 def was_sent(error: Exception) -> bool:
-    """Return whether a connection was made, so that Kaggle may have received the call."""
+    """Return whether a connection was made, in which case Kaggle may have received the call."""
     return not re.search(UNMADE, " ".join(f"{type(one).__name__}: {one}" for one in _chain(error)))
 
 

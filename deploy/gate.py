@@ -1,7 +1,7 @@
 """Check bundles and text before they leave this machine.
 
-All problems are reported in a single `UsageError`. The official client checks almost nothing, and
-without these checks, most mistakes would only show up as a run on the wrong machine.
+All problems are reported in a single `UsageError`. The official client checks almost nothing.
+Without these checks, most mistakes would only be noticed when a run gets the wrong machine.
 """
 
 import json
@@ -56,9 +56,9 @@ def check(text: str, metadata: Mapping[str, Any], *, offline: bool) -> None:
     """Raise `UsageError` with all problems if this bundle must not be pushed.
 
     Args:
-        text: contents of the notebook. Each cell's source must be a string, as expected by Kaggle.
+        text: contents of the notebook, in which each cell's source must be a string.
         metadata: contents of kernel-metadata.json.
-        offline: whether the kernel is scored without internet access, so it must not request it.
+        offline: whether the kernel is scored without internet access and must not request it.
     """
     notebook, size = json.loads(text), len(text.encode())
     problems = [*_of_metadata(metadata, offline)]
@@ -86,7 +86,7 @@ def check_text(what: str, text: str) -> None:
         listed = "\n".join(f"  - {kind}, line {line}" for line, kind in found.items())
         raise UsageError(
             f"Nothing was sent. {_quotable(what)} seems to contain a secret:\n{listed}\n"
-            f"Kaggle stores what is sent, and it may be shared later. {REVOKE}"
+            f"Everything sent to Kaggle is stored there and may be shared later. {REVOKE}"
         )
 
 
@@ -98,7 +98,7 @@ def _quotable(text: str) -> str:
 
 def _of_metadata(metadata: Mapping[str, Any], offline: bool) -> Iterator[str]:
     for key in sorted(metadata.keys() - VALUES.keys() - SOURCES):
-        pins = " It silently turns a TPU run into a CPU run." if key.startswith("docker") else ""
+        pins = " A pin silently turns a TPU run into a CPU run." if key.startswith("docker") else ""
         yield f"kernel-metadata.json must not set {key!r}.{pins} Remove it"
     for key, (pattern, expected) in VALUES.items():
         value = json.dumps(metadata.get(key))

@@ -3,9 +3,9 @@
 The default config is stored in relay.toml. The file's [slugs] table can replace the competition's
 slug at the start of the notebook URLs.
 
-Configs are only created by `invoke inspect`. This module adds the competition's slug to an existing
-config if the slug was assumed, and the hours if they are given on the command line. Running it
-twice is safe.
+Configs are only created by `invoke inspect`. This module only completes an existing config: it adds
+the competition's slug if the slug was assumed, and the time limit if one is given on the command
+line. Running it twice is safe.
 """
 
 import re
@@ -73,7 +73,7 @@ def default_config(root: Path) -> str:
 
 
 def slug(root: Path, competition: str) -> str:
-    """Return the first part of a competition's notebook URLs, or "" for the competition's slug.
+    """Return the first part of a competition's notebook URLs, or "" to use the competition's slug.
 
     Kaggle cannot find new notebooks if their URL starts with a digit.
 
@@ -93,8 +93,8 @@ def slug(root: Path, competition: str) -> str:
 
 
 def config_of(root: Path, run: str) -> str:
-    """Return the config that a run in the journal used, or "" if `run` is empty, is not in the
-    journal, or its config is no longer in pipeline/configs/.
+    """Return the config that a run used, according to the journal. Return "" if `run` is empty or
+    not in the journal, or if its config is no longer in pipeline/configs/.
 
     Raises:
         DiskError: if the journal cannot be read.
@@ -172,9 +172,9 @@ def begin(
         competition: slug of the competition, or the URL of one of its pages.
         configs: the configs in pipeline/configs/, keyed by name.
         put: function that writes fields into a config file, given its name, and returns its path.
-        config: name of the config. Defaults to the one in relay.toml, then to the only config for
-            the competition, then to the only config whose competition was assumed.
-        hours: the competition's time limit for GPU notebooks, which the API does not provide. Use
+        config: name of the config, by default the one in relay.toml, then the only config for the
+            competition, then the only config whose competition was assumed.
+        hours: the competition's time limit for GPU notebooks, which the API does not provide, or
             None to keep the config's value.
         show: function that prints a line.
 
@@ -267,13 +267,12 @@ def require_slug(
 def chosen(
     configs: Mapping[str, Stated], competition: str, config: str = "", default: str = ""
 ) -> str:
-    """Return the config for a competition, or one whose competition was assumed, or "".
+    """Return the config for a competition, else one whose competition was assumed, else "".
 
     Args:
         configs: available configs, keyed by name.
         config: name given on the command line, or "".
-        default: preferred config if several match. The next choice is the one named after the
-            competition.
+        default: config to prefer if several match, followed by the one named after the competition.
 
     Raises:
         UsageError: if `config` is for another competition, or several configs match.

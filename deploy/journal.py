@@ -4,10 +4,11 @@ Kaggle's responses move a request from one state to the next:
 
     INTENDED → SENT → VERSION → ENDED → PULLED
 
-`after` defines the transitions. Each change is committed before the next call, so SENT means the
-call may have been made, and INTENDED means it was not. The journal contains no secrets.
+`after` defines the transitions. Each change is committed before the next call. SENT therefore means
+that the call may have been made, and INTENDED means that it was not. The journal contains no
+secrets.
 
-Each entry stores the Kaggle server that it belongs to, and only entries for the current server are
+Each entry stores the Kaggle server that it belongs to. Only entries for the current server are
 returned, because version 1 of a rehearsal is not version 1 on kaggle.com.
 """
 
@@ -215,11 +216,11 @@ class Journal:
         return _request({**kept, "id": cursor.lastrowid})
 
     def record(self, request: Request, state: State, **known: Any) -> Request:
-        """Commit the result of `after`, and return it."""
+        """Move a request to a new state with `after`, commit it, and return it."""
         return self._change(request, after(request, state, **known))
 
     def fail(self, request: Request, error: BaseException) -> Request:
-        """Commit the result of `failed`, and return it."""
+        """Update a request with `failed`, commit it, and return it."""
         return self._change(request, failed(request, error))
 
     def note(self, request: Request, **columns: Any) -> Request:
@@ -227,7 +228,7 @@ class Journal:
         return self._change(request, replace(request, **columns))
 
     def requests(self, kind: str, **where: Any) -> list[Request]:
-        """Return this Kaggle server's entries with these values, newest first."""
+        """Return the entries for this Kaggle server that have these values, newest first."""
         wanted = _redacted({"server": self.server, "kind": kind, **where})
         names = " AND ".join(f"{name} = ?" for name in wanted)
         with self._told():
@@ -238,12 +239,12 @@ class Journal:
         return [_request(dict(row)) for row in rows]
 
     def last(self, kind: str, **where: Any) -> Request | None:
-        """Return this Kaggle server's latest entry with these values, or None."""
+        """Return the latest entry for this Kaggle server that has these values, or None."""
         return next(iter(self.requests(kind, **where)), None)
 
     @contextmanager
     def ended_by_errors(self, request: Request) -> Iterator[None]:
-        """Record errors that are raised in the body, using the request's state at that time."""
+        """If the body raises an error, record it with the request's state at that time."""
         try:
             yield
         except BaseException as error:
@@ -299,7 +300,7 @@ class Journal:
 
 
 def _redacted(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Redact secrets from values, in the same way for storing and for searching."""
+    """Redact secrets from values that are stored or searched for."""
     return {
         name: redact(value) if isinstance(value, str) else value for name, value in columns.items()
     }

@@ -53,7 +53,7 @@ def trace(ours: Records, submission: Path) -> list[Link]:
 
     Args:
         submission: the file in a pulled folder, or any copy, because it is identified by its
-            content. If several runs wrote the same file, the first folder by name is used.
+            content. If several runs wrote the same file, the folder that is first by name is used.
 
     Raises:
         UsageError: if the file is missing, or was not written by any pulled run.
@@ -115,7 +115,7 @@ def _score(infer: Pulled) -> str:
 
 
 def _published(infer: Pulled, run_id: str) -> str:
-    """Return the artifact's dataset version at the time when the inference was pushed."""
+    """Return the dataset version that contained the artifact when the inference was pushed."""
     for row in infer.journal.requests(PUBLISH, run_id=run_id, state=State.ENDED) if run_id else []:
         if infer.push is None or row.at <= infer.push.at:
             return f"{row.handle}/{row.number}"

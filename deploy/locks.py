@@ -16,11 +16,12 @@ if sys.platform != "win32":
 
 @contextmanager
 def locked(path: Path, busy: str) -> Iterator[None]:
-    """Hold a lock while the body runs. If the process is killed, the lock is released, too.
+    """Hold a lock while the body runs. The lock is also released if the process is killed. If the
+    file system does not support locks, as with some network drives, a warning is printed to stderr
+    instead.
 
     Args:
-        path: path of the lock file, which is created if it does not exist. If the file system does
-            not support locks, as with some network drives, a warning is printed to stderr.
+        path: path of the lock file, which is created if it does not exist.
         busy: error message if another process holds the lock.
 
     Raises:

@@ -59,8 +59,8 @@ def pages(names: Iterable[str]) -> str:
 def require(kaggle: "Kaggle", names: Iterable[str], kernel: str) -> Steps[None]:
     """Check that this account has access to all models mounted by a kernel.
 
-    If this cannot be checked, a note is yielded. Some tokens can mount a model but not list its
-    files, and Kaggle reports missing models in its response to the push anyway.
+    If this cannot be checked, a note is yielded instead, because some tokens can mount a model but
+    cannot list its files. Kaggle also reports missing models in its response to the push.
 
     Raises:
         SourceMissing: if a model does not exist. Kaggle would start the run without it.

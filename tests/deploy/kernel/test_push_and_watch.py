@@ -124,7 +124,7 @@ WAY_OUT = rf"(?s)not found.*code/{HANDLE}.*\[slugs\]"
         ((404, {"code": 404, "message": "Notebook not found"}), Refused, WAY_OUT),
         # It may have happened: what is there is looked at.
         ({}, Ambiguous, "not return a version number"),
-        ((500, b""), Ambiguous, rf"(?s)each push gets a 500, {HANDLE} may be.*Delete it by hand"),
+        ((500, b""), Ambiguous, rf"(?s)every push gets a 500, {HANDLE} may be.*Delete it by hand"),
     ],
 )
 def test_a_refusal_inside_a_success_is_a_refusal(push, between, answer, kind, said):
