@@ -1,9 +1,9 @@
 """Pull the output of runs, verify it, and read its contents.
 
-A pulled folder is identified by outputs.json, which is the run's list of its files, and by the note
-that the pull adds. The folder's name and location are not trusted. docs/dev/contracts.md describes
-these files, which are written on the model side. Killed sessions may leave corrupt checkpoints, so
-a checkpoint is only used if its manifest has the correct SHA-256 of itself and of the state.
+A pulled folder is identified by the run's own list of its files, outputs.json, and by the note that
+the pull adds. The folder's name and location are not trusted. See docs/dev/contracts.md for the
+files that a run writes. Killed sessions may leave corrupt checkpoints, so a checkpoint is only used
+if the SHA-256 values of its manifest and state are correct.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ FLAT = "--"  # replaces "/" in datasets, which have no folders
 OF_DESKTOPS = (".DS_Store", "Thumbs.db", "desktop.ini")  # created when a folder is opened
 PULL_AGAIN = (
     "Remove any files that are not in the manifest. To pull the run again and move the modified"
-    " folder aside:\ninvoke pull\nIf the files on Kaggle are the same, train again."
+    " folder aside:\ninvoke pull\nIf the files on Kaggle do not match either, train again."
 )
 PINNED = ("run_id", "weights_sha256", "config", "weight")  # fields of a member
 AVERAGE_AGAIN = "Find the weights again:\npython -m pipeline ensemble OUT OUT --output DIR"
@@ -65,8 +65,8 @@ AVERAGE_AGAIN = "Find the weights again:\npython -m pipeline ensemble OUT OUT --
 def listed(kaggle: Kaggle, run: Run) -> Steps[tuple[dict[str, str], str]]:
     """Return the signed URLs of a complete run's files, keyed by name, along with its log.
 
-    Kaggle may list the files some time after the run has ended, so this waits for the first one for
-    up to `kaggle.pace.listed` seconds.
+    Kaggle may not list the files right after the run has ended, so this waits up to
+    `kaggle.pace.listed` seconds for the first one.
     """
     seconds = kaggle.pace.listed
     end, note = time.monotonic() + seconds, f"Kaggle lists no output of {run} yet."
@@ -101,7 +101,7 @@ def safe(name: str) -> PurePosixPath:
     )
     if not is_safe:
         raise BadAnswer(
-            f"Kaggle lists the file {name[:200]!r}; expected a plain name that is not {NOTE}.\n"
+            f"Kaggle lists the file {name[:200]!r}; expected a plain name other than {NOTE}.\n"
             "Nothing was written. Rename the file in the notebook, and run it again."
         )
     return path
@@ -111,15 +111,15 @@ def safe(name: str) -> PurePosixPath:
 
 
 def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
-    """Download a run's output, verify it, and return its folder `into/<slug>-v<N>/`.
+    """Download a run's output, verify it, and return its folder in `into`, named SLUG-vNUMBER.
 
     Files are downloaded to a temporary folder, which is renamed at the end. If the pull is killed
-    or loses the connection, the next pull of the same notebook continues there, using all files
-    that have not changed in the storage. The submission and the files of the artifact and
-    checkpoints must have the size and SHA-256 in `outputs.json` and `artifact/manifest.json`, and
-    the artifact's `bundle_sha256` must match the run. Other files may differ, because Kaggle may
-    not list hidden or empty files, or may modify some. An existing folder with the same files is
-    kept, and a different one is renamed to `<slug>-v<N>-aside-<n>`.
+    or loses the connection, the next pull of the same notebook reuses all files that have not
+    changed in the storage. The submission and the files of the artifact and checkpoints must have
+    the size and SHA-256 in `outputs.json` and `artifact/manifest.json`, and the artifact's
+    `bundle_sha256` must match the run. Other files may differ, because Kaggle may modify files, or
+    not list hidden or empty ones. An existing folder with the same files is kept, and a different
+    one is renamed by appending -aside-1 (or a higher number) to its name.
 
     Args:
         into: folder for all pulled runs.
@@ -128,7 +128,7 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
         DeadlinePassed: if the run has not ended.
         BadAnswer: if a file name is unsafe. Nothing is written in this case.
         RunFailed: if the run failed and wrote no files. The message contains the run's own error.
-        Unverified: if one of the files above differs, or a complete run has no output.
+        Unverified: if a file that must match differs, or a complete run has no output.
         DiskError: if the disk is full or not writable.
     """
     end = _end(kaggle, run)
@@ -144,7 +144,7 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
     places = [safe(name) for name in files]
     if both := {str(parent) for place in places for parent in place.parents} & files.keys():
         raise BadAnswer(
-            f"Kaggle lists {min(both)!r} of {run} as both a file and a folder.\n"
+            f"Kaggle lists {min(both)!r} in {run} as both a file and a folder.\n"
             "Nothing was written."
         )
     target = into / folder_name(run)
@@ -178,7 +178,7 @@ def _end(kaggle: Kaggle, run: Run) -> KernelStatus:
         raise runs.missing(kaggle, run, error) from None
     if status.name not in runs.ENDED:
         raise errors.DeadlinePassed(
-            f"{run} is {status.name} and has not ended.\nTo wait for it:\ninvoke watch --run {run}"
+            f"{run} has not ended: it is {status.name}.\nTo wait for it:\ninvoke watch --run {run}"
         )
     return status
 
@@ -238,7 +238,9 @@ def _verify(kaggle: Kaggle, run: Run, folder: Path, *, complete: bool) -> list[s
     for name in wrong:
         first, *below = PurePosixPath(name).parts
         if first == ARTIFACT or CHECKPOINTS in (first, *below[:-1]) or name == SUBMISSION:
-            raise Unverified(f"{name} of {run} is missing or differs from what it wrote.\n{LATER}")
+            raise Unverified(
+                f"{name} of {run} is missing or differs from the file that the run wrote.\n{LATER}"
+            )
     artifact = folder / ARTIFACT
     if artifact.exists():
         made_by = manifest(artifact).bundle_sha256
@@ -262,7 +264,8 @@ def _differing(folder: Path, listed: Mapping[str, Mapping[str, Any]]) -> list[st
 
 def _put(fresh: Path, target: Path, run: Run) -> str:
     """Rename a pulled folder to its final name and add its note. An older folder with different
-    files, which may be the only copy of somebody's work, is renamed. Return its new name, or "".
+    files is renamed, because it may be the only copy of somebody's work. Return its new name, or
+    "".
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     note = PullNote(str(run), auth.address(), now)
@@ -307,12 +310,12 @@ class PullNote:
 
 
 def folder_name(run: Run) -> str:
-    """Return the name of the folder for a pulled run: `<slug>-v<N>`."""
+    """Return the name of the folder for a pulled run, which is SLUG-vNUMBER."""
     return f"{run.handle.partition('/')[2]}-v{run.version}"
 
 
 def noted(folder: Path) -> PullNote | None:
-    """Return the note of the pull in this folder, or None if there is no readable note."""
+    """Return the pull's note in this folder, or None if there is no readable note."""
     note = json_object(folder / NOTE)
     try:
         return PullNote(str(note["run"]), str(note["server"]), str(note["at"]))
@@ -321,7 +324,7 @@ def noted(folder: Path) -> PullNote | None:
 
 
 def name_of(folder: Path) -> str:
-    """Return a pulled run's owner/slug/version, with these words as placeholders if unknown."""
+    """Return a pulled run as owner/slug/version, keeping these words for unknown parts."""
     note = noted(folder)
     named = re.fullmatch(r"(.+)-v(\d+)(-aside-\d+)?", folder.resolve().name)
     return note.run if note else f"owner/{named[1]}/{named[2]}" if named else "owner/slug/version"
@@ -494,7 +497,7 @@ class SavedProgress:
 
         Args:
             route: KERNEL or DATASET. Datasets do not contain the compiled executables, because
-                these are many files.
+                there are too many of them.
         """
         return {
             "run_id": self.newest.run_id,
@@ -602,8 +605,8 @@ def _newest_checkpoint(folder: Path, fold: str) -> Checkpoint | None:
 def _is_needed(name: PurePath, checkpoints: Sequence[Checkpoint], *, ended: bool) -> bool:
     """Return whether the next session needs a file.
 
-    This is the case for the latest checkpoints with their training curves, the results of finished
-    folds, the memory measurements, and the executables of sessions that were not killed.
+    It needs the latest checkpoints with their training curves, the results of finished folds, the
+    memory measurements, and the executables of sessions that were not killed.
     """
     if CHECKPOINTS in name.parts:
         is_newest = name.parent.as_posix() in {checkpoint.folder for checkpoint in checkpoints}
@@ -665,7 +668,7 @@ def manifest(artifact: Path) -> Manifest:
 
 
 def artifact_files(folder: Path) -> dict[str, Path]:
-    """Return the files in a folder by name, excluding links and files added by desktops."""
+    """Return the files in a folder, keyed by name, except links and files created by desktops."""
     paths = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     ours = (path for path in paths if path.name not in OF_DESKTOPS)
     return {path.relative_to(folder).as_posix(): path for path in ours}
@@ -733,8 +736,9 @@ def ensemble(path: Path, project: Project) -> list[Member]:
         found = own_manifest(project, member.folder)
         if (found.run_id, found.weights_sha256) != (member.run_id, member.weights_sha256):
             raise Unverified(
-                f"{member.folder} contains run {found.run_id}, weights {found.weights_sha256[:12]};"
-                f" {path} expects run {member.run_id}, weights {member.weights_sha256[:12]}.\n"
+                f"{member.folder} contains run {found.run_id} with weights"
+                f" {found.weights_sha256[:12]}; {path} expects run {member.run_id} with weights"
+                f" {member.weights_sha256[:12]}.\n"
                 f"Restore the folder. {AVERAGE_AGAIN}"
             )
     return sorted(members, key=lambda member: -member.weight)

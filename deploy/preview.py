@@ -75,7 +75,7 @@ class Preview:
 
     @property
     def seconds(self) -> int:
-        """Session length to request, which is `most` or the remaining quota if that is less.
+        """Session length to request in seconds: `most`, or the remaining quota if that is less.
 
         Kaggle may refuse sessions that exceed the unreserved quota. If all of it is reserved, the
         whole remaining quota is requested, and Kaggle decides.
@@ -132,12 +132,12 @@ def look(
     Args:
         current: the kernel's current version, or None if there is none or it is unknown.
         version: number of the current version, or 0 if there is none.
-        again: push even if the maximum number of sessions are active, because Kaggle may keep
+        again: push even if the maximum number of sessions is active, because Kaggle may keep
             reporting an ended session as active.
 
     Raises:
         NoQuota: if no time is left this week and the account does not pay for more.
-        NoSlot: if the maximum number of sessions are active. The API cannot stop sessions.
+        NoSlot: if the maximum number of sessions is active. The API cannot stop sessions.
     """
     project = records.project
     shape = built.metadata["machine_shape"]

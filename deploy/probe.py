@@ -4,8 +4,8 @@ The probe creates private notebooks whose names start with relay-live-, and dele
 even after Ctrl-C or an error. It does not use any quota. The observed facts are written to a file,
 under the names that the local Kaggle uses for them. This file does not contain names or keys.
 
-The first cell of each notebook shows which machine a push gets, and the first publish shows when a
-dataset is ready, so the probe does not check these.
+The probe does not check which machine a push gets or when a dataset is ready, because the first
+cell of each notebook and the first publish already show this.
 """
 
 import json
@@ -117,7 +117,7 @@ class Probe:
         found = {"facts": self.facts, "assumed": ASSUMED, "notes": self.notes}
         file = folder / f"facts-{self.name.rpartition('-')[2]}.json"
         self.show("This takes about half an hour. It uses a few minutes of CPU time, but no quota.")
-        self.show(f"It creates private notebooks, {self.name}…, and deletes them at the end.")
+        self.show(f"It creates private notebooks named {self.name}… and deletes them at the end.")
         try:
             for name in FACTS:
                 step = getattr(self, name)
@@ -207,10 +207,10 @@ class Probe:
 
         Args:
             sources: sources by kind, such as "dataset_sources".
-            ends: allowed final statuses. By default, the run must be complete.
-            seconds: maximum duration of the session. Kaggle stops it afterwards.
-            does: arguments for `probe_notebook.run`. With `reach`, the session requests internet
-                access.
+            ends: allowed final statuses, by default only COMPLETE.
+            seconds: number of seconds after which Kaggle stops the session.
+            does: arguments for `probe_notebook.run`. If they include `reach`, the session requests
+                internet access.
 
         Raises:
             Refused, NoQuota, Denied: if Kaggle refuses it.
@@ -274,7 +274,7 @@ class Probe:
     # Clean-up
 
     def _delete_all(self) -> list[str]:
-        """Delete what was created. Print and return commands that delete the rest."""
+        """Delete everything created. Show and return commands that delete what remains."""
         try:
             # Use a separate time limit, also after Ctrl-C and the deadline. Use a new connection as
             # well, because an interrupt may lock the old one forever.

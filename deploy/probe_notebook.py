@@ -1,7 +1,7 @@
 """Code of the notebook that `doctor --live` runs to inspect a session.
 
-Kaggle runs this file as a notebook, so it only imports modules that are in every image. It prints a
-single line of JSON.
+Kaggle runs this file as a notebook, so it only imports modules from the standard library. It prints
+a single line of JSON.
 """
 
 import json
@@ -18,7 +18,7 @@ CONNECT_SECONDS = 5.0
 
 
 def run(reach: str = "", hold: float = 0.0) -> None:
-    """Print the findings of this session, and write the marker.
+    """Print the findings of this session, and write the marker file.
 
     Args:
         reach: host:port to check for internet access, or "" to skip the check.
@@ -33,7 +33,7 @@ def run(reach: str = "", hold: float = 0.0) -> None:
 
 
 def layout() -> str | None:
-    """Return the layout of the inputs: "2026", "flat" (used before 2026), or "both"."""
+    """Return the layout of the inputs, "2026", "flat" (before 2026) or "both", or None if empty."""
     names = {path.name for path in INPUT.glob("*")}
     flat = names - {"competitions", "datasets", "notebooks"}
     if not names:
@@ -42,7 +42,7 @@ def layout() -> str | None:
 
 
 def markers() -> list[str]:
-    """Return the contents of all mounted markers, in either layout."""
+    """Return the contents of all mounted marker files, in either layout."""
     places = ("*", "notebooks/*/*")
     return [path.read_text() for place in places for path in INPUT.glob(f"{place}/{MARKER}")]
 

@@ -103,9 +103,9 @@ class Project:
             )
 
     def trained_on(self, machine_shape: str) -> "Project":
-        """Return a project that trains on two T4 GPUs if `machine_shape` stands for two T4 GPUs.
+        """Return this project, changed to train on two T4 GPUs if `machine_shape` requests them.
 
-        For any other machine, the project is returned unchanged.
+        Any other `machine_shape` leaves the project unchanged.
         """
         return replace(self, runtime=PAIR if machine_shape == SHAPES[PAIR] else self.runtime)
 

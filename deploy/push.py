@@ -45,7 +45,7 @@ def send(
     Args:
         request: the intended push in the journal.
         before: current version, or 0 if there is none.
-        seconds: maximum duration of the session. Kaggle stops it afterwards. The API cannot stop it
+        seconds: number of seconds after which Kaggle stops the session. The API cannot stop it
             earlier.
 
     Raises:
@@ -96,7 +96,7 @@ def _refused_first(built: Bundle, heading: str, error: Refused) -> str:
     """Return the message for a new notebook that Kaggle refused, or "" if no advice is needed."""
     if isinstance(error, NotFound) or NO_NOTEBOOK.search(heading):
         why = "An earlier first push may have been refused, which leaves a notebook without any"
-        why += " versions. Or the notebook's name starts with a digit."
+        why += " versions. Another possible cause is a notebook name that starts with a digit."
         return failures.without_version(built.handle, f"{heading}\n{why}")
     if failures.IN_USE.search(heading):
         return (
@@ -153,7 +153,7 @@ def _require_sources(built: Bundle, version: int, wrong: Mapping[str, tuple[str,
         named = "; ".join(
             f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in wrong.items()
         )
-        runs = f"Version {version} runs without it, so it is useless. " if version else ""
+        runs = f"Version {version} runs without them and is useless. " if version else ""
         pages = failures.plain(models.pages(wrong.get("model_sources", ())))
         licence = f"\nIf a model has a licence, accept it on its page:\n{pages}" if pages else ""
         raise SourcesRefused(
@@ -185,11 +185,11 @@ def _patiently(kaggle: Kaggle, seconds: float, ask: Callable[[], T]) -> T:
 
 
 def _find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source:
-    """Return the newest version after `before` that contains a bundle.
+    """Return the newest version after `before` that contains the bundle with this SHA-256.
 
     Raises:
         NotFound: if no version contains it.
-        Unknown: if Kaggle does not report it.
+        Unknown: if Kaggle does not report whether the kernel exists.
     """
     newest = kaggle.get_kernel(handle)
     last = newest.version if newest is not None else 0
@@ -204,9 +204,9 @@ def _find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source:
 
 
 def recorded(kaggle: Kaggle, records: Records, built: Bundle) -> Steps[tuple[Run, str] | None]:
-    """Return the run that the journal contains for a bundle, and its status.
+    """Return the run of a bundle according to the journal, and the run's status.
 
-    If the run failed or no longer exists, None is returned.
+    Return None if there is no such run, it failed, or it no longer exists.
     """
     journal = records.journal
     rows = journal.requests(PUSH, handle=built.handle, bundle_sha256=built.sha256)
@@ -217,8 +217,8 @@ def recorded(kaggle: Kaggle, records: Records, built: Bundle) -> Steps[tuple[Run
     if status is None:
         journal.record(ours, State.ABSENT)
         yield Note(
-            f"{journal.server} cannot find {run_of(ours)}, so it is ignored. The version was"
-            " deleted, its notebook was renamed, or that Kaggle server was restarted. Its page:"
+            f"{journal.server} cannot find {run_of(ours)}, so this run is ignored. The version"
+            " was deleted, its notebook was renamed, or that Kaggle server was restarted. Its page:"
             f" https://www.kaggle.com/code/{ours.handle}"
         )
     return None if status is None or status in ENDED_BADLY else (run_of(ours), status)
@@ -229,7 +229,7 @@ def holding(
 ) -> tuple[Run, str] | None:
     """Return the run and status of the current version if it contains the bundle and its sources.
 
-    It may have been pushed from another machine. If it failed, None is returned.
+    It may have been pushed from another machine. Return None if it failed.
     """
     if current is None or built.sha256 not in current.text or _missing(built, current):
         return None
@@ -265,7 +265,7 @@ def resolve(kaggle: Kaggle, records: Records, kernels: Iterable[str] = KERNELS) 
     """For each push that got no response, find the version that contains its bundle and record it.
 
     Raises:
-        Unknown: if Kaggle does not report it.
+        Unknown: if Kaggle does not report whether the kernel exists.
     """
     for row in records.unclear(kernels):
         look = partial(_find, kaggle, row.handle, row.bundle_sha256, row.before or 0)

@@ -1,7 +1,7 @@
 """Look up the runs that were pushed from this project, and their pulled folders.
 
 Runs are looked up in the journal, among the pushes to the current Kaggle server. A folder in `runs`
-is only used if that run wrote it.
+is only used for a run if that run wrote it.
 """
 
 from collections.abc import Iterable
@@ -77,7 +77,7 @@ class Records:
         return [row for row in last if row is not None and row.is_open]
 
     def last_run(self, kernel: str, instead: str = "") -> Run:
-        """Return a kernel's last run with this config, if it was pushed from this project.
+        """Return the last run of a kernel that was pushed from this project with this config.
 
         Args:
             instead: alternative to suggest in the error message.
@@ -162,7 +162,7 @@ class Records:
 
         Args:
             named: owner/slug/version, or "" for the last pushed training run. If none was ever
-                pushed, "" means the last rehearsed one, which is returned with "" as the run.
+                pushed, the last rehearsed one is used, and the returned run is "".
         """
         ours = self.project.ours
         if not named and self.journal.last(PUSH, kernel=TRAIN, **ours) is None:
@@ -183,6 +183,6 @@ class Records:
         return max(notes)[1]
 
     def _pushed_at(self, run: Run) -> str:
-        """Return when the journal says that we last created this version, or ""."""
+        """Return when we last created this version, according to the journal, or ""."""
         made = self.made(handle=run.handle, number=run.version)
         return next((row.at for row in made if row.is_ours), "")

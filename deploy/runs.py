@@ -20,8 +20,8 @@ TIME_UP = r"exceeded [\d.]+ seconds|maximum allowed execution time"
 # Advice for failed runs, keyed by a pattern for the end of their log. The first match is used. If
 # the advice ends with a colon, the command that pushes the run again is appended.
 CRASHES = {
-    NotMounted.words: "Kaggle may not mount a source in the first run after it was attached."
-    " You do not have to change anything. Push it again:",
+    NotMounted.words: "Kaggle sometimes fails to mount a source on the first run after it is"
+    " attached. You do not have to change anything. Push the notebook again:",
     r"Asked for \w+|Unable to initialize backend 'tpu'": "Kaggle assigned a different machine."
     " Verify the account at kaggle.com/settings, remove any docker pin, and push again.",
     r"RESOURCE_EXHAUSTED|[Oo]ut of memory|MemoryError": "The run ran out of memory. Use a smaller"
@@ -32,8 +32,8 @@ CRASHES = {
     r"No space left|Disk quota exceeded|\[Errno 28\]": "/kaggle/working is full. Keep fewer"
     " checkpoints, write temporary files to /kaggle/tmp, and push again.",
     r"[Nn]etwork is unreachable|Name or service not known|Temporary failure in name resolution"
-    r"|NameResolutionError": "The notebook has no internet access. It is off in infer-gpu and"
-    " prepare-cpu, and in all notebooks of accounts without a verified phone"
+    r"|NameResolutionError": "The notebook has no internet access. Internet access is off in"
+    " infer-gpu and prepare-cpu, and in all notebooks of accounts without a verified phone"
     " (kaggle.com/settings). Mount the files as a dataset, or verify the phone, then push again.",
     r"ModuleNotFoundError|ImportError": "The module is missing from Kaggle's image, or has"
     " a different version there. Use the installed packages (see constraints/), and push again.",

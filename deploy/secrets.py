@@ -1,7 +1,7 @@
 """Detect secrets in text (`find`) and redact them (`redact`).
 
-Nothing that we send or write may contain a secret. Secrets are recognized by their value, if it is
-in an environment variable or was passed to `know`, or by their format. `redact` is applied to every
+Nothing that we send or write may contain a secret. A secret is recognized by its format, or by its
+value if that is in an environment variable or was passed to `know`. `redact` is applied to every
 printed line. It covers the formats of Kaggle's secrets and of some others that often end up in
 logs, and only uses the standard library. `find` checks what is about to be sent, and also uses the
 detect-secrets library.
@@ -89,7 +89,7 @@ def know(value: object, user: str = "") -> None:
     """Redact a value from now on, including its forms in headers, URLs and JSON.
 
     Args:
-        value: value of a credential. Ignored unless it is text of at least 8 characters.
+        value: value of a credential, ignored unless it is text of at least 8 characters.
         user: owner of the key, which Basic authentication encodes together with the key.
     """
     if isinstance(value, str):
@@ -99,7 +99,7 @@ def know(value: object, user: str = "") -> None:
 def find(text: str) -> dict[int, str]:
     """Return {line: kind} for everything that looks like a secret, sorted by line.
 
-    Lines with `ALLOWED` are skipped, except for credentials in use.
+    Lines that contain `ALLOWED` are skipped, unless they also contain a credential in use.
 
     >>> find("import os\\nKAGGLE_KEY=" + "0123456789abcdef" * 2)
     {2: 'a Kaggle key'}

@@ -3,7 +3,7 @@
 This depends on the pushes in the journal, the status of their runs, and their pulled outputs.
 Versions are never looked up as "the latest". A training bundle contains the SHA-256 of everything
 that it resumes from (docs/decisions/0007). Decoded images and the cells of a benchmark are not
-pinned, because they verify themselves.
+pinned, because they are verified when they are used.
 """
 
 import time
@@ -90,8 +90,8 @@ def _training(
 ) -> Steps[Next]:
     """Return the next training session.
 
-    If the last run has this code and is active or complete, it is returned. If the last run is
-    complete but has other code, training starts again. Otherwise, the last run is resumed.
+    If the last run is active or complete and has this code, it is returned. If it is active or
+    complete but has other code, training starts again. Any other run is resumed.
     """
     images = ""
     try:
@@ -123,9 +123,9 @@ def training_state(kaggle: Kaggle, records: Records) -> Steps[Next]:
     The run is returned if it is active or complete. Otherwise its output is pulled, so that the
     next session can resume from it.
 
-    Complete checkpoints in the output of a failed run are used. If none of them is ahead of the
-    checkpoint that the run resumed from, the previous run is used instead. The previous run is also
-    used if the last one is queued for a different machine than requested.
+    Complete checkpoints in the output of a failed run are also used. If none of them is ahead of
+    the checkpoint that the run resumed from, the previous run is used instead. The previous run is
+    also used if the last one is queued for a different machine than requested.
     """
     pushed = _pushes_of_training(kaggle, records)
     rows = [row for row in pushed if row.is_made]
@@ -253,7 +253,7 @@ def _pull_patiently(kaggle: Kaggle, records: Records, run: Run) -> Steps[Path]:
 
 
 def _prepared_images(kaggle: Kaggle, records: Records) -> Steps[str]:
-    """Return the kernel whose decoded images are mounted, or "" if training decodes images."""
+    """Return the kernel whose decoded images are mounted, or "" if training decodes them itself."""
     project, journal = records.project, records.journal
     handle = records.handle(kaggle.username, PREPARE)
     refused = journal.last(
@@ -290,9 +290,9 @@ def _prepared_images(kaggle: Kaggle, records: Records) -> Steps[str]:
 def _resumed(kaggle: Kaggle, records: Records, code: Code) -> Steps[Next]:
     """Return the next session of a preparation or benchmark.
 
-    If the last run on this kind of machine is active or complete, it is returned. For benchmarks,
-    this is the last run with this grid. Otherwise the session mounts the outputs of earlier runs on
-    any machine.
+    If the last run on this kind of machine (for a benchmark, the last one with this grid) is active
+    or complete, it is returned. Otherwise, the session mounts the outputs of earlier runs on any
+    machine.
     """
     handle = records.handle(kaggle.username, code.kernel)
     rows = records.made(handle=handle)

@@ -92,7 +92,7 @@ def _state(kaggle: Kaggle, row: Request) -> str:
 
 
 def _untold(kaggle: Kaggle, error: RelayError) -> str:
-    """Return the first line of a call's error. Raise the error if all calls would fail with it."""
+    """Return the first line of a call's error. Raise the error if every call would fail with it."""
     silent = isinstance(error, Unreachable) and not kaggle.answered
     if silent or (isinstance(error, CredentialError) and not isinstance(error, Denied)):
         raise error

@@ -91,7 +91,7 @@ def guarded(session: requests.Session, timeouts: tuple[float, float]) -> request
 
 
 Ask = Callable[[Mapping[str, str]], requests.Response]
-"""Requests a file with additional headers, and returns the streamed response."""
+"""Function that requests a file with additional headers and returns the streamed response."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Download(Transfer):
 
     Attributes:
         ask: function that requests the file.
-        copies: number of copies that must fit on the disk. An archive to be unpacked requires 2.
+        copies: number of copies that must fit on the disk, which is 2 for archives to be unpacked.
     """
 
     ask: Ask
@@ -196,7 +196,7 @@ class Download(Transfer):
         Raises:
             requests.RequestException: if the connection breaks, the file is incomplete, or a web
                 page was sent instead. Another attempt continues or starts again.
-            BadAnswer: if Kaggle sends an archive that contains anything but this file.
+            BadAnswer: if Kaggle sends an archive that contains anything other than this file.
             DiskError: if the disk is full or not writable.
         """
         name = self.path.name
@@ -327,6 +327,6 @@ class _Sent(io.FileIO):
         self._upload, self._size = upload, size
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return the next bytes. At this point, all previous bytes have been sent."""
+        """Return the next bytes, and report that all previous bytes have been sent."""
         self._upload.reached(self.tell(), self._size)
         return super().read(size)

@@ -1,6 +1,6 @@
-"""Watch the version that a push created until its run ends.
+"""Watch the run of a pushed version until it ends.
 
-Whether a run has ended is only determined from its status. The log is followed in the background to
+Only a run's status determines whether the run has ended. Its log is followed in the background to
 show the progress. If that connection breaks, the log is read again from the start.
 """
 
@@ -96,8 +96,8 @@ class Log:
 def watch(kaggle: Kaggle, records: Records, run: Run) -> Steps[str]:
     """Watch a run until it ends, record its final status, and return "COMPLETE".
 
-    A `Status` is yielded whenever the status or the progress changes. Progress is checked more
-    frequently than the status.
+    A `Status` is yielded whenever the status or the progress changes. The progress is checked more
+    often than the status.
 
     Raises:
         NotFound, Denied: if the run does not exist, or this user has no access to it.
@@ -184,8 +184,8 @@ class _Told:
         return None if self._running is None else time.monotonic() - self._running
 
     def news(self, name: str) -> Iterator[Status]:
-        """Yield the run's state if it has changed. If only the progress has changed, it is marked
-        as `often` unless the previous state was reported a while ago.
+        """Yield the run's state if it has changed. If only the progress has changed, `often` is set
+        unless the previous state was reported a while ago.
         """
         if name == "RUNNING" and self._running is None:
             self._running = time.monotonic()

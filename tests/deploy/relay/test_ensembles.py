@@ -78,7 +78,7 @@ AGAIN = "(.|\n)*python -m pipeline ensemble"
                 path.parent / "r2", path.parent / "r1", dirs_exist_ok=True
             ),
             Unverified,
-            "contains run r2, .* expects run r1",
+            "contains run r2 .* expects run r1",
         ),
         (lambda path: shutil.rmtree(path.parent / "r1"), UsageError, "Move it back"),
     ],
