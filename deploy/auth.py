@@ -285,7 +285,7 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
 
 
 def _client(timeouts: tuple[float, float], token: str = "") -> Any:
-    """Return a client that authenticates with a token, or an unauthenticated one if it is ""."""
+    """Return a client that uses a token, or an unauthenticated client if the token is ""."""
     from kagglesdk import KaggleClient
 
     client = KaggleClient(api_token=token)  # with None, it would search for a token

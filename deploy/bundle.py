@@ -1,10 +1,10 @@
-"""Build bundles. A bundle consists of a notebook that contains the package, and its metadata.
+"""Build bundles. A bundle is a notebook that contains the package, together with its metadata.
 
 The notebook is built from kernels/KERNEL/notebook.py. It contains all of formats/ and pipeline/,
 the run's config, and the modules that the config imports. The notebook and its kernel-metadata.json
 are written to BUILDS/KERNEL/.
 
-Because the notebook contains the package, the versions of the two always match. Building the same
+Because the notebook contains the package, both always have the same version. Building the same
 commit again produces identical files.
 """
 
@@ -89,7 +89,7 @@ class Code:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of code, config and sources. It does not depend on owner, artifact or machine."""
+        """SHA-256 of code, config and sources, which excludes the owner, artifact and machine."""
         metadata = {k: v for k, v in self.metadata.items() if k not in gate.machine("")}
         parts = {"modules": self.modules, "cells": self.cells, "metadata": metadata}
         return _sha256({**self.identity, **parts})
@@ -147,7 +147,7 @@ class Bundle:
 
     @property
     def notebook(self) -> Path:
-        """Path to the notebook. Later changes to it have no effect, because a push sends `text`."""
+        """Path to the notebook. A push sends `text`, so later changes to it have no effect."""
         return self.folder / f"{self.kernel}.ipynb"
 
     @property
@@ -157,7 +157,7 @@ class Bundle:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of the owner and everything that affects the run, without the URL and commit."""
+        """SHA-256 of the owner and everything that affects the run. It excludes URL and commit."""
         named = {**self.metadata, "id": self.handle.partition("/")[0], "title": ""}
         return _sha256({"code": self.code.sha256, "expect": self.expect, "metadata": named})
 
@@ -258,7 +258,7 @@ def read(project: Project, kernel: str, others: Iterable[str] = ()) -> Code:
         names = sorted(path.parent.name for path in folder.parent.glob("*/notebook.py"))
         raise UsageError(
             f"There is no kernel {kernel!r} in {folder.parent}; expected one of:"
-            f" {', '.join(names)}.\nCorrect --kernel, or add its two files to that folder."
+            f" {', '.join(names)}.\nCorrect --kernel, or add the kernel's two files to that folder."
         )
     named, name = configs(project.root), project.name
     theirs = {other: named[other] for other in others if other in named}
@@ -315,7 +315,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict[str, Any]:
-    """Return the metadata, after adding the handle, the machine and all sources to mount."""
+    """Add the handle, the machine and all sources to mount to the metadata, and return it."""
     kernel, expect, listed = code.kernel, inputs.expect, code.metadata["dataset_sources"]
     of = partial(address, owner, project.competition)
     handle = inputs.handles.get(kernel, of(kernel))
@@ -376,7 +376,8 @@ def _travelling(root: Path, kernel: str, configs: Mapping[str, Path]) -> dict[st
     Files are parsed but never executed.
 
     Args:
-        configs: {name: file} for all configs to include. The file of a package is its __init__.py.
+        configs: {name: file} for all configs to include. If a config is a package, its file is
+            __init__.py.
 
     Raises:
         UsageError: if a config is not valid Python, or imports a module that is not included.

@@ -1,7 +1,7 @@
 """Run the chain of steps: training, publishing, inference and submission.
 
 Each `invoke` task runs a part of the chain, and `invoke relay` runs all of it. Steps are generators
-that yield events. Each step looks up the version that the previous step created in the journal. If
+that yield events. Each step looks in the journal for the version that the previous step created. If
 the chain is stopped or killed, running the same command again therefore resumes it.
 """
 
@@ -227,8 +227,8 @@ def _push(
     if found is not None:
         run, status = found
         yield Note(
-            f"{run} already has this bundle, {status} on {run.machine_shape or run.accelerator}."
-            " Nothing was sent. To run it again:"
+            f"{run} already has this bundle and is {status} on"
+            f" {run.machine_shape or run.accelerator}. Nothing was sent. To run it again:"
             f" {records.project.command(f'{KERNELS[kernel].task} --again')}"
         )
         return run

@@ -59,8 +59,8 @@ class Kaggle(Connection):
         """Return a version's status.
 
         Raises:
-            NotFound: if the version does not exist. A 403 has this meaning if the kernel's owner is
-                this account, but the list of our kernels does not contain that version.
+            NotFound: if the version does not exist. If this account owns the kernel but the list of
+                our kernels does not contain that version, a 403 is treated in the same way.
             Unknown: if Kaggle responds with a 403, but the list contains the version or is not
                 available.
         """
@@ -87,9 +87,9 @@ class Kaggle(Connection):
         return log_lines(self._read(what, calls.KERNEL_OUTPUT, about).log)
 
     def follow_log(self, handle: str, version: int) -> Iterator[tuple[str, str]]:
-        """Yield a version's log as (stream, text) pieces, from the start and as the run writes it.
+        """Yield a version's log from the start, as (stream, text) pieces, while the run writes it.
 
-        The pieces stop when the run ends. Broken connections are not retried.
+        The iteration stops when the run ends. Broken connections are not retried.
 
         Raises:
             requests.RequestException, ValueError: if the connection breaks.
@@ -120,7 +120,7 @@ class Kaggle(Connection):
 
         Raises:
             Refused: if the kernel has no versions, which makes all calls about it fail.
-            Unknown: if Kaggle does not report whether it exists.
+            Unknown: if Kaggle does not report whether the kernel exists.
         """
         looks = itertools.count(1)
 
@@ -148,7 +148,7 @@ class Kaggle(Connection):
         return False
 
     def own_kernels(self) -> Iterator[calls.OwnKernel]:
-        """Yield all our kernels, most recently run first. Some may not have a version yet.
+        """Yield all our kernels, most recently run first. Some kernels may not have a version yet.
 
         This call sometimes fails for days, so it is retried only briefly.
         """
@@ -203,7 +203,7 @@ class Kaggle(Connection):
         """Return our dataset, or None if it does not exist.
 
         Raises:
-            Unknown: if Kaggle does not report whether it exists.
+            Unknown: if Kaggle does not report whether the dataset exists.
         """
         what = f"get the dataset {handle}"
         with suppress(errors.NotFound):
@@ -294,9 +294,9 @@ class Kaggle(Connection):
             version: version that the call is about.
 
         Raises:
-            NotFound: if it does not exist.
-            Unknown: if it may exist, because it is in the list or the list is not available.
-            Denied: if it belongs to somebody else, or requires an action on kaggle.com first.
+            NotFound: if the item does not exist.
+            Unknown: if the item may exist, because it is in the list or the list is not available.
+            Denied: if the item belongs to somebody else, or requires an action on kaggle.com first.
         """
         try:
             return ask()

@@ -1,9 +1,9 @@
 """Check the requirements of a competition, and submit runs to it.
 
 Some competitions accept notebooks, which Kaggle reruns on the hidden test set. Others accept files,
-for which the pulled submission.csv is uploaded. Before anything is spent, the file is compared with
-the competition's sample submission, and the user is asked. Pulled files that have been modified are
-rejected.
+so the pulled submission.csv is uploaded instead. Before anything is spent, the file is compared
+with the competition's sample submission, and the user is asked. Pulled files that have been
+modified are rejected.
 
 Each run is submitted only once. The submission's description names the run, so an earlier
 submission of the same run is found even if its response was lost. Failed submissions count against
@@ -171,8 +171,8 @@ def submit(
         check: function that raises an error to prevent the submission, given the paths of the run's
             submission.csv and of the competition's sample, or None if there is no sample.
         now: skip the wait of several minutes after the pull.
-        again: submit even if an earlier submission of this run failed. If it did not fail, that
-            submission is followed instead.
+        again: submit even if an earlier submission of this run failed. A submission that did not
+            fail is followed instead of being made again.
 
     Raises:
         Unverified: if the pulled file is not the one written by the run.
@@ -184,7 +184,7 @@ def submit(
         RunFailed: if the rerun failed, now or earlier. The message contains Kaggle's message, the
             usual cause, and the fix.
         DeadlinePassed: if there is no score before the deadline. Running the same command again
-            continues to wait for it.
+            continues to wait for the score.
         Ambiguous: if Kaggle did not respond and its list does not contain the submission either.
     """
     journal, project = records.journal, records.project
@@ -219,13 +219,13 @@ def submit(
 
 
 def last_sent(records: Records, run: Run) -> Request | None:
-    """Return the last submission of a run that Kaggle received or may have received, or None."""
+    """Return a run's last submission that Kaggle received or may have received, or None."""
     entries = records.journal.requests(SUBMIT, handle=run.handle, kernel_version=run.version)
     return next((entry for entry in entries if entry.is_made or entry.is_open), None)
 
 
 def underway(records: Records, named: str) -> bool:
-    """Return whether the journal has a submission of a run that is not known to have failed.
+    """Return whether the journal contains a submission of a run, unless that submission failed.
 
     Args:
         named: the run, or "" for the last inference that was pushed from this project.
@@ -397,7 +397,7 @@ class _Attempt:
         return f"submissions left {'overall' if limits.by_total else 'today'}: {limits.allowed_now}"
 
     def _stored(self) -> Steps[None]:
-        """Wait until Kaggle has stored the output, because earlier submissions would be lost."""
+        """Wait until Kaggle has stored the output. Submissions made before that would be lost."""
         note, settled = output.noted(self.inferred), self.kaggle.pace.settled
         pulled = datetime.fromisoformat(note.at) if note else datetime.now(UTC)
         left = min(settled - (datetime.now(UTC) - pulled).total_seconds(), settled)
@@ -425,7 +425,7 @@ class _Attempt:
                 )
             if ref < 1:
                 raise errors.Ambiguous(
-                    f"Kaggle accepted the submission of {run} but returned no submission number.\n"
+                    f"Kaggle accepted the submission of {run} but did not return a number.\n"
                     f"{failures.LOOK}"
                 )
             return ref
@@ -446,7 +446,7 @@ class _Attempt:
             raise type(error)(f"{heading}\n{advice}") from error
 
     def _advice(self, known: Mapping[str, str], said: str) -> str:
-        """Look up advice in a table by Kaggle's message, and return the advice or ""."""
+        """Return the advice that a table contains for Kaggle's message, or "" if there is none."""
         advice = (text for words, text in known.items() if re.search(words, said, re.IGNORECASE))
         return next(advice, "").format(
             push=self.project.command("push-infer"),

@@ -58,7 +58,7 @@ class Pace:
 
     @property
     def stable(self) -> float:
-        """How long a status must remain unchanged, because Kaggle may report it too early."""
+        """How long a status must stay unchanged, because Kaggle may report it too early."""
         return self.most / 2
 
     @property
@@ -300,8 +300,8 @@ class Connection:
 
         Args:
             call: call that returns the token and URL for an upload.
-            note: private file that stores the token and URL in case this process is killed. Its
-                name must identify the file's content and the Kaggle server.
+            note: private file that stores the token and URL in case this process is killed. The
+                note's name must identify the file's content and the Kaggle server.
         """
         size, changed = path.stat().st_size, int(path.stat().st_mtime)
         about = {**values, "content_length": size, "last_modified_epoch_seconds": changed}

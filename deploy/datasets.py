@@ -84,8 +84,8 @@ def members(
 def checkpoint(
     kaggle: Kaggle, records: Records, folder: Path, progress: SavedProgress
 ) -> Steps[None]:
-    """Publish the files of a pulled folder that the next session needs. Their names are flattened,
-    because an upload cannot contain folders. Raises the same errors as `_published`.
+    """Publish the files of a pulled folder that the next session needs. The file names are
+    flattened, because an upload cannot contain folders. Raises the same errors as `_published`.
     """
     handle = bundle.address(kaggle.username, records.project.competition, "checkpoint")
     wanted, run_id = progress.expect(DATASET)["files"], progress.newest.run_id
@@ -152,7 +152,7 @@ def require_shared(kaggle: Kaggle, project: Project, kernel: str) -> Steps[None]
 
     Raises:
         SourceMissing: if a dataset does not exist or is not shared with this account. Kaggle would
-            start the run without it.
+            start the run without that dataset.
     """
     path = (project.kernels or project.root / "kernels") / kernel / "kernel-metadata.json"
     named = dict.fromkeys(project.needs, "pretrained in the config") if kernel == TRAIN else {}
@@ -178,7 +178,8 @@ def require_first_stage(kaggle: Kaggle, project: Project) -> None:
     except (NotFound, Denied) as error:
         raise SourceMissing(
             f"{named} {project.name}: {handle} has no version {pinned[0] if pinned else current}."
-            f'\nSet init_from="{handle}/{current}" to use the current version, or set another.'
+            f'\nSet init_from="{handle}/{current}" to use the current version, or choose another'
+            " version."
         ) from error
     if project.handoff == "dataset":  # this training will be published
         refuse_overwriting(kaggle, project)
@@ -208,7 +209,8 @@ def _require_ready(kaggle: Kaggle, handle: str, why: str) -> int:
     version = _shown_version(kaggle, handle)
     if not version:
         raise SourceMissing(
-            f"{kaggle.username} has no access to the dataset {handle}, or it is not ready; {why}.\n"
+            f"{kaggle.username} has no access to the dataset {handle}, or the dataset is not ready."
+            f" It is needed because {why}.\n"
             "Correct the name, or ask the owner to share it:"
             f" https://www.kaggle.com/datasets/{handle}"
         )
@@ -276,7 +278,9 @@ def _published(
         version = yield from ours.current(last.before if last is not None and awaited else None)
         if version and (yield from ours.is_in(version, known=last is not None)):
             request = journal.record(request, State.VERSION, number=version)
-            yield Note(f"{handle} version {version} already has this artifact. Nothing was sent.")
+            yield Note(
+                f"{handle} version {version} already contains this artifact. Nothing was sent."
+            )
         else:
             notes = f"run_id={found.run_id} sha256={found.weights_sha256}"
             request = yield from ours.send(journal, request, version, notes)
@@ -314,9 +318,9 @@ class _Upload:
         """Copy the files to the folder, and return their manifest."""
         if len(files) > FILES_AT_MOST or any("/" in name for name in files):
             raise UsageError(
-                f"{self.handle} would get {len(files)} files or folders; expected at most"
-                f" {FILES_AT_MOST} files and no folders, which Kaggle skips.\nPack them into a"
-                " single file."
+                f"The dataset {self.handle} would contain {len(files)} files or folders; expected"
+                f" at most {FILES_AT_MOST} files and no folders, which Kaggle skips.\nPack them"
+                " into a single file."
             )
         with writing(self.staging):
             shutil.rmtree(self.staging, ignore_errors=True)
@@ -374,7 +378,7 @@ class _Upload:
         return (now.version if now is not None else None), status
 
     def is_in(self, version: int, *, known: bool) -> Steps[bool]:
-        """Return whether a version contains these files, by comparing all of them.
+        """Compare a version's files with ours, and return whether it contains the same files.
 
         The version notes are not compared, because a dataset's first version has none and users can
         edit them.
@@ -400,9 +404,9 @@ class _Upload:
             if listed and not known:
                 raise UsageError(
                     f"{self.handle} version {version} contains {', '.join(sorted(listed)[:5])}, but"
-                    f" no {MANIFEST}. This project did not create it, but would replace it.\n"
-                    f"Save its files, delete the dataset at {self.page}, and run the same command"
-                    f" again. {WITHOUT}"
+                    f" no {MANIFEST}. This project did not create that version, but would replace"
+                    f" it.\nSave its files, delete the dataset at {self.page}, and run the same"
+                    f" command again. {WITHOUT}"
                 ) from None
             return False  # only some of the files were published
         return True
@@ -458,8 +462,8 @@ class _Upload:
         """
         polls, names = Polls(self.kaggle.pace, self.end), self.sizes.keys()
         why = (
-            f"Kaggle may show the reason at {self.page}. It creates no version if your private"
-            " datasets have used up your storage."
+            f"Kaggle may show the reason at {self.page}. Kaggle creates no version if your"
+            " private datasets have used up your storage."
         )
         while True:
             (version, status), listed = self._look(), dict[str, int]()
@@ -484,7 +488,9 @@ class _Upload:
                 yield Note(f"{self.handle}  {seen}")
             if whole and time.monotonic() >= polls.changed_at + self.kaggle.pace.stable:
                 return
-            polls.wait(f"{self.handle} is at {seen}; expected version {expected} READY.\n{LATER}")
+            polls.wait(
+                f"{self.handle} is at {seen}; expected version {expected} to be READY.\n{LATER}"
+            )
 
     def _compare(self, version: int) -> None:
         """Download all files of a version. Raises `Unverified` if one differs."""
@@ -498,8 +504,8 @@ class _Upload:
     def _returns(self, version: int, sent: Path) -> bool:
         """Download a file of a version, and return whether it is identical to the one we sent.
 
-        The download of a differing file is repeated a few times before another version is created.
-        If the size is wrong but Kaggle lists the correct one, this raises `Unreachable`.
+        A file that differs is downloaded a few more times before another version is created. If the
+        size is wrong but Kaggle lists the correct one, this raises `Unreachable`.
         """
         folder, digest = self.staging.parent / f"version-{version}", checksums.sha256(sent)
         path, note = folder / "files" / sent.name, folder / "notes" / sent.name

@@ -5,9 +5,9 @@ byte per second blocked its caller forever. Deadlines therefore use an operating
 interrupts the main thread.
 
 After Ctrl-C, the same timer repeats the interrupt. The first interrupt may occur after a lock was
-acquired but before the block that releases it is entered, for example in Python's own queue.
-Clean-up code then waits for the lock forever, even when the interpreter exits. We saw this in one
-of 50 interrupted pulls, in urllib3's connection pool.
+acquired but before the block that releases it is entered. This can happen in Python's own queue,
+for example. Clean-up code then waits for the lock forever, even when the interpreter exits. We saw
+this in one of 50 interrupted pulls, in urllib3's connection pool.
 """
 
 import signal
@@ -28,7 +28,7 @@ class TimeUp(BaseException):
 
 @contextmanager
 def limit(seconds: float, message: str) -> Iterator[None]:
-    """Raise `DeadlinePassed` if the body takes too long, and stop it on Ctrl-C.
+    """Stop the body with `DeadlinePassed` if it takes too long, or with an interrupt on Ctrl-C.
 
     There is no deadline in threads other than the main thread.
 

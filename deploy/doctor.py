@@ -1,7 +1,7 @@
 """Check that this machine, the project and the Kaggle account are ready for `invoke relay`.
 
 Nothing is changed or spent. Each `Check` is a row of the report. It states what was found and, if
-there is a problem, how to fix it. If a row cannot be checked, it states the reason, and the other
+there is a problem, how to fix it. A row that cannot be checked states the reason, and the other
 rows are still checked. No row contains a secret.
 """
 
@@ -69,7 +69,7 @@ def examine(
     show: Callable[[str], None] = lambda line: None,
     pace: Pace = init.PACE,
 ) -> list[Check]:
-    """Run all checks, in the order in which you would fix problems, and show each row immediately.
+    """Run all checks, starting with the problems to fix first, and show each row immediately.
 
     Args:
         root: path to the repository.
@@ -182,7 +182,7 @@ def _quota(state: _State) -> Row:
     for name, left in (("TPU", quota.tpu_seconds), ("GPU", quota.gpu_seconds)):
         hours.append(f"{name} unknown" if left is None else f"{name} {left / 3600:.1f} hours")
         if left is not None and left < 60 and name not in quota.paid:
-            fix = f"Wait until the quota is renewed. You cannot push to the {name} before then."
+            fix = f"Wait until the quota is renewed before you push to the {name} again."
     paid = f"; Kaggle charges for more {' and '.join(quota.paid)} time" if quota.paid else ""
     return f"{', '.join(hours)} left this week{paid}", fix
 

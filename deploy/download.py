@@ -3,9 +3,10 @@
 You can also download the archive yourself. `kaggle competitions download SLUG -p data` writes it to
 data/SLUG.zip.
 
-If data/SLUG exists, it is complete. Until then, data/SLUG.download contains the archive and the
-files unpacked so far. A partial archive is kept there so that the next process can resume the
-download. The lock data/SLUG.download.lock ensures that only one process uses the folder at a time.
+If data/SLUG exists, it is complete. While files are missing, data/SLUG.download contains the
+archive and the files unpacked so far. A partial archive is kept there so that the next process can
+resume the download. The lock data/SLUG.download.lock ensures that only one process uses the folder
+at a time.
 """
 
 import json
@@ -102,7 +103,7 @@ def _unpack(path: Path, folder: Path, show: Callable[[str], None]) -> None:
             raise
         if isinstance(error, archives.DamagedError):
             shutil.rmtree(around)
-            after = "It was deleted. To download it again, run the same command."
+            after = "It was deleted. To download the archive again, run the same command."
         else:  # downloading it again would not help
             shutil.rmtree(files)
             after = f"Unpack its files to {folder} by hand, and run the same command again."

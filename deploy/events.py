@@ -62,7 +62,7 @@ class Status:
 
     @property
     def seconds_ahead(self) -> float | None:
-        """The run's estimate of its remaining seconds, or None if unknown."""
+        """The run's own estimate of its remaining time in seconds, or None if unknown."""
         eta = self.newest.get("eta_seconds")
         return float(eta) if isinstance(eta, (int, float)) and 0 <= eta < ETA_AT_MOST else None
 

@@ -127,7 +127,7 @@ CONTROL = re.compile(
 
 
 def plain(text: str) -> str:
-    """Return the text without terminal control sequences and secrets, but with newlines and tabs.
+    """Remove terminal control sequences and secrets from a text, but keep newlines and tabs.
 
     >>> plain("\\x1b[31mred\\x1b[0m")
     'red'
@@ -271,7 +271,7 @@ def _said(error: BaseException) -> str:
 
 
 def _chain(error: object) -> Iterator[BaseException]:
-    """Yield an error and the errors nested in it, which requests uses to wrap the cause."""
+    """Yield an error and the errors nested in it, because requests wraps the original error."""
     while isinstance(error, BaseException):
         yield error
         inner = (getattr(error, "reason", None), *error.args, error.__cause__)

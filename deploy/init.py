@@ -267,7 +267,7 @@ def require_slug(
 def chosen(
     configs: Mapping[str, Stated], competition: str, config: str = "", default: str = ""
 ) -> str:
-    """Return the config for a competition, else one whose competition was assumed, else "".
+    """Return a config for the competition or, if there is none, one with an assumed slug, or "".
 
     Args:
         configs: available configs, keyed by name.

@@ -114,7 +114,7 @@ class Request:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is unknown if Kaggle fulfilled the request."""
+        """Whether the request may have been sent and its result is unknown."""
         return self.state in OPEN
 
     @property

@@ -1,10 +1,11 @@
 """Trace a submission back to the commit, step by step.
 
 The steps are submission → score → infer run → dataset version → artifact → train run → bundle →
-commit. They are found in pulled folders and the journals next to them, without contacting Kaggle.
+commit. The steps are found in pulled folders and the journals next to them, without contacting
+Kaggle.
 
-A file belongs to a run if its SHA-256 is listed in the run's outputs.json. Its name and location
-are not trusted.
+A file belongs to a run if its SHA-256 is listed in the run's outputs.json. The file's name and
+location are not trusted.
 """
 
 from collections.abc import Mapping
@@ -53,7 +54,8 @@ def trace(ours: Records, submission: Path) -> list[Link]:
 
     Args:
         submission: the file in a pulled folder, or any copy, because it is identified by its
-            content. If several runs wrote the same file, the folder that is first by name is used.
+            content. If several runs wrote the same file, the first folder in alphabetical order is
+            used.
 
     Raises:
         UsageError: if the file is missing, or was not written by any pulled run.

@@ -17,8 +17,8 @@ if sys.platform != "win32":
 @contextmanager
 def locked(path: Path, busy: str) -> Iterator[None]:
     """Hold a lock while the body runs. The lock is also released if the process is killed. If the
-    file system does not support locks, as with some network drives, a warning is printed to stderr
-    instead.
+    file system does not support locks, as with some network drives, only a warning is printed to
+    stderr.
 
     Args:
         path: path of the lock file, which is created if it does not exist.

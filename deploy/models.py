@@ -63,7 +63,7 @@ def require(kaggle: "Kaggle", names: Iterable[str], kernel: str) -> Steps[None]:
     cannot list its files. Kaggle also reports missing models in its response to the push.
 
     Raises:
-        SourceMissing: if a model does not exist. Kaggle would start the run without it.
+        SourceMissing: if a model does not exist. Kaggle would start the run without that model.
         Denied: if a licence has not been accepted.
     """
     for name in names:

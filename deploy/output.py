@@ -117,9 +117,9 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
     or loses the connection, the next pull of the same notebook reuses all files that have not
     changed in the storage. The submission and the files of the artifact and checkpoints must have
     the size and SHA-256 in `outputs.json` and `artifact/manifest.json`, and the artifact's
-    `bundle_sha256` must match the run. Other files may differ, because Kaggle may modify files, or
-    not list hidden or empty ones. An existing folder with the same files is kept, and a different
-    one is renamed by appending -aside-1 (or a higher number) to its name.
+    `bundle_sha256` must match the run. Other files may differ, because Kaggle may modify some and
+    may not list hidden or empty ones. An existing folder with the same files is kept, and a
+    different one is renamed by appending -aside-1 (or a higher number) to its name.
 
     Args:
         into: folder for all pulled runs.
@@ -668,7 +668,7 @@ def manifest(artifact: Path) -> Manifest:
 
 
 def artifact_files(folder: Path) -> dict[str, Path]:
-    """Return the files in a folder, keyed by name, except links and files created by desktops."""
+    """Return the files in a folder by name, except links and files that file managers create."""
     paths = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     ours = (path for path in paths if path.name not in OF_DESKTOPS)
     return {path.relative_to(folder).as_posix(): path for path in ours}

@@ -78,7 +78,7 @@ class Preview:
         """Session length to request in seconds: `most`, or the remaining quota if that is less.
 
         Kaggle may refuse sessions that exceed the unreserved quota. If all of it is reserved, the
-        whole remaining quota is requested, and Kaggle decides.
+        whole remaining quota is requested, and Kaggle decides whether to accept the session.
         """
         if self.hours_left is None or self.paid:
             return self.most

@@ -2,7 +2,7 @@
 
 The probe creates private notebooks whose names start with relay-live-, and deletes them at the end,
 even after Ctrl-C or an error. It does not use any quota. The observed facts are written to a file,
-under the names that the local Kaggle uses for them. This file does not contain names or keys.
+with the names that the local Kaggle uses for them. This file does not contain names or keys.
 
 The probe does not check which machine a push gets or when a dataset is ready, because the first
 cell of each notebook and the first publish already show this.
@@ -215,7 +215,8 @@ class Probe:
         Raises:
             Refused, NoQuota, Denied: if Kaggle refuses it.
             RunFailed: if Kaggle returns no version or a notebook that is not part of this probe, or
-                if the run ends otherwise, does not start, or is complete without any findings.
+                if the run ends with another status, does not start, or is complete without any
+                findings.
         """
         code = Path(probe_notebook.__file__).read_text(encoding="utf-8") + f"\n\nrun(**{does})"
         about = {"enable_internet": "reach" in does, **machine(""), **sources}
@@ -293,7 +294,7 @@ class Probe:
         return left
 
     def _delete(self, handle: str) -> None:
-        """Delete a notebook. It stays in `made` until Kaggle no longer has it."""
+        """Delete a notebook. Its handle stays in `made` until Kaggle no longer has it."""
         is_taken = False
         for _ in range(DELETES):
             try:

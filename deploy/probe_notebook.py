@@ -33,7 +33,10 @@ def run(reach: str = "", hold: float = 0.0) -> None:
 
 
 def layout() -> str | None:
-    """Return the layout of the inputs, "2026", "flat" (before 2026) or "both", or None if empty."""
+    """Return the layout of the inputs: "2026", "flat" (used before 2026), or "both".
+
+    Return None if there are no inputs.
+    """
     names = {path.name for path in INPUT.glob("*")}
     flat = names - {"competitions", "datasets", "notebooks"}
     if not names:

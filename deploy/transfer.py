@@ -211,7 +211,7 @@ class Download(Transfer):
             return ""
 
     def _receive(self) -> str:
-        """Download the rest of the file to `part`, and return the path of its URL."""
+        """Download the rest of the file to `part`, and return the path in its final URL."""
         name, have = self.path.name, 0
         if self.known and self.path.is_file() and not self.part.exists():
             self.path.replace(self.part)  # completed by a process that was killed afterwards
@@ -261,7 +261,7 @@ def _unzip(part: Path, name: str) -> None:
             members = archive.namelist()
             if [Path(member).name for member in members] != [name]:
                 raise BadAnswer(
-                    f"Kaggle sent an archive of {members[:5]}; expected only {name}.\n"
+                    f"Kaggle sent an archive that contains {members[:5]}; expected only {name}.\n"
                     "Check the file on kaggle.com. If it is there, try again."
                 )
             with archive.open(members[0]) as source, plain.open("wb") as target:

@@ -150,7 +150,9 @@ def test_a_dataset_that_is_not_shared_ends_a_push_before_its_session(with_theirs
 def test_a_dataset_in_the_config_is_checked_before_a_push(start, ours, shown):
     local, kaggle = start(Script())
 
-    with pytest.raises(SourceMissing, match=f"{THEIRS}, or .* ready; pretrained in the config"):
+    with pytest.raises(
+        SourceMissing, match=f"{THEIRS}, or .* ready.* because pretrained in the config"
+    ):
         push(kaggle, replace(ours, needs=[THEIRS]), show=shown.append)
 
     assert not local.kernels.kernels

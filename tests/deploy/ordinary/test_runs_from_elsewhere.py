@@ -66,7 +66,7 @@ def test_two_gpus_can_be_requested_while_the_tpu_version_waits(local, kaggle, ou
     for project, run in ((ours, first), (replace(ours, runtime=PAIR), second)):
         assert push(kaggle, project, show=shown.append) == run
     assert sent(local) == 2
-    assert shown[-1].startswith(f"{second} already has this bundle, QUEUED on NvidiaTeslaT4")
+    assert shown[-1].startswith(f"{second} already has this bundle and is QUEUED on NvidiaTeslaT4")
     assert shown[-1].endswith("invoke push-train --again --config digits --for gpu-t4x2")
 
 
