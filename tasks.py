@@ -1,6 +1,7 @@
 """This project's tasks. To see a task's description and options, run: invoke TASK --help
 
 To try it without an account, run: invoke start
+
 With --json, the last line of stdout is a JSON object, even after an error. The exit codes are
 listed in docs/dev/design.md. You can also pass the config without a flag: invoke push-train leaves
 """

@@ -201,7 +201,7 @@ class Competition:
 
     @property
     def takes_files(self) -> bool:
-        """Whether submissions are uploaded files instead of notebooks."""
+        """Whether submissions are uploaded files rather than notebooks."""
         return not self.is_kernels_submissions_only
 
 

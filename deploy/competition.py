@@ -225,7 +225,7 @@ def last_sent(records: Records, run: Run) -> Request | None:
 
 
 def underway(records: Records, named: str) -> bool:
-    """Return whether the journal contains a submission of a run, unless that submission failed.
+    """Return whether a run has a submission in the journal that has not failed.
 
     Args:
         named: the run, or "" for the last inference that was pushed from this project.
@@ -378,7 +378,7 @@ class _Attempt:
         return ""
 
     def _left(self, about: Competition) -> str:
-        """Describe the remaining submissions, or raise an error if none can be made now."""
+        """State how many submissions are left, or raise an error if none can be made now."""
         competition = self.project.competition
         if about.closed:
             raise Refused(
@@ -446,7 +446,7 @@ class _Attempt:
             raise type(error)(f"{heading}\n{advice}") from error
 
     def _advice(self, known: Mapping[str, str], said: str) -> str:
-        """Return the advice that a table contains for Kaggle's message, or "" if there is none."""
+        """Return the advice in `known` for Kaggle's message, or "" if there is none."""
         advice = (text for words, text in known.items() if re.search(words, said, re.IGNORECASE))
         return next(advice, "").format(
             push=self.project.command("push-infer"),

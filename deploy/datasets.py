@@ -199,7 +199,7 @@ def refuse_overwriting(kaggle: Kaggle, project: Project) -> None:
 
 
 def _handle(kaggle: Kaggle, project: Project, member: Member | None = None) -> str:
-    """Return the dataset for the competition's artifact, or for an ensemble member."""
+    """Return the handle of the dataset for the competition's artifact or an ensemble member."""
     what = bundle.member(member.weights_sha256) if member is not None else "artifact"
     return bundle.address(kaggle.username, project.competition, what)
 

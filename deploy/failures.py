@@ -26,8 +26,8 @@ OTHER_ADDRESS = (
 )
 SETTINGS = "https://www.kaggle.com/settings"
 RULES = (
-    "This account has not joined the competition, or its token does not allow it. Accept the rules"
-    f" on the competition's page, or create another token at {SETTINGS}"
+    "This account has not joined the competition, or its token does not allow access to it. Accept"
+    f" the rules on the competition's page, or create another token at {SETTINGS}"
 )
 DENIED = (
     "It does not exist, it belongs to somebody else, you have not accepted its rules, or your key"
@@ -284,7 +284,7 @@ def was_sent(error: Exception) -> bool:
 
 
 def unanswered(what: str, error: Exception) -> str:
-    """Return the message for a call without a readable response, with its cause and a fix."""
+    """Return an error message, with a cause and a fix, for a call without a readable response."""
     number, address, chain = code(error), auth.address(), list(_chain(error))
     asked = "site" if address == auth.SITE else "local"
     text = " ".join([asked, *(f"{type(one).__name__}: {one}" for one in chain)])

@@ -180,7 +180,7 @@ def failed(request: Request, error: BaseException) -> Request:
 
 
 class Journal:
-    """A journal file, which is created if it does not exist, and kept open.
+    """A journal file that is created if it does not exist and then kept open.
 
     Args:
         at: Kaggle server whose entries are written and read. Defaults to the current server.

@@ -1,8 +1,7 @@
-"""Trace a submission back to the commit, step by step.
+"""Trace a submission back to the commit that produced it, step by step.
 
 The steps are submission → score → infer run → dataset version → artifact → train run → bundle →
-commit. The steps are found in pulled folders and the journals next to them, without contacting
-Kaggle.
+commit. They are found in pulled folders and the journals next to them, without contacting Kaggle.
 
 A file belongs to a run if its SHA-256 is listed in the run's outputs.json. The file's name and
 location are not trusted.

@@ -63,7 +63,7 @@ AVERAGE_AGAIN = "Find the weights again:\npython -m pipeline ensemble OUT OUT --
 
 
 def listed(kaggle: Kaggle, run: Run) -> Steps[tuple[dict[str, str], str]]:
-    """Return the signed URLs of a complete run's files, keyed by name, along with its log.
+    """Return the signed URLs of a complete run's files, keyed by name, and the run's log.
 
     Kaggle may not list the files right after the run has ended, so this waits up to
     `kaggle.pace.listed` seconds for the first one.

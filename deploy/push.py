@@ -206,7 +206,7 @@ def _find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source:
 def recorded(kaggle: Kaggle, records: Records, built: Bundle) -> Steps[tuple[Run, str] | None]:
     """Return the run of a bundle according to the journal, and the run's status.
 
-    Return None if there is no such run, it failed, or it no longer exists.
+    Return None if there is no such run, or if it failed or no longer exists.
     """
     journal = records.journal
     rows = journal.requests(PUSH, handle=built.handle, bundle_sha256=built.sha256)
@@ -240,7 +240,7 @@ def holding(
 
 
 def status_of(kaggle: Kaggle, row: Request) -> str | None:
-    """Return our version's status, or None if Kaggle does not have the version.
+    """Return the status of a version that we pushed, or None if Kaggle does not have it.
 
     Raises:
         Unknown: if Kaggle does not report whether it exists.
@@ -254,7 +254,7 @@ def status_of(kaggle: Kaggle, row: Request) -> str | None:
 
 
 def started(kaggle: Kaggle, row: Request, status: str) -> str:
-    """Return our version's status. A draft that may still be queued is reported as QUEUED."""
+    """Return a version's status. A draft that may still be queued is reported as QUEUED."""
     return "QUEUED" if status == SAVED and row.age < kaggle.pace.unstarted else status
 
 

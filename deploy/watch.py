@@ -158,7 +158,7 @@ def watch(kaggle: Kaggle, records: Records, run: Run) -> Steps[str]:
 
 
 class _Told:
-    """Tracks what a watch has already reported about a run.
+    """Keeps track of what has already been reported about a run.
 
     Args:
         age: seconds since the run was pushed, or None if it was pushed from another machine.
