@@ -89,7 +89,7 @@ class Code:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of code, config and sources, which excludes the owner, artifact and machine."""
+        """SHA-256 of code, config and sources, independent of owner, artifact and machine."""
         metadata = {k: v for k, v in self.metadata.items() if k not in gate.machine("")}
         parts = {"modules": self.modules, "cells": self.cells, "metadata": metadata}
         return _sha256({**self.identity, **parts})

@@ -36,8 +36,8 @@ from deploy.sessions import Next
 
 TRIES = 2  # consecutive sessions without progress before training stops
 ONCE_MORE = (
-    "Pushing it once more, because Kaggle sometimes fails to mount a source on the first run after"
-    " it is attached."
+    "Pushing the notebook once more, because Kaggle sometimes fails to mount a source on the first"
+    " run after it is attached."
 )
 
 
@@ -419,7 +419,7 @@ def train(
             raise RunFailed(
                 f"{vain} consecutive sessions have made no progress since the checkpoint of version"
                 f" {row.base if row else 0}. The last one is {run}. Expected each session to save a"
-                " later step. Training was stopped so that no more quota is spent.\nIf the last"
+                " later step. Training was stopped to avoid spending more quota.\nIf the last"
                 " session ended as COMPLETE, session_hours is too short for a single step. Fix the"
                 f" cause, then resume:\n{command}"
             )

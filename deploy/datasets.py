@@ -148,7 +148,7 @@ def require_current(
 
 def require_shared(kaggle: Kaggle, project: Project, kernel: str) -> Steps[None]:
     """Check that this account can access the datasets in kernel-metadata.json and, for training, in
-    `pretrained`. If this cannot be checked, a note is yielded instead.
+    `pretrained`. If this cannot be checked, only a note is yielded.
 
     Raises:
         SourceMissing: if a dataset does not exist or is not shared with this account. Kaggle would
@@ -519,7 +519,8 @@ class _Upload:
         if came != size == self.kaggle.dataset_files(self.handle, version).get(sent.name):
             raise errors.Unreachable(
                 f"Kaggle sent {came:,} bytes for {sent.name} of {self.handle} version {version};"
-                f" expected {size:,} bytes, as listed.\nRun the same command again later. {WITHOUT}"
+                f" expected {size:,} bytes, as it lists.\nRun the same command again later."
+                f" {WITHOUT}"
             )
         return False
 

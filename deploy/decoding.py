@@ -20,7 +20,8 @@ class Malformed(ValueError):
 
 def called(name: str, default: Any = MISSING) -> Any:
     """Return a dataclass field that is read from this JSON key, such as `blob.source` for the key
-    `source` in the object `blob`. Other fields are read from their own names in camel case.
+    `source` in the object `blob`. All other fields are read from the camel-case form of their own
+    name.
     """
     return field(default=default, metadata={"json": name})
 

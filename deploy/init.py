@@ -267,7 +267,7 @@ def require_slug(
 def chosen(
     configs: Mapping[str, Stated], competition: str, config: str = "", default: str = ""
 ) -> str:
-    """Return a config for the competition or, if there is none, one with an assumed slug, or "".
+    """Return a config for the competition. If there is none, return one with an assumed slug or "".
 
     Args:
         configs: available configs, keyed by name.

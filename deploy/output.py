@@ -324,7 +324,7 @@ def noted(folder: Path) -> PullNote | None:
 
 
 def name_of(folder: Path) -> str:
-    """Return a pulled run as owner/slug/version, keeping these words for unknown parts."""
+    """Return a pulled run as owner/slug/version, using these words for unknown parts."""
     note = noted(folder)
     named = re.fullmatch(r"(.+)-v(\d+)(-aside-\d+)?", folder.resolve().name)
     return note.run if note else f"owner/{named[1]}/{named[2]}" if named else "owner/slug/version"

@@ -2,7 +2,7 @@
 
 The probe creates private notebooks whose names start with relay-live-, and deletes them at the end,
 even after Ctrl-C or an error. It does not use any quota. The observed facts are written to a file,
-with the names that the local Kaggle uses for them. This file does not contain names or keys.
+under the same names as in the local Kaggle. This file does not contain names or keys.
 
 The probe does not check which machine a push gets or when a dataset is ready, because the first
 cell of each notebook and the first publish already show this.

@@ -101,7 +101,7 @@ def test_a_late_source_pushes_the_same_notebook_again(start, ours, shown):
         failed, passed = kernel.versions
         assert mounts.NOT_MOUNTED in failed.log.text()
         assert failed.request.text == passed.request.text
-    told = [line for line in shown if "\nPushing it once more" in line]
+    told = [line for line in shown if "\nPushing the notebook once more" in line]
     assert len(told) == 2
 
 
