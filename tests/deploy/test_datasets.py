@@ -110,7 +110,7 @@ def test_two_versions_for_one_call_are_noticed(publish, server, records):
     """Inference would mount an unknown one. The entry is not refused: Kaggle took the call."""
     server.say("GetDataset", [GONE, at(2)])
 
-    with pytest.raises(Refused, match="version 2; expected 1"):
+    with pytest.raises(Refused, match="version 2; expected version 1"):
         publish()
 
     assert records.journal.last(PUBLISH).state == State.VERSION

@@ -108,7 +108,7 @@ def test_a_late_source_pushes_the_same_notebook_again(start, ours, shown):
 def test_a_missing_source_is_pushed_twice_at_most(start, ours, shown):
     local, kaggle = start(Script(v1="unmounted", v2="unmounted"))
 
-    with pytest.raises(NotMounted, match="Push it again:\ninvoke push-train\n"):
+    with pytest.raises(NotMounted, match="Push the notebook again:\ninvoke push-train\n"):
         run(kaggle, ours, shown)
 
     assert counts(local) == (["ERROR"] * 2, 0, 0)
