@@ -365,7 +365,7 @@ class Loop:
         that are not padding.
         """
         step, in_flight = self.compiled, deque[Any]()
-        size = step.micro_batch * step.replicas  # fits into memory, since it does with gradients
+        size = step.micro_batch * step.replicas  # fits in memory, since it does with gradients
         for number, (images, real) in enumerate(blocks(self.batches.inputs, rows, size)):
             in_flight.append(evaluate(number * size, images, real))
             if len(in_flight) == EVALUATIONS:

@@ -1,4 +1,4 @@
-"""Held-out rows of sets that do not fit into memory, and the time that they take."""
+"""Held-out rows of sets that do not fit in memory, and the time that they take."""
 
 import json
 import time
