@@ -488,9 +488,7 @@ class _Upload:
                 yield Note(f"{self.handle}  {seen}")
             if whole and time.monotonic() >= polls.changed_at + self.kaggle.pace.stable:
                 return
-            polls.wait(
-                f"{self.handle} is at {seen}; expected version {expected} to be READY.\n{LATER}"
-            )
+            polls.wait(f"{self.handle}: {seen}; expected version {expected} to be READY.\n{LATER}")
 
     def _compare(self, version: int) -> None:
         """Download all files of a version. Raises `Unverified` if one differs."""
