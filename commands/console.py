@@ -1,7 +1,6 @@
 """Utilities shared by all tasks, such as option parsing, deadlines, output and exit codes.
 
-Modules that take long to import are only imported when a task runs, so that `invoke --list` is
-fast.
+Modules that are slow to import are imported when a task runs, so that `invoke --list` is fast.
 """
 
 import atexit

@@ -181,7 +181,7 @@ class Bundle:
         about = (
             f"# {self.metadata['title']}\n\nBuilt from commit `{self.code.git_commit or 'none'}`"
             f"{changes}; bundle `{self.sha256}`.\n\n"
-            "The collapsed cells below write the package `pipeline` into a temporary folder."
+            "The collapsed cells below write the `pipeline` package to a temporary folder."
         )
         folders = sorted({str(PurePosixPath(path).parent) for path in self.code.modules})
         hidden = [

@@ -1,7 +1,7 @@
 """Set up a competition by checking it on Kaggle and making its config the default for all tasks.
 
-The default config is stored in relay.toml. The file's [slugs] table can replace the competition's
-slug at the start of the notebook URLs.
+The default config is stored in relay.toml. Its [slugs] table can set a different slug for
+the start of the notebook URLs.
 
 Configs are only created by `invoke inspect`. This module only completes an existing config: it adds
 the competition's slug if the slug was assumed, and the time limit if one is given on the command

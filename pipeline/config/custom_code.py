@@ -134,7 +134,8 @@ def require(config: Config, trained: str) -> None:
             f"The custom functions of the config {config.name!r} are not those used in training:"
             f" their sha256 starts with {digest(config)[:12] or '(no functions)'}, but expected"
             f" {trained[:12] or 'no functions'}. We looked for them in {here}.\nRestore the"
-            f" pipeline/configs/{config.name}.py from training, or pass its path to --config."
+            f" version of pipeline/configs/{config.name}.py that was used in training, or pass its"
+            " path to --config."
         )
 
 

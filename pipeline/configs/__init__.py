@@ -1,1 +1,1 @@
-"""Config files, one per competition, with their expected results and changes to the defaults."""
+"""One config file per competition, with its expected score."""

@@ -1,5 +1,6 @@
 """Find image files, or images in TFRecord files, by id or label, and report missing images."""
 
+import math
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -188,11 +189,10 @@ def describe_broken(broken: Mapping[str, str], total: int, data: Data) -> str:
     listed = "; ".join(f"{name!r}: {reason}" for name, reason in list(broken.items())[:5])
     return (
         f"{len(broken)} of {total} images cannot be used: {listed}.\n"
-        "Expected images that can be decoded to height x width x channels = "
-        f"{data.height}x{data.width}x{data.channels} (resize={data.resize!r}), or rows with that "
-        "many integers from 0 to 255. Replace the broken images, or remove them from the training "
-        "set. Otherwise, correct height, width and resize (for tables, id_column and label_column) "
-        "in the config."
+        f"Expected images that decode to the shape {data.shape} (resize={data.resize!r}), or rows"
+        f" of {math.prod(data.shape)} integers from 0 to 255. Replace the broken images, or remove"
+        " them from the training set. Otherwise, correct height, width and resize (for tables,"
+        " id_column and label_column) in the config."
     )
 
 

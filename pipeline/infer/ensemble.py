@@ -182,7 +182,7 @@ class CommonRows:
     predictions: np.ndarray
 
     def score(self, weights: np.ndarray) -> float:
-        """Return the metric of the members' weighted mean prediction."""
+        """Score the weighted mean of the members' predictions."""
         used = np.flatnonzero(weights)
         predictions = [self.predictions[place] for place in used]
         mean = self.members[0].target.mean(predictions, weights[used].tolist())

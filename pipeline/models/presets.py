@@ -149,10 +149,10 @@ def _of_hugging_face(source: str, *, weights: bool) -> Path:
     except Exception as error:  # such as a network error, a missing login or an unknown name
         said, *_ = f"{type(error).__name__}: {error}".split("\n")
         raise ConfigError(
-            f"pretrained={source!r} cannot be downloaded: {said[:300]}.\nThis requires internet"
-            " access (train-tpu: enable_internet; invoke dry-run --internet). For some models, you"
-            " must accept a licence on Hugging Face. You can also download the folder and set"
-            " pretrained to its path."
+            f"pretrained={source!r} cannot be downloaded: {said[:300]}.\nEnable internet"
+            " access with enable_internet for train-tpu, or with `invoke dry-run --internet`. For"
+            " some models, you must accept a licence on Hugging Face. You can also download the"
+            " folder and set pretrained to its path."
         ) from error
 
 

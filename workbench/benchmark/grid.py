@@ -87,8 +87,8 @@ def cells(patterns: Iterable[int], batches: Iterable[int]) -> list[Cell]:
             found.append(Cell(OURS, number, OWN, size))
 
     def place(cell: Cell) -> tuple[int, ...]:
-        """Return a cell's sort key, which puts intermediate batch sizes late and additional feeds
-        last.
+        """Return a sort key that places intermediate batch sizes near the end, followed by additional
+        feeds.
         """
         other = cell.feed not in (OWN, feeds(cell.pattern)[0])
         between = cell.batch not in (sizes[0], sizes[-1])

@@ -45,8 +45,8 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 
 @cache  # JAX cannot remove listeners, so register only one
 def compilations() -> list[float]:
-    """Return a list to which the duration of every later compilation in this process is appended,
-    in seconds.
+    """Return a list that collects the duration in seconds of each later compilation in this
+    process.
     """
     found: list[float] = []
 

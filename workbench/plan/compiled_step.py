@@ -53,7 +53,7 @@ NOTHING = (
 
 @dataclass(frozen=True)
 class Compiled:
-    """The compiler's report about one step, per core.
+    """The compiler's per-core report for one step.
 
     Attributes:
         memory: peak memory in bytes. If the step does not fit, it is the memory required in

@@ -417,8 +417,8 @@ class HiddenTest:
 
 
 def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
-    """Return a table with the ids, labels and groups of the labelled rows as texts, and the path of
-    their file.
+    """Return the ids, labels and groups of the labelled rows as a table of strings, and the path
+    to the file that they come from.
 
     With target="custom", all rows with the same id belong to one example, such as an image with
     several masks. Their values are joined.
