@@ -87,9 +87,7 @@ def cells(patterns: Iterable[int], batches: Iterable[int]) -> list[Cell]:
             found.append(Cell(OURS, number, OWN, size))
 
     def place(cell: Cell) -> tuple[int, ...]:
-        """Return a sort key that places intermediate batch sizes near the end, followed by additional
-        feeds.
-        """
+        """Return a sort key: intermediate batch sizes are near the end, additional feeds last."""
         other = cell.feed not in (OWN, feeds(cell.pattern)[0])
         between = cell.batch not in (sizes[0], sizes[-1])
         return other, between, ORDER.index(cell.pattern), cell.batch, WAYS.index(cell.way)
