@@ -182,23 +182,25 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def no_login_left() -> Iterator[None]:
-    """Fail a test that leaves other credentials, or another home: they log in the next one."""
-    before = _login()
+def nothing_left() -> Iterator[None]:
+    """Fail a test that leaves other credentials, another home or other flags of XLA: they log in
+    the next one, or change its numbers.
+    """
+    before = _inherited()
     yield
-    assert _login() == before, "a test left other variables of Kaggle, or another HOME"
+    assert _inherited() == before, "a test left other variables of Kaggle, HOME or XLA_FLAGS"
 
 
-def _login() -> dict[str, str]:
+def _inherited() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if name.startswith("KAGGLE") or name == "HOME"
+        if name.startswith("KAGGLE") or name in ("HOME", "XLA_FLAGS")
     }
 
 
 @pytest.fixture(autouse=True)
-def nothing_known(no_login_left: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_known(nothing_left: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget after each test with what it signed in: the same letters may mean something else in
     the next.
     """

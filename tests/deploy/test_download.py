@@ -148,7 +148,7 @@ def test_a_damaged_inner_archive_stays_packed_with_a_message(tmp_path, shown, na
 
     assert unpacked(tmp_path, files, shown) == files
     (said,) = shown
-    assert "cannot be unpacked: " in said and said.endswith("outside of it. It stays packed")
+    assert "cannot be unpacked: " in said and said.endswith("outside its folder. It stays packed")
     assert ":;" not in said and ".;" not in said and ": ;" not in said
 
 

@@ -100,8 +100,8 @@ def for_tpu(
 
     def compute() -> dict[str, Any]:
         show(f"Compiling a {policy} step of {config.name} for {runtime}. This may take minutes")
-        devices = _devices(core)[:cores]
-        return asdict(_compile(lowered(config, devices, policy, images), libtpu))
+        with _topology(core) as devices:
+            return asdict(_compile(lowered(config, devices[:cores], policy, images), libtpu))
 
     libtpu = version("libtpu")
     what = f"step of {policy} for {cores} of {core.topology} by {libtpu}, {images} images held"
@@ -295,23 +295,28 @@ def _code() -> str:
     return digest.hexdigest()
 
 
-def _devices(core: Accelerator) -> Sequence[Any]:
-    """Return the devices of a TPU topology that libtpu describes."""
+@contextmanager
+def _topology(core: Accelerator) -> Iterator[Sequence[Any]]:
+    """Yield the devices of a TPU topology that libtpu describes. Within the block, libtpu's
+    environment variables are set, because it reads some of them when it compiles.
+    """
+    from jax.experimental import topologies
+
+    before = dict(os.environ)
+    # libtpu exits if it does not know a flag.
+    others = ("--xla_cpu_", "--xla_gpu_")
+    flags = [each for each in before.get("XLA_FLAGS", "").split() if not each.startswith(others)]
     # Otherwise, libtpu queries a metadata server for the TPU type, but there is no such server.
     os.environ.update(
         TPU_SKIP_MDS_QUERY="1", TPU_WORKER_HOSTNAMES="localhost", TPU_ACCELERATOR_TYPE=core.kind,
         ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # allowed, because the processes do not share a TPU
+        JAX_PLATFORMS="cpu", XLA_FLAGS=" ".join(flags),
     )  # fmt: skip
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    # Remove flags that libtpu may not support, because it exits if a flag is unknown.
-    flags = os.environ.get("XLA_FLAGS", "").split()
-    others = ("--xla_cpu_", "--xla_gpu_")
-    os.environ["XLA_FLAGS"] = " ".join(flag for flag in flags if not flag.startswith(others))
-    from jax.experimental import topologies
-
-    found = topologies.get_topology_desc(platform="tpu", topology_name=core.topology)
-    devices: Sequence[Any] = found.devices
-    return devices
+    try:
+        yield topologies.get_topology_desc(platform="tpu", topology_name=core.topology).devices
+    finally:  # processes that are started later get the flags that the user set
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _compile(step: Any, libtpu: str) -> Compiled:
