@@ -104,6 +104,10 @@ class Optimizer(Checked):
         ema_momentum: momentum of a moving average of the weights and BatchNorm statistics, which
             evaluation and the artifact then use (None disables it). At step t the momentum is at
             most (1 + t) / (10 + t), so that the random initial weights are soon forgotten.
+        swa_start: fraction of all steps after which the mean of the weights and BatchNorm
+            statistics of all following steps is kept, which evaluation and the artifact then use
+            (stochastic weight averaging, Izmailov et al. 2018, 1803.05407). A typical value is
+            0.75; None disables it.
     """
 
     prefix = "optimizer."
@@ -124,6 +128,7 @@ class Optimizer(Checked):
     schedule: Annotated[str, SCHEDULE] = "cosine"
     decay_share: Annotated[float | None, SHARE, Only("schedule", ("constant",))] = None
     ema_momentum: Annotated[float | None, SHARE] = None
+    swa_start: Annotated[float | None, SHARE] = None
 
     def _needs(self) -> Iterator[Need]:
         ours, expected = self.name in OPTIMIZERS, f"no value with name={self.name!r}"
@@ -133,6 +138,13 @@ class Optimizer(Checked):
         for name in ("momentum", "beta_1", "beta_2", "epsilon"):
             unset = getattr(self, name) == DEFAULTS[self.prefix + name]
             yield name, ours or unset, f"{expected}; pass it in `arguments` instead"
+        once = self.swa_start is None or self.ema_momentum is None
+        yield "swa_start", once, "None with ema_momentum, which averages the weights as well"
+
+    @property
+    def averages(self) -> bool:
+        """Whether evaluation and the artifact use averages of the weights."""
+        return self.ema_momentum is not None or self.swa_start is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,8 +257,10 @@ class Config(Checked):
         limit_predictions: for regression, whether to clip predictions to the range of the training
             labels. Set it to False if labels can lie outside this range, for example in a trend.
         views: number of test-time augmentations whose predictions are averaged: the original image,
-            mirrored if data.flip is set, upside down if data.flip_vertical is set, and shifted by a
-            pixel if data.crop_padding is set. Views are dropped first when time runs short.
+            mirrored if data.flip is set, upside down if data.flip_vertical is set, turned if
+            data.rotate is set; all of these with an enlarged centre if data.crop_scale is set, and
+            shifted by a pixel if data.crop_padding is set (`pipeline.infer.views`). Views are
+            dropped first when time runs short.
         precision: precision for training. "auto" uses bfloat16 on hardware that supports it,
             float16 on older GPUs such as the T4 if its outputs agree at the start, and float32 for
             tables and other float32 inputs. "float32" uses full precision on every device.
@@ -344,8 +358,10 @@ class Config(Checked):
         in_files = self.feed != "files" or data.kind in ("images", "tfrecords")
         yield "feed", in_files, f"another value because kind={data.kind!r} has no image files"
         # Views that were never used in training would make predictions worse.
-        most = 2**data.flip * 2**data.flip_vertical * (5 if data.crop_padding else 1)
-        expected = f"at most {most}, given data.flip, data.flip_vertical and data.crop_padding"
+        sides = min(2 ** (data.flip + data.flip_vertical + 2 * data.rotate), 8)
+        most = sides * (1 + 2 * (data.crop_scale > 0) + 4 * (data.crop_padding > 0))
+        expected = f"at most {most}, given data.flip, data.flip_vertical, data.rotate,"
+        expected += " data.crop_scale and data.crop_padding"
         yield "views", self.views <= most, expected
 
     def _target_needs(self) -> Iterator[Need]:

@@ -94,15 +94,22 @@ def _restored(artifact: Artifact, precision: str, rows: int, show: Show) -> tupl
         for weights in artifact.folds:
             models.append(architectures.build(artifact.config, networks=networks))
             artifact_module.assign(models[-1], weights)
-    golden, expected = artifact.golden_inputs, artifact.golden_outputs
+    golden = artifact.golden_inputs
     forward = Forward(models, forward_pass.batch_size(golden, rows), show)
     outputs = forward_pass.mean_of_folds(artifact, forward.outputs(golden))
-    unit = np.array(artifact.target.spread or 1.0)
+    apart = difference(artifact, outputs)
+    checked = Checked(artifact.manifest["run_id"], precision, apart, TOLERANCE[precision])
+    return forward, checked
+
+
+def difference(artifact: Artifact, outputs: np.ndarray) -> float:
+    """Return the maximum difference of golden outputs from those of training, with numbers in
+    standard deviations.
+    """
+    expected, unit = artifact.golden_outputs, np.array(artifact.target.spread or 1.0)
     if artifact.target.log or artifact.target.kind == "custom":
         unit = np.abs(expected) + 1
-    difference = float(np.max(np.abs(outputs - expected) / unit))
-    checked = Checked(artifact.manifest["run_id"], precision, difference, TOLERANCE[precision])
-    return forward, checked
+    return float(np.max(np.abs(outputs - expected) / unit))
 
 
 @contextmanager

@@ -198,6 +198,9 @@ class CommonRows:
         return replace(self, ids=self.ids[rows], truth=truth, predictions=predictions)
 
 
+Choose = Callable[[CommonRows], np.ndarray]  # returns weights that sum to 1
+
+
 def find(outputs: Sequence[Path], output: Path, show: Callable[[str], None]) -> dict[str, Any]:
     """Find weights for the models of several runs, show them as a table, and write ensemble.json.
 
@@ -215,20 +218,21 @@ def find(outputs: Sequence[Path], output: Path, show: Callable[[str], None]) -> 
     """
     value = search(common_rows(outputs, show))
     path = atomic_file.write(output / FILE, sealed(value))
-    for line in (*_table(value), f"Wrote {path}"):
+    for line in (*table(value), f"Wrote {path}"):
         show(line)
     return value
 
 
-def search(rows: CommonRows) -> dict[str, Any]:
-    """Find weights by hill climbing, and return the contents of ensemble.json.
+def search(rows: CommonRows, choose: Choose | None = None) -> dict[str, Any]:
+    """Find weights by hill climbing or `choose`, and return the contents of ensemble.json.
 
     `alone` is a member's score, and `without` is the score of all others with their weights.
     `other_half` contains the scores of the ensemble and the best member, chosen on one half of the
     rows and scored on the other, averaged over both directions. It is null if the metric is
     undefined on one of the halves.
     """
-    weights, every = climb(rows), np.eye(len(rows.members))
+    choose = choose or climb
+    weights, every = choose(rows), np.eye(len(rows.members))
     members = []
     for place in np.argsort(-weights, kind="stable"):
         others = weights * (1 - every[place])
@@ -248,7 +252,7 @@ def search(rows: CommonRows) -> dict[str, Any]:
         "greater_is_better": rows.metric.greater_is_better,
         "rows": len(rows.ids),
         "score": rows.score(weights),
-        "other_half": _other_half(rows),
+        "other_half": _other_half(rows, choose),
     }
 
 
@@ -276,33 +280,39 @@ def climb(rows: CommonRows) -> np.ndarray:
     return np.asarray(weights)
 
 
-def _other_half(rows: CommonRows) -> dict[str, float] | None:
+def _other_half(rows: CommonRows, choose: Choose) -> dict[str, float] | None:
     order = np.random.default_rng(len(rows.ids)).permutation(len(rows.ids))
     halves = [rows.part(np.sort(half)) for half in np.array_split(order, 2)]
     every, scores = np.eye(len(rows.members)), []
     try:
         for here, there in (halves, halves[::-1]):
             best = every[here.ranks(every).argmax()]
-            scores.append([there.score(climb(here)), there.score(best)])
+            scores.append([there.score(choose(here)), there.score(best)])
     except DataError:  # for example, the AUC of a half with a single class
         return None
     ensemble, best_member = np.mean(scores, axis=0).tolist()
     return {"ensemble": ensemble, "best_member": best_member}
 
 
-def _table(value: Mapping[str, Any]) -> list[str]:
-    """Format ensemble.json as a table with a row per member, followed by the ensemble."""
+def table(value: Mapping[str, Any], what: str = "ensemble") -> list[str]:
+    """Format the result of `search` as a table with a row per member, followed by the whole."""
     name, half, greater = value["metric"], value["other_half"], value["greater_is_better"]
-    table = pd.DataFrame(value["members"])[["weight", "alone", "without", "run_id"]]
-    lines = table.to_string(index=False, na_rep="", float_format="%.5f").splitlines()
+    members = pd.DataFrame(value["members"])[["weight", "alone", "without", "run_id"]]
+    lines = members.to_string(index=False, na_rep="", float_format="%.5f").splitlines()
     better = "higher" if greater else "lower"
-    lines.append(f"Ensemble score on these rows: {name} {value['score']:.5f} ({better} is better)")
+    lines.append(
+        f"{what.capitalize()} score on these rows: {name} {value['score']:.5f} ({better} is better)"
+    )
+    gain = 0.0
     if half:
         ours, best = half["ensemble"], half["best_member"]
         scores = f"{name} {ours:.5f}; best member {best:.5f}"
         lines.append(f"On rows that were not used to find weights: {scores}")
-        if (ours < best) if greater else (ours > best):
-            lines.append("Warning: on these rows, the ensemble is worse than its best member")
+        gain = ours - best if greater else best - ours
+    if gain < 0 or (what == "soup" and (not gain or members["weight"].max() == 1)):
+        place = members["alone"].argmax() if greater else members["alone"].argmin()
+        run = members["run_id"][place]
+        lines.append(f"Warning: the {what} is not better than its best member on new rows: {run}")
     return lines
 
 

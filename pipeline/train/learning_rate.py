@@ -76,7 +76,8 @@ class Applied:
         total_steps: number of steps of the whole run. The learning rate ends at 0.
         decay_steps: final steps in which the learning rate decreases, for "constant".
         momentum (SGD), beta_1, beta_2, epsilon (Adam, AdamW), weight_decay (SGD, AdamW),
-        ema_momentum, batchnorm_momentum: scaled values. Other optimizers only use the last two.
+        ema_momentum, batchnorm_momentum: scaled values. Other optimizers ignore the first five.
+        swa_step: number of steps after which the mean of the weights starts. None disables it.
         batchnorm_batch: number of images that BatchNorm normalizes together; divides `batch`.
         warnings: rules that are used outside the range in which they were tested.
     """
@@ -100,6 +101,7 @@ class Applied:
     weight_decay: float
     clip_norm: float | None
     ema_momentum: float | None
+    swa_step: int | None
     batchnorm_momentum: float
     batchnorm_batch: int
     warnings: tuple[str, ...]
@@ -178,6 +180,7 @@ def apply(config: Config, num_images: int) -> Applied:
         weight_decay=given.weight_decay * (root if given.name == "adamw" else 1.0),
         clip_norm=given.clip_norm,
         ema_momentum=None if given.ema_momentum is None else float(given.ema_momentum**kappa),
+        swa_step=None if given.swa_start is None else int(given.swa_start * total_steps),
         batchnorm_momentum=float(config.batchnorm_momentum**kappa),
         batchnorm_batch=config.batchnorm_batch or grouped(config.batch, given.base_batch),
         warnings=tuple(warnings),

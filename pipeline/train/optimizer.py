@@ -14,7 +14,7 @@ from pipeline.train.learning_rate import Applied, schedule
 
 # Attributes of Keras optimizers that are not supported, and what to use instead.
 INSTEAD = {
-    "use_ema": "optimizer.ema_momentum",
+    "use_ema": "optimizer.ema_momentum or swa_start",
     "gradient_accumulation_steps": "batch and micro_batch",
     "loss_scale_factor": "a factor in the loss",
 }

@@ -42,7 +42,7 @@ class TrainState(NamedTuple):
         params: trainable weights, in the model's order.
         buffers: other variables (BatchNorm statistics and random generator states).
         opt_state: the optimizer's variables.
-        ema: moving averages of weights and statistics (`StateLayout.averaged`), if enabled.
+        ema: averages of weights and statistics (`StateLayout.averaged`), if enabled.
         totals: sums over the current epoch.
         scale: loss scale in float16; otherwise ().
         step: number of completed steps, int32.
@@ -62,7 +62,7 @@ class StateLayout:
 
     Args:
         model, optimizer: built Keras objects.
-        ema: whether to keep moving averages.
+        ema: whether to keep averages.
         losses: names of the losses if several are summed; () for a single loss.
 
     Attributes:

@@ -154,8 +154,8 @@ class TrainStep:
         self.config, self.applied, self.model, self.mesh = config, applied, model, mesh
         self.optimizer = optimizer(config, applied, model.trainable_variables)
         self.optimizer.build(model.trainable_variables)
-        averages = applied.ema_momentum is not None
         self.losses, compares = custom_check.tried_loss(config, model)
+        averages = config.optimizer.averages
         self.layout = StateLayout(model, self.optimizer, ema=averages, losses=self.losses)
         self._schedule = schedule(config, applied)
         self._rate_factors = layer_rates.factors(model, config)
@@ -331,17 +331,27 @@ class TrainStep:
                 state.buffers, self.layout.statistics, self.layout.seeds, strict=True
             )
         ]
-        ema = state.ema
-        if ema:
+        ema = self._averages(state, params, buffers)
+        new = Totals(sums.loss, sums.parts, sums.metric, jnp.int32(size))
+        totals = jax.tree.map(lambda old, new: old + new.astype(old.dtype), state.totals, new)
+        return TrainState(params, buffers, opt_state, ema, totals, state.scale, state.step + 1)
+
+    def _averages(self, state: TrainState, params: Arrays, buffers: Arrays) -> Arrays:
+        """Return the averages after a step that results in these weights; [] without averages."""
+        if not state.ema:
+            return []
+        if self.applied.swa_step is None:
             # The average starts from random weights, which would still affect a long average at the
             # end of a short run. TensorFlow's ExponentialMovingAverage(num_updates) avoids this.
             ramp = (1.0 + state.step) / (10.0 + state.step)
             momentum = jnp.minimum(self.applied.ema_momentum, ramp)  # type: ignore[arg-type]
-            values = self.layout.averaged(params, buffers)
-            ema = [momentum * a + (1 - momentum) * v for a, v in zip(ema, values, strict=True)]
-        new = Totals(sums.loss, sums.parts, sums.metric, jnp.int32(size))
-        totals = jax.tree.map(lambda old, new: old + new.astype(old.dtype), state.totals, new)
-        return TrainState(params, buffers, opt_state, ema, totals, state.scale, state.step + 1)
+        else:
+            # The mean of n + 1 weights, given the mean of the first n. Until then, the current
+            # ones. A step that is skipped in float16 counts like the mean before it.
+            number = jnp.maximum(state.step - self.applied.swa_step, 0)
+            momentum = number / (1.0 + number)
+        values = self.layout.averaged(params, buffers)
+        return [momentum * a + (1 - momentum) * v for a, v in zip(state.ema, values, strict=True)]
 
     def _shares(self, step: Any) -> list[Any]:
         """Return the learning rate factor of each weight, or None where it is 1.

@@ -441,9 +441,7 @@ class Training:
         momentum = self.applied[0].batchnorm_momentum
         rebuilt = architectures.build(config, momentum, self.networks)
         rows = np.sort(np.concatenate([rows for _, rows in self.pairs]))
-        # Use rows from the whole table, since the first ones have the same class if it is sorted.
-        golden = rows[np.unique(np.linspace(0, len(rows) - 1, GOLDEN_ROWS).astype(int))]
-        golden[0] = 0  # the row whose file is available
+        golden = golden_rows(self.pairs)
         predictions, golden_outputs, weights = self._predict(fitted, rebuilt, golden)
         held_out = held_out_rows.HeldOutRows(config, examples, self.pairs, predictions)
         held_out_rows.write(held_out, self.output)
@@ -520,3 +518,12 @@ class Training:
                 outputs = architectures.outputs(rebuilt, inputs[golden], batch)
             golden_outputs.append(target.predictions(outputs))
         return predictions, target.mean(golden_outputs), weights
+
+
+def golden_rows(pairs: Sequence[folds.Pair]) -> np.ndarray:
+    """Return the rows of the golden inputs, int64 (g,)."""
+    rows = np.sort(np.concatenate([rows for _, rows in pairs]))
+    # Use rows from the whole table, since the first ones have the same class if it is sorted.
+    golden = rows[np.unique(np.linspace(0, len(rows) - 1, GOLDEN_ROWS).astype(int))]
+    golden[0] = 0  # the row whose file is available
+    return np.asarray(golden)

@@ -20,7 +20,7 @@ DROPOUT_SEED = 7
 
 
 class Trained(NamedTuple):
-    """Weights, BatchNorm's statistics, and the moving averages of both, if enabled."""
+    """Weights, BatchNorm's statistics, and the averages of both, if enabled."""
 
     params: list[Any]
     statistics: list[Any]
@@ -112,13 +112,18 @@ def train(
         moving = [variable.value for variable in built.get_layer("norm").non_trainable_variables]
         seed = built.get_layer("drop").seed_generator.state.value
         ema: list[Any] = [] if applied.ema_momentum is None else [*params, *moving]
+        passed = []
         for done, (images, labels) in enumerate(batches):
             params, moving, opt_state = take(params, moving, opt_state, seed, images, labels)
             seed = seed + jnp.array([0, 1], seed.dtype)  # another dropout in each step
+            passed.append([*params, *moving])
             if ema:
                 momentum = min(applied.ema_momentum or 0.0, (1 + done) / (10 + done))
-                pairs = zip(ema, [*params, *moving], strict=True)
+                pairs = zip(ema, passed[-1], strict=True)
                 ema = [momentum * average + (1 - momentum) * value for average, value in pairs]
+        if applied.swa_step is not None:
+            some = zip(*passed[applied.swa_step :], strict=True)
+            ema = [np.mean(np.stack(each), axis=0) for each in some]
         yield Trained(params, moving, ema)
 
 

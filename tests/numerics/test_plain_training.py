@@ -22,6 +22,7 @@ OPTIMIZERS = {
     "sgd": {"name": "sgd", "base_rate": 0.02, "weight_decay": 1e-2},
     "adam": {"name": "adam", "base_rate": 0.002},
     "adamw": {"name": "adamw", "base_rate": 0.002, "weight_decay": 0.1, "ema_momentum": 0.9},
+    "swa": {"name": "adamw", "base_rate": 0.002, "weight_decay": 0.1, "swa_start": 0.5},
 }
 
 
@@ -108,6 +109,7 @@ def by_us(config, applied, draws, start, devices):
     ("name", "devices"),
     [
         ("adamw", 4),
+        ("swa", 2),
         pytest.param("sgd", 1, marks=pytest.mark.slow),
         pytest.param("adam", 1, marks=pytest.mark.slow),
         pytest.param("sgd", 8, marks=pytest.mark.slow),

@@ -117,8 +117,7 @@ def make(
     made = compiled_step.kept("counts", config, lambda: asdict(operation_counts.of(config)))
     work = Work(config, Counts(**made), given)
     outlooks = tuple(outlook.of(name, work, show) for name in names)
-    averaged = config.optimizer.ema_momentum is not None
-    checkpoint = work.counts.state + 4.0 * work.counts.parameters * averaged
+    checkpoint = work.counts.state + 4.0 * work.counts.parameters * config.optimizer.averages
     checkpoint = 0.0 if config.fit else checkpoint
     return Plan(
         config.name, config.batch, config.epochs, config.folds or 1,

@@ -14,6 +14,7 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from pipeline.augment import rand_augment
 from pipeline.augment.augmentation import CHANGES, Augmentation
+from pipeline.augment.geometry import enlarge
 from pipeline.config import Data
 from pipeline.config.data_layout import AUGMENTATIONS
 from pipeline.data import labels as target
@@ -215,6 +216,61 @@ def test_views_turn_images_over_as_training_did(option, other):
     assert replace(DIGITS, data=data, views=2).views == 2
     with pytest.raises(ConfigError, match=rf"at most 2, .*data.{option}"):
         replace(DIGITS, data=data, views=3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "number"),
+    [(("rotate",), 4), (("rotate", "flip"), 8), (("rotate", "flip", "flip_vertical"), 8)],
+)
+def test_a_turned_image_has_the_views_of_the_image(fields, number):
+    """The first two, four and eight views of an image and of its views are the same set, so their
+    mean prediction is, too. One view more is refused.
+    """
+    data = replace(DIGITS.data, crop_padding=0, **dict.fromkeys(fields, True))
+    image = RANDOM.integers(0, 256, (1, 6, 6, 1), dtype=np.uint8)
+    views = views_of(data, 99)
+
+    assert len(views) == number == replace(DIGITS, data=data, views=number).views
+    for count in (2, 4, number):
+        of_image = {view.apply(image).tobytes() for view in views[:count]}
+        assert len(of_image) == count
+        for view in views[:count]:
+            turned = view.apply(image)
+            assert {other.apply(turned).tobytes() for other in views[:count]} == of_image
+    with pytest.raises(ConfigError, match=rf"at most {number}, .*data.rotate"):
+        replace(DIGITS, data=data, views=number + 1)
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 1), (9, 13, 3), (2, 1, 1), (1, 40, 3)])
+@pytest.mark.parametrize("scale", [0.08, 0.5, 0.9])
+def test_an_enlarged_view_has_the_pixels_of_a_crop_in_training(shape, scale):
+    """Of a window in the middle, with about the mean area of those in training, then less."""
+    sides = dict(zip(("height", "width", "channels"), shape, strict=True))
+    data = Data(**sides, crop_scale=scale)
+    images = RANDOM.integers(0, 256, (3, *shape), dtype=np.uint8)
+    whole, *zooms = views_of(data, 99)
+
+    assert np.array_equal(whole.apply(images), images) and len(zooms) == 2
+    assert 2 * zooms[0].zoom ** 2 == pytest.approx(1 + scale)
+    assert 4 * zooms[1].zoom ** 2 == pytest.approx(3 + scale)
+    for view in zooms:
+        edges = [round(size * (1 - view.zoom) / 2) for size in shape[:2]]
+        window = [
+            n for size, edge in zip(shape, edges, strict=False) for n in (edge, size - 2 * edge)
+        ]
+        expected = enlarge(jnp.array(images), jnp.array([window] * 3), data)
+        assert np.array_equal(view.apply(images), expected)
+
+
+def test_useful_views_come_first():
+    """Mirrored and turned ones, then enlarged ones, then shifts, each in all positions."""
+    every = dict.fromkeys(("flip", "rotate"), True) | {"crop_scale": 0.5, "crop_padding": 1}
+    views = views_of(replace(DIGITS.data, **every), 99)
+
+    assert len(views) == len(set(views)) == 8 * (1 + 2 + 4)
+    kinds = [(view.zoom < 1, bool(view.down or view.right)) for view in views]
+    assert kinds == [(False, False)] * 8 + [(True, False)] * 16 + [(False, True)] * 32
+    assert views[:2] == views_of(replace(DIGITS.data, flip=True), 2)
 
 
 NAMES = list(rand_augment.OPERATIONS)

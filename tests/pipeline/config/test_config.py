@@ -124,9 +124,11 @@ BAD = [
             "clip_norm": (0,),
             "schedule": ("saw tooth",),
             "decay_share": (0.1,),
+            "swa_start": (0, 1.0),
         },
     ),
     # Fields that would be ignored are refused.
+    (replace(DIGITS.optimizer, ema_momentum=0.9), {"swa_start": (0.5,)}),
     (LION, {"momentum": (0.5,), "epsilon": (1e-3,), "weight_decay": (0.1,)}),
     (replace(DIGITS, optimizer=LION), {"batch": (8,)}),
     (TABLE, {"height": (8,), "flip": (True,), "crop_padding": (2,), "group_duplicates": (True,)}),

@@ -149,6 +149,30 @@ def test_replicas_add_up_to_the_batch(small, size, group, replicas):
     assert apart(after(config, batch, replicas), after(config, batch)) < rounding(config, batch)
 
 
+@pytest.mark.parametrize(
+    "replicas", [1, 8, *(pytest.param(number, marks=pytest.mark.slow) for number in (2, 4))]
+)
+def test_swa_keeps_the_mean_of_weights_and_statistics_after_its_first_steps(small, batch, replicas):
+    """With equal weights, on any number of devices. Before that, it has the current weights."""
+    config = replace(small, optimizer=replace(small.optimizer, swa_start=0.03))
+    step, state, arrays = begun(config, replicas)
+    state, passed = step.layout.from_arrays(arrays, state), []
+    for _ in range(5):
+        state, _ = step.train(state, (), given(step, batch), 1)
+        values = step.layout.averaged(state.params, state.buffers)
+        passed.append(([*map(np.array, values)], [*map(np.array, state.ema)]))
+
+    assert step.applied.swa_step == 2 and len(passed[0][1]) > len(state.params)
+    for values, means in passed[:3]:
+        assert all(np.array_equal(*pair) for pair in zip(values, means, strict=True))
+    for place, found in enumerate(passed[4][1]):
+        each = np.array([values[place] for values, _ in passed[2:]], float)
+        assert np.ptp(each, axis=0).max() > 0
+        assert np.abs(found - each.mean(axis=0)).max() <= 8 * EPS * np.abs(each).max()
+    one = after(config, batch, steps=5)
+    assert apart(after(config, batch, replicas, steps=5), one) <= rounding(config, batch, steps=5)
+
+
 def test_labels_are_mixed_as_images_are(small, batch):
     """If both partners are the same image, a mixture changes the labels alone."""
     plain = replace(small, data=replace(small.data, crop_padding=0, flip=False))

@@ -104,12 +104,19 @@ def test_batches_are_split_over_the_devices_and_weights_are_on_all_of_them(train
     assert ("float32", 8, True) in seen
 
 
-@pytest.mark.parametrize("name", ["adamw", pytest.param("sgd", marks=pytest.mark.slow)])
-def test_every_optimizer_and_the_average_resume_bit_for_bit(trained, tiny, tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "average"),
+    [
+        ("adamw", {"ema_momentum": 0.95}),
+        ("adamw", {"swa_start": 0.03}),  # after one of 44 steps
+        pytest.param("sgd", {"ema_momentum": 0.95}, marks=pytest.mark.slow),
+    ],
+)
+def test_every_optimizer_and_the_average_resume_bit_for_bit(trained, tiny, tmp_path, name, average):
     """Momentum, decay, the average and the sums of an epoch lie in the state like the weights;
     dropout and augmentation follow from the step. A call that takes no step writes no checkpoint.
     """
-    given = replace(tiny.optimizer, name=name, weight_decay=0.01, ema_momentum=0.95)
+    given = replace(tiny.optimizer, name=name, weight_decay=0.01, **average)
     config, runs, stats, lines = replace(tiny, optimizer=given), [], [], list[str]()
 
     for folder, steps in (("parts", 2), ("parts", 2), ("parts", 6), ("whole", 6)):
@@ -221,9 +228,10 @@ def test_numbers_that_are_not_finite_stop_the_run_and_are_not_saved(
     assert all(np.isfinite(array).all() for array in kept.arrays.values())
 
 
-def test_inference_uses_the_averaged_weights(competition, tiny, tmp_path):
+@pytest.mark.parametrize("average", [{"ema_momentum": 0.9999}, {"swa_start": 0.75}])
+def test_inference_uses_the_averaged_weights(competition, tiny, tmp_path, average):
     """The artifact holds the average, of BatchNorm's statistics too; the checkpoint holds both."""
-    config = replace(tiny, optimizer=replace(tiny.optimizer, ema_momentum=0.9999))
+    config = replace(tiny, optimizer=replace(tiny.optimizer, **average))
 
     run = training.train(config, competition, tmp_path / "out", show=quiet)
 
