@@ -127,7 +127,7 @@ def shares_of_classes(values: pd.DataFrame, contents: Contents, metric: str) -> 
     one_label, binary = np.abs(sums - 1).max() < NEAR, values.isin((0, 1)).all(axis=None)
     probabilities = contents.sample is not None and asked.shape[1] > 1 and of_sample < NEAR
     if one_label and (probabilities or not binary):
-        return "each row sums to 1" + " in the sample submission, too" * probabilities
+        return f"each row sums to 1{' in the sample submission, too' if probabilities else ''}"
     whole = (values == np.floor(values)).all(axis=None) and not binary
     if whole and metric == "kl_divergence":
         return "they are whole numbers, scored by kl_divergence"

@@ -1,6 +1,7 @@
 """Soft labels: a column of votes or probabilities for each class."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 from scipy import stats
 
 from pipeline import artifact
-from pipeline.config import Config
+from pipeline.config import Config, Data
 from pipeline.data import dataset
 from pipeline.data import labels as targets
 from pipeline.data.labels import Target
@@ -22,6 +23,7 @@ from pipeline.train import boosting, checkpoint, custom_check, frozen_features, 
 from tests.pipeline.handmade import with_data
 from tests.pipeline.rounding import EPS
 from tests.pipeline.train.test_train_step import after, apart, drawn, rounding, small
+from tests.shipped import shipped
 from tests.small_competition import CLASSES, write_competition
 from workbench.rehearse.hidden_test import HiddenTest
 from workbench.report import run_results, sections
@@ -247,7 +249,7 @@ def test_a_rehearsal_scores_the_hidden_votes(voted):
     examples = dataset.read_training(folder, config)
     rows = [examples.ids.index(name) for name in hidden._called(hidden.hidden)]
     columns = {
-        name: dict(zip(hidden._called(hidden.hidden), map(repr, column), strict=True))
+        name: dict(zip(hidden._called(hidden.hidden), map(str, column), strict=True))
         for name, column in zip(CLASSES, examples.labels[rows].T.astype(float), strict=True)
     }
 
@@ -340,3 +342,77 @@ def test_custom_functions_receive_the_shares(custom, tiny, metric):
 
 
 # -- distillation
+PAGE = (Path(__file__).resolve().parents[3] / "docs/soft-labels.md").read_text(encoding="utf-8")
+(DISTILL,) = (
+    code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "teacher" in code
+)
+NAMES, COLUMNS = ("cat", "dog", "owl"), tuple(f"x{number}" for number in range(6))
+
+
+def noisy(folder: Path, seed: int, train: int = 400, test: int = 3000) -> np.ndarray:
+    """Write a table whose labels are drawn from probabilities, and return the test rows' labels."""
+    random = np.random.default_rng(seed)
+    rows = random.normal(size=(train + test, len(COLUMNS)))
+    first, second = random.normal(size=(6, 8)), random.normal(size=(8, 3))
+    likely = 1.5 * np.tanh(rows @ first) @ second
+    labels = (likely + random.gumbel(size=likely.shape)).argmax(axis=1)
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    table.insert(0, "id", [f"r{number}" for number in range(len(table))])
+    folder.mkdir()
+    named = [NAMES[label] for label in labels[:train]]
+    table[:train].assign(label=named).to_csv(folder / "train.csv", index=False)
+    table[train:].to_csv(folder / "test.csv", index=False)
+    sample = table[train:][["id"]].assign(**dict.fromkeys(NAMES, 0.5))
+    sample.to_csv(folder / "sample_submission.csv", index=False)
+    return labels[train:]
+
+
+def distilled(place: Path, seed: int, epochs: int = 30, test: int = 3000) -> dict[str, list[float]]:
+    """Return the hidden log loss and accuracy, and the local accuracy, of a network, a teacher and
+    its student. They use the code of docs/soft-labels.md.
+    """
+    truth = noisy(place / "data", seed, test=test)
+    data = Data(kind="table", label_column="label", numeric_columns=COLUMNS)
+    few = {"num_classes": 3, "metric": "log_loss", "baseline": None, "epochs": epochs, "seed": seed}
+    network = replace(shipped("breast_cancer"), data=data, folds=5, **few)
+    one = {"epochs": 1, "warmup_epochs": 1, "model_options": {}}
+    teacher = replace(network, model="columns", fit="boosting", **one)
+    data = replace(data, train_csv="train_soft.csv", label_column=NAMES)
+    student, scores = replace(network, data=data, num_classes=0), {}
+    for name, config in (("network", network), ("teacher", teacher), ("student", student)):
+        if name == "student":
+            found = {"run": place / "teacher", "folder": place / "data"}
+            exec(re.sub(r"run, folder = .*", "", DISTILL), globals() | found)  # noqa: S102 - ours
+        done = training.train(config, place / "data", place / name, show=quiet)
+        assert done.manifest is not None
+        inferred = place / name / "inferred"
+        loaded = artifact.load(place / name / "artifact")
+        inference.infer(loaded, place / "data", inferred, show=quiet)
+        predicted = pd.read_csv(inferred / "submission.csv")[list(NAMES)].to_numpy()
+        measured = [metrics.find(each, "classes") for each in ("log_loss", "accuracy")]
+        scores[name] = [metric(truth, predicted) for metric in measured]
+        scores[name].append(done.manifest["metrics"]["validation_accuracy"])
+    return scores
+
+
+def test_a_student_learns_from_its_teachers_predictions_out_of_fold(tmp_path):
+    """The table keeps the true class as the most probable one, so accuracy still measures it."""
+    scores = distilled(tmp_path, seed=0, epochs=2, test=30)
+
+    table = pd.read_csv(tmp_path / "data" / "train_soft.csv", index_col="id")
+    assert table[list(NAMES)].idxmax(axis=1).tolist() == table["label"].tolist()
+    assert table[list(NAMES)].sum(axis=1).to_numpy() == pytest.approx(1, abs=1e-6)
+    assert 0.3 < scores["student"][2] < 1
+
+
+@pytest.mark.slow
+def test_a_student_beats_the_same_network_trained_on_the_labels(tmp_path):
+    """Its log loss on hidden rows is lower in at least four of five seeds."""
+    lower = []
+    for seed in range(10, 15):
+        (tmp_path / str(seed)).mkdir()
+        scores = distilled(tmp_path / str(seed), seed)
+        print(seed, {name: np.round(each, 4).tolist() for name, each in scores.items()})
+        lower.append(scores["student"][0] < scores["network"][0])
+
+    assert sum(lower) >= 4

@@ -428,7 +428,7 @@ DAMAGED = "weight is left out: 99% of the values are numbers, but others look li
         # Votes and probabilities of classes: the sample's rows, or their own, sum to 1.
         (
             shares(counts),
-            (*SOFT, "'kl_divergence'", "each row of the sample submission sums to 1", "'owl' has"),
+            (*SOFT, "'kl_divergence'", "each row of the sample submission sums to 1", "'dog' has"),
         ),
         (shares(counts, (0, 0, 0)), ("target='regression'",)),
         (
