@@ -352,7 +352,7 @@ def _shares(table: pd.DataFrame, config: Config, path: Path) -> np.ndarray:
     numbers = _numbers(columns, path, lambda values: values.between(0, MOST), expected)
     sums = numbers.sum(axis=1, keepdims=True)
     ids = table[key] if key in table else columns.iloc[:, 0]
-    expected = f"a label column above 0 in every row: {', '.join(columns)}"[:300]
+    expected = f"a label column above 0 in every row: {', '.join(config.data.labels)}"[:300]
     check_column(path, ids, sums[:, 0] == 0, expected, f"Remove rows without votes. {FIX}")
     return np.asarray(numbers / sums, np.float32)
 

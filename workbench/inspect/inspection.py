@@ -102,7 +102,7 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
     labels = tuple(map(" ".join, contents.table[list(contents.labels)].to_numpy()))
     if predicted.kind == "classes" and len(contents.labels) > 1:
         shares = contents.table[list(contents.labels)].apply(columns.numbers)
-        labels = tuple(shares.idxmax(axis=1))  # the class with the most votes
+        labels = tuple(map(str, shares.idxmax(axis=1)))  # the class with the most votes
     if contents.masks:  # the run lengths are thousands of numbers long
         labels = tuple("a mask" if " " in text.strip() else "no mask" for text in labels)
     duplicates = leaks.duplicates(found, labels, predicted.kind, findings)
