@@ -105,6 +105,11 @@ def test_one_hot_columns_give_the_bits_of_a_label_column(tiny, tmp_path, request
         for each in ("hard", "soft")
     )
     assert one == other
+    place, columns = "fold-2" if hard.folds else ".", ["loss", "accuracy", "validation_accuracy"]
+    one, other = (
+        pd.read_csv(tmp_path / each / place / "history.csv")[columns] for each in ("hard", "soft")
+    )
+    assert one.equals(other)
 
 
 @pytest.mark.parametrize("classes", [2, 4])
