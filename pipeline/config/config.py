@@ -188,6 +188,7 @@ class Config(Checked):
             when there are several label columns.
         target: type of the prediction target (`pipeline.data.labels`): "classes", "ordinal",
             "multilabel", "regression" or "custom" (labels of any shape, see `data.custom_labels`).
+            "classes" with several label columns uses soft labels (docs/soft-labels.md).
         metric: the competition's metric, either a name in pipeline.evaluate.metrics or a custom
             function (`pipeline.config.custom_code`). "" selects the default for the target.
         model, model_options: a function in `pipeline.models.architectures` or a custom function,
@@ -367,9 +368,9 @@ class Config(Checked):
     def _target_needs(self) -> Iterator[Need]:
         target, columns, free = self.target, len(self.data.labels), self.target == "custom"
         several, data = columns > 1 and not free, self.data
-        numbers, single = target in ("regression", "multilabel"), target in ("classes", "ordinal")
-        expected = "'regression' or 'multilabel' with several label columns"
-        yield "target", numbers or not several, expected
+        single = target in ("classes", "ordinal")
+        expected = "'classes' (votes), 'regression' or 'multilabel' with several label columns"
+        yield "target", target != "ordinal" or not several, expected
         follows = several or target == "regression"
         counted = self.num_classes in (0, columns) if follows else self.num_classes >= 2 or free
         expected = "the number of labels, 2 or more; omit it for regression or several columns"
@@ -435,6 +436,16 @@ class Config(Checked):
         if self.target == "regression" or len(self.data.labels) > 1:
             return len(self.data.labels)
         return self.num_classes - (self.target == "ordinal")
+
+    @property
+    def classes(self) -> int:
+        """Number of classes with target="classes" or "ordinal"."""
+        return self.outputs + (self.target == "ordinal")
+
+    @property
+    def soft(self) -> bool:
+        """Whether each class has a label column of votes or probabilities."""
+        return self.target == "classes" and len(self.data.labels) > 1
 
     def with_epochs(self, epochs: int) -> dict[str, Any]:
         """Return the changed fields for a run with this number of epochs. Warm-up and frozen epochs

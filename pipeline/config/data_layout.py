@@ -106,9 +106,10 @@ class Data(Checked):
         id_column: column with ids. It is optional in train_csv, except for "images", where an id
             can be a path inside the folder ("cats/1").
         label_column: label column in train_csv, or a tuple for several labels or targets. The
-            submission can use different names.
-        label_separator: separator between labels in a single column, such as "|" in "cat|dog"
-            (spaces around it are ignored).
+            submission can use different names. With target="classes", each of several columns
+            contains a class's votes or probabilities.
+        label_separator: separator between labels in a single column, such as "|" in "cat|dog".
+            Spaces around it are ignored.
         positive_label: for two labels, the one whose probability is written to a submission with a
             single column. None selects the label that the column is named after, or else the second
             label in alphabetical order.

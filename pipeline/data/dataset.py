@@ -77,6 +77,11 @@ class Examples:
         """Label names."""
         return self.target.names
 
+    @property
+    def codes(self) -> np.ndarray:
+        """The class of each row, int (n,), see `pipeline.data.labels.codes`."""
+        return np.asarray(labels.codes(self.labels))
+
     @cached_property  # shared by all folds of a run
     def fingerprint(self) -> str:
         """The SHA-256 of the ids, inputs, labels, groups and weights, which identifies the data."""

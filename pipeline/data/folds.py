@@ -48,8 +48,8 @@ def splits(
         parts = _by_group_column(examples, config)
     pairs = [(np.setdiff1d(rows, held), np.sort(held)) for held in parts]
     if config.data.group_column and examples.target.single:
-        labels = examples.labels  # uneven groups can leave a fold without some label
-        untrained = {code for trained, _ in pairs for code in set(labels) - set(labels[trained])}
+        codes = examples.codes  # uneven groups can leave a fold without some label
+        untrained = {code for trained, _ in pairs for code in set(codes) - set(codes[trained])}
     if untrained or not parts or not all(map(len, parts)):
         number = len(rows if examples.groups is None else np.unique(examples.groups))
         names = [repr(examples.classes[code]) for code in sorted(untrained)[:12]]
@@ -166,8 +166,8 @@ def held_out(examples: Examples, pair: Pair) -> str:
 
 
 def _warn(examples: Examples, rows: np.ndarray, count: int, show: Callable[[str], None]) -> None:
-    """Warn about labels that have fewer of these rows than there are folds."""
-    members = np.bincount(examples.labels[rows])
+    """Show a warning that lists labels with fewer of these rows than folds."""
+    members = np.bincount(examples.codes[rows])
     rare = [code for code in np.argsort(members, kind="stable") if members[code] < count]
     named = ", ".join(f"{examples.classes[code]!r} ({members[code]})" for code in rare[:12])
     if rare:

@@ -2,7 +2,10 @@
 
 `Config.target` has one of five values:
 
-    classes     one of several labels, with softmax and cross-entropy
+    classes     one of several labels, with softmax and cross-entropy. Several label columns contain
+                soft labels: votes or probabilities of the classes, which are divided by their sum.
+                The cross-entropy has the same gradient as the KL divergence, because they differ
+                only by the labels' entropy
     ordinal     one of several labels in increasing order (numbers). Each output predicts "more than
                 this label", so an error of two costs more than an error of one (cumulative logits;
                 Cheng et al. 2008, arXiv:0704.1028)
@@ -143,9 +146,9 @@ class Target:
         return np.asarray(self._without_log(total / sum(weights)), np.float32)
 
     def truth(self, labels: np.ndarray) -> np.ndarray:
-        """Convert labels for use in a metric: to int32 (n,) for classes, to zeros and ones, float32
-        (n, k), for several labels, and to float64 (n, k) in their units for numbers. For "custom",
-        labels are returned unchanged.
+        """Convert labels for use in a metric. Classes are int32 (n,), several labels are 0 and 1 as
+        float32 (n, k), soft labels are float32 (n, k), and numbers are float64 (n, k) in their
+        units. For "custom", labels are returned unchanged.
         """
         if self.kind != "regression":
             return labels
@@ -166,7 +169,7 @@ class Target:
         if self.kind == "custom":
             return np.zeros(len(labels), int)
         if self.single:
-            return labels
+            return np.asarray(codes(labels))
         if self.kind == "multilabel":
             rare = np.argsort(labels.sum(axis=0), kind="stable")
             return np.where(labels.any(axis=1), rare[labels[:, rare].argmax(axis=1)] + 1, 0)
@@ -178,6 +181,8 @@ class Target:
         probability, or the absolute error in standard deviations.
         """
         likely = predictions.astype(np.float64).clip(1e-12, 1 - 1e-12)
+        if self.single and labels.ndim > 1:
+            return np.asarray(-(labels * np.log(likely)).sum(axis=1))
         if self.single:
             return np.asarray(-np.log(likely[np.arange(len(labels)), labels]))
         if self.kind == "multilabel":
@@ -213,10 +218,38 @@ def parts(text: str, separator: str) -> list[str]:
     return [part for part in labels if part]
 
 
+def codes(labels: Any) -> Any:
+    """Return each row's class, int (n,). For soft labels, this is the most probable one, or the
+    first of several.
+
+    >>> codes(np.array([[0.2, 0.4, 0.4], [0, 0, 1]])).tolist(), codes(np.array([2, 0])).tolist()
+    ([1, 2], [2, 0])
+    """
+    return labels.argmax(axis=1) if labels.ndim > 1 else labels
+
+
+def repeated(
+    rows: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Convert soft labels for scikit-learn by repeating each row once per class, with the class's
+    probability as its weight. Return rows, labels (m,), and weights or None if all are 1.
+
+    Args:
+        rows: (n, …). labels: classes, (n,) or (n, k). weights: (n,), or None.
+    """
+    if labels.ndim == 1:
+        return rows, labels, weights
+    places, classes = np.nonzero(labels)
+    shares = labels[places, classes].astype(np.float64)
+    if weights is not None:
+        return rows[places], classes, shares * weights[places]
+    return rows[places], classes, None if (shares == 1).all() else shares
+
+
 def labels_of(target: Target, labels: np.ndarray, rows: Sequence[int] | np.ndarray) -> list[str]:
     """Return the true labels of the given rows, in the same format as `Target.best`."""
     if target.single:
-        return [target.names[index] for index in labels[rows]]
+        return [target.names[index] for index in codes(labels[rows])]
     return target.best(target.truth(labels[rows]))
 
 
@@ -230,6 +263,8 @@ def losses(kind: str, labels: Any, logits: Any) -> Any:
     """
     import keras
 
+    if kind == "classes" and labels.ndim > 1:
+        return keras.losses.categorical_crossentropy(labels, logits, from_logits=True)
     if kind == "classes":
         return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
     if kind == "regression":
@@ -255,7 +290,7 @@ def figure(kind: str, labels: Any, logits: Any) -> Any:
     import keras
 
     if kind == "classes":
-        right = keras.ops.argmax(logits, axis=-1) == labels
+        right = keras.ops.argmax(logits, axis=-1) == codes(labels)
     elif kind == "ordinal":
         right = keras.ops.sum(keras.ops.cast(logits > 0, "int32"), axis=-1) == labels
     elif kind == "multilabel":
@@ -275,8 +310,8 @@ def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.nd
         path: path of the table, for messages.
 
     Returns:
-        The target and the labels. Labels are int32 (n,) for "classes" and "ordinal", and float32
-        (n, k) otherwise. The labels of a regression are standardized.
+        The target and the labels. Labels are int32 (n,) for classes and ordinal in one column, and
+        otherwise float32 (n, k). The labels of a regression are standardized.
 
     Raises:
         DataError: if the labels do not match the config.
@@ -285,8 +320,11 @@ def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.nd
     if kind == "regression":
         return _standardized(columns, config, path)
     if kind == "multilabel" and len(columns.columns) > 1:
-        numbers = _numbers(columns, path, lambda values: values.isin((0, 1)), "0 or 1")
+        expected = 'only 0 and 1; use target="classes" for votes or probabilities of one label'
+        numbers = _numbers(columns, path, lambda values: values.isin((0, 1)), expected)
         return Target(kind, config.data.labels), numbers.astype(np.float32)
+    if config.soft:
+        return Target(kind, config.data.labels), _shares(table, config, path)
     texts, separator = columns.iloc[:, 0], config.data.label_separator
     if kind == "multilabel":
         rows = [set(parts(text, separator)) for text in texts]
@@ -305,6 +343,18 @@ def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.nd
             f"the config.\nSet num_classes={len(names)}, or correct label_column."
         )
     return Target(kind, tuple(names), separator=separator), labels
+
+
+def _shares(table: pd.DataFrame, config: Config, path: Path) -> np.ndarray:
+    """Return votes or probabilities of classes, normalized to a sum of 1: float32 (n, k)."""
+    columns, key = table[list(config.data.labels)], config.data.id_column
+    expected = f"votes or probabilities from 0 to {MOST:g}"
+    numbers = _numbers(columns, path, lambda values: values.between(0, MOST), expected)
+    sums = numbers.sum(axis=1, keepdims=True)
+    ids = table[key] if key in table else columns.iloc[:, 0]
+    expected = f"a label column above 0 in every row: {', '.join(config.data.labels)}"[:300]
+    check_column(path, ids, sums[:, 0] == 0, expected, f"Remove rows without votes. {FIX}")
+    return np.asarray(numbers / sums, np.float32)
 
 
 def _standardized(columns: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.ndarray]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from pipeline.augment.streams import Stream
 from pipeline.config import Config, custom_code
+from pipeline.data.labels import codes
 
 Sampler = Callable[[int], np.ndarray]
 
@@ -29,7 +30,7 @@ def of(config: Config, labels: np.ndarray) -> Sampler | None:
     def rows(epoch: int) -> np.ndarray:
         random = np.random.default_rng((config.seed, Stream.SAMPLER, epoch))
         if custom is None:
-            return balanced(labels, random)
+            return balanced(codes(labels), random)
         with custom_code.telling(config, "sampler"):
             return _rows(np.asarray(custom(labels, epoch, random)), len(labels), random)
 

@@ -168,7 +168,7 @@ def metrics_of(
     def scores_of(rows: np.ndarray) -> dict[str, float]:
         predictions, scores = held_out.predictions[rows], {}
         if examples.target.single:
-            right = predictions.argmax(axis=1) == examples.labels[rows]
+            right = predictions.argmax(axis=1) == examples.codes[rows]
             scores["validation_accuracy"] = float(right.mean())
         return scores | scored(held_out.metric, held_out.truth(rows), predictions, show)
 

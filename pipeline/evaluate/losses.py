@@ -56,8 +56,8 @@ def of(config: Config, *, training: bool = False) -> Callable[..., dict[str, Any
 
 def focal(kind: str, labels: Any, logits: Any) -> Any:
     """Return each row's cross-entropy times (1 - p) ** 2, where p is the probability of the true
-    label. For several labels, return the mean. The paper found 2 to be the best exponent (section
-    4.1).
+    label (for soft labels, exp(-cross-entropy)). For several labels, return the mean. An exponent
+    of 2 was best in the paper (section 4.1).
 
     Args:
         kind, labels, logits: see `pipeline.data.labels.losses`.
@@ -89,7 +89,8 @@ def row_weights(examples: Examples, config: Config, rows: np.ndarray) -> np.ndar
     """Return each example's weight in the loss, float32 (n,), or None if all weights are the same.
 
     Class weights are scaled to a mean of 1 over the training rows, which preserves the scale of the
-    loss and the learning rate. Weights from `data.weight_column` are not scaled.
+    loss and the learning rate. Weights from a column are not scaled. A row with soft labels counts
+    as a fraction of a row of each class.
 
     Args:
         rows: int64 (m,), training rows.
@@ -100,9 +101,11 @@ def row_weights(examples: Examples, config: Config, rows: np.ndarray) -> np.ndar
     """
     weights, by_class = examples.weights, config.class_weights
     if by_class:
-        names, codes = examples.classes, examples.labels
-        if isinstance(by_class, str):
-            of_class = 1 / np.maximum(np.bincount(codes[rows], minlength=len(names)), 1)
+        names, labels = examples.classes, examples.labels
+        if isinstance(by_class, str) and labels.ndim > 1:
+            of_class = 1 / np.maximum(labels[rows].sum(axis=0, dtype=np.float64), 1)
+        elif isinstance(by_class, str):
+            of_class = 1 / np.maximum(np.bincount(labels[rows], minlength=len(names)), 1)
         else:
             if unknown := sorted(set(by_class) - set(names)):
                 raise ConfigError(
@@ -110,7 +113,7 @@ def row_weights(examples: Examples, config: Config, rows: np.ndarray) -> np.ndar
                     f" the data: {', '.join(map(repr, names[:12]))}.\nCorrect the spelling."
                 )
             of_class = np.array([by_class.get(name, 1.0) for name in names])
-        each = of_class[codes]
+        each = (labels * of_class).sum(axis=1) if labels.ndim > 1 else of_class[labels]
         each = each / (each[rows].mean() or 1.0)
         weights = each if weights is None else each * weights
     if weights is None:

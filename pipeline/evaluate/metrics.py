@@ -5,11 +5,15 @@ clipping itself:
 
     target        truth                                        predicted
     classes       int (n,), from 0 to k - 1                    probabilities, float (n, k)
+                  soft labels: probabilities, float (n, k)
     ordinal       the same, with classes in increasing order   the same
     multilabel    0 or 1, (n, k)                               probabilities, float (n, k)
     regression    numbers, float (n, k)                        numbers, float (n, k)
 
-A metric that has no value raises an error. For example, auc and qwk require two classes in the
+kl_divergence, log_loss and a custom metric of probabilities compare soft labels with the
+predictions. All other metrics receive the most probable class, or the first if tied.
+
+If a metric has no value, an error is raised. For example, auc and qwk require two classes in the
 truth, and r2 requires a column that varies. With several columns (labels, or one-vs-rest classes),
 the metric is averaged over those that have a value.
 
@@ -68,7 +72,8 @@ class Metric:
             (n, k). "ranking" means classes by decreasing probability (in order if tied), int
             (n, k), of which a submission contains the first k. "scores" means probabilities or
             numbers, float64 (n, k).
-        targets: kinds of target that the metric supports.
+        targets: kinds of target that the metric supports, or from `find`, the one that it scores.
+        soft: whether `score` receives soft labels instead of the most probable class.
     """
 
     name: str
@@ -76,6 +81,7 @@ class Metric:
     greater_is_better: bool
     takes: str
     targets: frozenset[str]
+    soft: bool = False
 
     @property
     def sign(self) -> int:
@@ -114,8 +120,11 @@ class Metric:
             raise ValueError("not all predictions are finite")
         if self.targets == OWN:
             return truth, predicted
+        soft = truth.ndim > 1 and self.targets <= CLASSES
+        if soft and not self.soft:
+            truth, soft = truth.argmax(axis=1), False
         one_label, numbers = truth.ndim == 1, bool(self.targets & NUMBERS)
-        truth = truth.astype(np.float64 if numbers and not one_label else np.int64)
+        truth = truth.astype(np.float64 if soft or (numbers and not one_label) else np.int64)
         predicted = predicted.astype(np.float64)
         if self.takes == "ranking":
             predicted = np.argsort(-predicted, axis=1, kind="stable")
@@ -156,7 +165,7 @@ def find(name: str, target: str) -> Metric:
             " with a number instead of <beta> and a positive integer instead of <k>, as in map@5.\n"
             "Correct it, or write the function in the config's file (docs/custom-code.md)."
         )
-    return metric
+    return replace(metric, targets=frozenset({target}))
 
 
 def _custom(score: Callable[..., float], config: Config) -> Metric:
@@ -183,7 +192,8 @@ def _custom(score: Callable[..., float], config: Config) -> Metric:
         with custom_code.telling(config, "metric"):
             return float(score(truth, predicted))
 
-    metric = Metric(config.metric, scored, True, TAKES[second], frozenset(DEFAULTS))
+    targets = CLASSES if config.target in CLASSES else frozenset(DEFAULTS)
+    metric = Metric(config.metric, scored, True, TAKES[second], targets, second != "labels")
     if config.target == "custom":
         return replace(metric, greater_is_better=bool(greater), targets=OWN)
     truth, other = _made_up(config)
@@ -197,11 +207,13 @@ def _custom(score: Callable[..., float], config: Config) -> Metric:
 
 
 def _made_up(config: Config) -> tuple[np.ndarray, np.ndarray]:
-    """Return a generated truth with at least 16 rows, and another one that differs in each row."""
-    width, rows = max(config.num_classes, 1), 2 * max(config.num_classes, 8)
+    """Return a generated truth with at least 16 rows, and one that is wrong in every row."""
     if config.target in CLASSES:
-        codes = np.arange(rows)
-        return codes % width, (codes + 1) % width
+        width = config.classes
+        codes = np.arange(2 * max(width, 8))
+        both = codes % width, (codes + 1) % width
+        return (np.eye(width)[both[0]], np.eye(width)[both[1]]) if config.soft else both
+    rows = 2 * max(config.num_classes, 8)
     numbers = np.add.outer(np.arange(rows), np.arange(max(config.outputs, 1))).astype(np.float64)
     if config.target == "multilabel":
         return numbers % 2, 1 - numbers % 2
@@ -211,8 +223,8 @@ def _made_up(config: Config) -> tuple[np.ndarray, np.ndarray]:
 def best(config: Config, truth: np.ndarray) -> np.ndarray:
     """Return the best possible predictions for the given truth."""
     if config.target in CLASSES:
-        width = config.num_classes
-        return np.asarray((np.eye(width) * (1 - SURE) + SURE / width)[truth])
+        likely = truth if truth.ndim > 1 else np.eye(config.classes)[truth]
+        return np.asarray(likely * (1 - SURE) + SURE / config.classes)
     return truth.clip(SURE, 1 - SURE) if config.target == "multilabel" else truth
 
 
@@ -301,14 +313,33 @@ def auc(truth: np.ndarray, predicted: np.ndarray) -> float:
 def log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
     """Return the mean negative log of the true class's probability. Several labels are averaged.
 
+    For soft labels, this is the mean cross-entropy.
+
     Probabilities of classes are normalized to a sum of 1 per row. A label's probability in a blend
     can exceed 1 due to rounding. scikit-learn keeps probabilities at least 2.2e-16 away from 0 and
     1, so the largest value of a row is 36.04.
     """
-    if truth.ndim == 1:
+    soft = truth.ndim > 1 and truth.dtype.kind == "f"
+    if soft or truth.ndim == 1:
         shares = predicted / predicted.sum(axis=1, keepdims=True)
+    if soft:
+        from scipy.special import xlogy  # type: ignore[import-untyped]
+
+        likely = shares.clip(np.finfo(np.float64).eps, 1 - np.finfo(np.float64).eps)
+        return float(-xlogy(truth, likely).sum(axis=1).mean())
+    if truth.ndim == 1:
         return sklearn("log_loss", truth, shares, labels=np.arange(predicted.shape[1]))
     return sklearn("log_loss", truth.ravel(), np.minimum(predicted, 1).ravel(), labels=[0, 1])
+
+
+def kl_divergence(truth: np.ndarray, predicted: np.ndarray) -> float:
+    """Return the mean Kullback-Leibler divergence of the predictions from soft labels, which is
+    their `log_loss` minus the labels' entropy. For hard labels, which have none, it is `log_loss`.
+    """
+    from scipy.special import entr
+
+    entropy = entr(truth).sum(axis=1).mean() if truth.ndim > 1 else 0.0
+    return log_loss(truth, predicted) - float(entropy)
 
 
 def average_precision_at(truth: np.ndarray, ranking: np.ndarray, k: int) -> float:
@@ -331,15 +362,16 @@ def r2(truth: np.ndarray, predicted: np.ndarray) -> float:
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        # Name, function, greater is better, form of predictions, targets. For several labels, a row
-        # is only accurate if all of its columns are right. Errors are averaged over columns.
+        # Name, function, greater is better, form of predictions, targets, soft. For several labels,
+        # a row is only accurate if all of its columns are right. Errors are averaged over columns.
         Metric("accuracy", partial(sklearn, "accuracy_score"), True, "classes", LABELS),
         Metric("balanced_accuracy", balanced_accuracy, True, "classes", CLASSES),
         Metric("f1", f_beta, True, "classes", LABELS),
         Metric("f_beta:<beta>", f_beta, True, "classes", LABELS),
         Metric("qwk", qwk, True, "classes", CLASSES),
         Metric("auc", auc, True, "scores", LABELS),
-        Metric("log_loss", log_loss, False, "scores", LABELS),
+        Metric("log_loss", log_loss, False, "scores", LABELS, True),
+        Metric("kl_divergence", kl_divergence, False, "scores", CLASSES, True),
         Metric("map@<k>", average_precision_at, True, "ranking", CLASSES),
         Metric("rmse", partial(sklearn, "root_mean_squared_error"), False, "scores", NUMBERS),
         Metric("rmsle", rmsle, False, "scores", NUMBERS),

@@ -21,6 +21,7 @@ from pipeline import artifact
 from pipeline.artifact import Artifact
 from pipeline.config import Config, custom_code
 from pipeline.data import csv_files
+from pipeline.data.labels import codes
 from pipeline.errors import ArtifactError, ConfigError, DataError, ReportError
 from pipeline.evaluate import metrics
 from pipeline.evaluate.metrics import Metric
@@ -350,6 +351,8 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
                 " holds out (init_from), so its score and weight are too high"
             )
     ids, truths, values = zip(*map(_read_rows, outputs), strict=True)
+    if any(each.ndim == 1 for each in truths):  # others with soft labels are scored by these
+        truths = tuple(map(codes, truths))
     common = ids[0][np.all([ids[0].isin(each) for each in ids], axis=0)]
     counts = ", ".join(str(len(each)) for each in ids)
     if len(common) < LEAST_ROWS:

@@ -10,6 +10,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from pipeline.config import Config
+from pipeline.data.labels import repeated
 from pipeline.errors import ConfigError
 from pipeline.models.trees import DEPTH, LEAVES, Numbers, iterations
 
@@ -32,7 +33,8 @@ def fit(
     """
     made = Numbers.blank(config.outputs)
     if config.target == "classes":
-        _grow_classes(config, features, labels.astype(int).ravel(), weights, made)
+        features, labels, weights = repeated(features, labels, weights)
+        _grow_classes(config, features, labels.astype(int), weights, made)
         return made
     columns = labels.reshape(len(labels), -1)
     if config.target == "ordinal":

@@ -366,7 +366,7 @@ def _submission(
     config: Config, columns: Sequence[str] | None = None, folder: Path = Path("no folder")
 ) -> str:
     write: Any = submission.writer_of(config, folder)
-    names = tuple(map(str, range(config.num_classes))) if config.target in metrics.CLASSES else ()
+    names = tuple(map(str, range(config.classes))) if config.target in metrics.CLASSES else ()
     target = Target(config.target, names, (0.0,) * config.outputs, (1.0,) * config.outputs)
     ids = list(map(str, range(ROWS)))
     return f"columns {', '.join(write(ids, target.predictions(_outputs(config)), columns))}"
@@ -646,7 +646,8 @@ def _labels(config: Config) -> np.ndarray:
         return labels if labels.dtype == np.float32 else labels % 2
     if config.target in metrics.CLASSES:
         # Use several rows per class, since a loss may compare them.
-        return (rows % min(config.num_classes, ROWS // 4)).astype(np.int32)
+        labels = (rows % min(config.classes, ROWS // 4)).astype(np.int32)
+        return np.eye(config.classes, dtype=np.float32)[labels] if config.soft else labels
     numbers = np.add.outer(rows, np.arange(config.outputs)).astype(np.float32)
     return numbers % 2 if config.target == "multilabel" else numbers / ROWS - 0.5
 

@@ -22,6 +22,7 @@ from scipy import linalg, special  # type: ignore[import-untyped]
 
 from formats import atomic_file, npz
 from pipeline.config import Config, custom_code
+from pipeline.data.labels import repeated
 from pipeline.data.row_gathering import blocks
 from pipeline.errors import ConfigError
 from pipeline.models import heads, published, trees
@@ -230,6 +231,9 @@ def _best(
 def _loss(config: Config, outputs: np.ndarray, labels: np.ndarray) -> float:
     if config.target == "regression":
         return float(np.square(outputs - labels.reshape(outputs.shape)).mean())
+    if config.target == "classes" and labels.ndim > 1:
+        own = (outputs * labels).sum(axis=1)
+        return float((special.logsumexp(outputs, axis=1) - own).mean())
     if config.target == "classes":
         own = np.take_along_axis(outputs, labels[:, None].astype(int), 1)[:, 0]
         return float((special.logsumexp(outputs, axis=1) - own).mean())
@@ -269,6 +273,7 @@ def _of_classes(
     """Return each class's kernel and bias. A class without rows is treated as if it had one."""
     from sklearn.linear_model import LogisticRegression
 
+    features, labels, weights = repeated(features, labels, weights)
     seen = np.unique(labels).astype(int)
     kernel, bias = np.zeros((features.shape[1], number)), np.zeros(number)
     if len(seen) > 1:

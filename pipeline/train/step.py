@@ -536,6 +536,8 @@ class TrainStep:
         each, truth, share = weighted(examples.labels), examples.labels.labels, examples.share
         if share is not None:
             theirs, others = weighted(examples.other_labels), examples.other_labels.labels
+            if self.config.target == "classes":
+                truth, others = target.codes(truth), target.codes(others)
             each = jax.tree.map(
                 lambda ours, other: share * ours + (1 - share) * other, each, theirs
             )

@@ -23,7 +23,7 @@ STARTING_SHARE, STARTING_SECONDS = 0.15, 1.5  # or this share of runs, soon afte
 SAVING_SHARE = 0.3  # or this share, as soon as it writes a checkpoint
 
 
-def train(folder, epochs, feed, custom="", precision="auto", progressive=()):
+def train(folder, epochs, feed, custom="", precision="auto", progressive=(), soft=False):
     """Train with AdamW, averages, BatchNorm, dropout, augmentation and micro-batches, and save each
     step.
 
@@ -31,6 +31,7 @@ def train(folder, epochs, feed, custom="", precision="auto", progressive=()):
         precision: in float16 the first third of the epochs also trains the last layer alone.
         progressive: shares of 32 pixels, for a convolutional network.
         custom: a file of docs/custom-training.md, with its own model and optimizer.
+        soft: whether labels are random probabilities.
     """
     os.chdir(folder)  # where a custom log goes
     digits = configs.load(custom) if custom else shipped("digits")
@@ -52,10 +53,15 @@ def train(folder, epochs, feed, custom="", precision="auto", progressive=()):
         data, options = replace(config.data, height=32, width=32), {"width": 4, "dropout": 0.3}
         config = replace(config, data=data, model="strided_resnet", model_options=options)
         config = replace(config, progressive=progressive)
+    names = tuple("0123456789")
+    if soft:
+        config = replace(config, data=replace(config.data, label_column=names), num_classes=0)
     shape = IMAGES, *config.data.shape
     pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
     labels = np.arange(IMAGES, dtype=np.int32) % 10
-    ids, target = tuple(map(str, range(IMAGES))), Target("classes", tuple("0123456789"))
+    if soft:
+        labels = np.random.default_rng(1).dirichlet(np.ones(10), IMAGES).astype(np.float32)
+    ids, target = tuple(map(str, range(IMAGES))), Target("classes", names)
     examples = Examples(ids, pixels, labels, target)
     training.train(config, folder, folder, examples=examples, show=str)
 
@@ -115,6 +121,7 @@ def written(name, folder):
         (2, 6, (40, "auto", "", "mixed_float16")),
         # The sizes of images change after 270 and 540 of 810 steps.
         pytest.param(1, 8, (18, "auto", "", "auto", (0.5, 0.75)), id="progressive"),
+        pytest.param(1, 4, (12, "auto", "", "auto", (), True), id="soft labels"),
         *(pytest.param(1, 2, (5, "auto", name), id=name) for name in FILES),
     ],
 )

@@ -87,10 +87,10 @@ def find(config: Config, folder: Path | None, show: Callable[[str], None]) -> Im
     Raises:
         DataError: if the folder does not match the config.
     """
-    data, classes = config.data, config.num_classes
+    data, classes = config.data, config.classes
     if folder is not None:
         examples = dataset.read_training(folder, config, show=show)
-        labels = examples.labels.astype(np.int32)
+        labels = examples.codes.astype(np.int32)
         train, test = (
             Part(np.ascontiguousarray(examples.inputs[rows]), labels[rows])
             for rows in folds.splits(examples, config)[0]

@@ -83,7 +83,8 @@ def fit(config: Config, examples: Examples, beside: Any = None) -> Baseline:
     truth = chosen.target.truth(chosen.labels)
     names = {"table": BOOSTING, "custom": MEAN_MASK if masks else BESIDE}
     if linear:
-        names["custom"] = LINEAR.format("logistic regression" if chosen.target.single else "ridge")
+        hard = chosen.target.single and chosen.labels.ndim == 1
+        names["custom"] = LINEAR.format("logistic regression" if hard else "ridge")
     name = names.get(config.data.kind, FOREST)
     if labels > MOST_TREED and not linear:
         name = NEIGHBOURS
@@ -206,22 +207,27 @@ def out_of_fold(config: Config, examples: Examples) -> np.ndarray:
     if labels.ndim > 1 and labels.shape[1] == 1:
         labels = labels[:, 0]
     found = np.zeros((len(examples), len(target.names)))
+    classes = target.single and labels.ndim == 1  # soft labels are fitted like numbers
     several = replace(config, folds=FOLDS if len(examples) <= FEW else FEWER_FOLDS)
     # Use a single thread, because threads wait for each other on a busy machine. There, boosting on
     # 3,350 rows took 136 s, but only 4 s with one thread (docs/dev/findings.md).
     with threadpool_limits(1):
         for rows, held in folds.splits(examples, several):
             if linear:
-                model = _linear(classes=target.single)
+                model = _linear(classes=classes)
             elif len(target.names) > MOST_TREED:
-                model = _neighbours(classes=target.single)
+                model = _neighbours(classes=classes)
             else:
-                model = _model(config, labels[rows], categories, classes=target.single)
+                model = _model(config, labels[rows], categories, classes=classes)
             model.fit(features[rows], labels[rows])
-            if target.single:
+            if classes:
                 found[np.ix_(held, model.classes_)] = model.predict_proba(features[held])
             else:
                 found[held] = model.predict(features[held]).reshape(len(held), -1)
+    if target.single and not classes:
+        found = found.clip(0, 1)
+        found = (TREES * found + 1 / len(target.names)) / (TREES * found.sum(1, keepdims=True) + 1)
+        return np.asarray(found)
     if target.single and not linear:  # add a uniform tree to avoid log(0)
         return (TREES * found + 1 / len(target.names)) / (TREES + 1)
     return target.predictions(found) if target.kind == "regression" else found.clip(0, 1)

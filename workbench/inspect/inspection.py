@@ -101,6 +101,9 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
     found = readers.worth(found, contents, predicted, findings)
     findings += aim
     labels = tuple(map(" ".join, contents.table[list(contents.labels)].to_numpy()))
+    if predicted.kind == "classes" and len(contents.labels) > 1:
+        shares = contents.table[list(contents.labels)].apply(columns.numbers)
+        labels = tuple(map(str, shares.idxmax(axis=1)))  # the class with the most votes
     if contents.masks:  # the run lengths are thousands of numbers long
         labels = tuple("a mask" if " " in text.strip() else "no mask" for text in labels)
     duplicates = leaks.duplicates(found, labels, predicted.kind, findings)

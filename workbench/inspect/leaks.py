@@ -141,7 +141,7 @@ def describe(
         codes = pd.factorize(np.array(labels, object), sort=True)[0]
     elif kind == "regression" and len(contents.labels) == 1:
         codes = numbers(table[contents.labels[0]])
-    if codes is not None and len(table) >= LEAST:
+    if codes is not None and len(table) >= LEAST and len(set(labels)) > 1:
         if contents.ids is not None and not contents.source.class_folders:
             _describe_ids(inputs.train.ids, codes, findings)
         for column in inputs.columns:

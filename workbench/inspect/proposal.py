@@ -102,7 +102,8 @@ def _rarest(found: Inspection, data: Data) -> int:
     if data.group_duplicates:
         rows = np.unique(found.groups(data), return_index=True)[1]
     counts = Counter(found.labels[row] for row in rows)
-    return min(counts[name] for name in found.target.classes)
+    # With soft labels, a class may never be the most probable one.
+    return min(counts[name] for name, rows in found.target.classes.items() if rows)
 
 
 def _ungrouped(found: Inspection, config: Config) -> str:

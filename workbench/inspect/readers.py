@@ -212,7 +212,8 @@ def worth(found: Inputs, contents: Contents, target: TargetGuess, findings: Find
         return found
     read = shortened([*reader.values["numbers"], *reader.values["categories"]], 8)
     labels = contents.table[list(contents.labels)].iloc[seen.rows]
-    kind = "classes" if target.kind == "classes" else "numbers"
+    hard = target.kind == "classes" and len(contents.labels) == 1
+    kind = "classes" if hard else "numbers"
     if target.kind == "multilabel" and len(contents.labels) == 1:
         labels = labels.iloc[:, 0].str.get_dummies(target.separator)
     beside = reader.features[seen.rows]

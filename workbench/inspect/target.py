@@ -17,6 +17,7 @@ from workbench.inspect.folder import Findings, counted
 from workbench.inspect.tables import Contents
 
 SOME = 50  # up to this many distinct whole numbers are read as classes
+NEAR = 0.01  # difference of a row's sum from 1 that rounded probabilities can have
 RARE = 10  # classes with fewer rows are reported
 MASKED = "dice"  # the metric for masks, defined in the proposed config
 SHOWN = 40  # maximum length of a label in a message, in characters
@@ -75,7 +76,10 @@ def read(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
             f"{path} has {counted(count, 'row')} without a label in {name!r}; expected one per "
             f"row.\nAdd the missing labels, or remove the rows without a label. {FIX}"
         )
-    made = _of_columns(table, contents, findings) if several else _of_one(table, contents, findings)
+    if several:
+        made = _of_columns(table, contents, metric, findings)
+    else:
+        made = _of_one(table, contents, findings)
     if metric:
         known = metrics.find(metric, made.kind).name
         findings.chosen("metric", f"{known}, set by --metric")
@@ -103,8 +107,54 @@ def _of_masks(contents: Contents, metric: str, findings: Findings) -> TargetGues
     return TargetGuess("custom", MASKED, {}, sure=bool(metric))
 
 
-def _of_columns(table: pd.DataFrame, contents: Contents, findings: Findings) -> TargetGuess:
-    """Return the target for labels in several columns."""
+def shares_of_classes(values: pd.DataFrame, contents: Contents, metric: str) -> str:
+    """Return why label columns contain votes or probabilities of classes, or "" if they do not.
+
+    Args:
+        values: the label columns as finite numbers.
+        metric: the metric that the user specified, or "".
+    """
+    sums, asked = values.sum(axis=1), contents.sample_table.iloc[:, 1:]
+    if metric:
+        try:
+            if metrics.find(metric, "classes").takes != "scores":
+                return ""
+        except ConfigError:  # it scores numbers
+            return ""
+    if (values < 0).any(axis=None) or (sums == 0).any():
+        return ""
+    of_sample = np.abs(asked.apply(numbers).sum(axis=1) - 1).max()
+    one_label, binary = np.abs(sums - 1).max() < NEAR, values.isin((0, 1)).all(axis=None)
+    probabilities = contents.sample is not None and asked.shape[1] > 1 and of_sample < NEAR
+    if one_label and (probabilities or not binary):
+        return f"each row sums to 1{' in the sample submission, too' if probabilities else ''}"
+    whole = (values == np.floor(values)).all(axis=None) and not binary
+    if whole and metric == "kl_divergence":
+        return "they are whole numbers, scored by kl_divergence"
+    if whole and probabilities:
+        return "they are whole numbers, and each row of the sample submission sums to 1"
+    return ""
+
+
+def _of_shares(values: pd.DataFrame, why: str, findings: Findings) -> TargetGuess:
+    """Return the target for a column of votes or probabilities per class."""
+    hard = values.isin((0, 1)).all(axis=None)
+    text = f"classes, with votes or probabilities (soft labels) in {len(values.columns)} columns, "
+    text += f"because {why}. If several can be true of a row at the same time, set "
+    findings.chosen("target", text + f'target="{"multilabel" if hard else "regression"}"')
+    counts = dict.fromkeys(map(str, values), 0) | Counter(values.idxmax(axis=1).map(str))
+    classes = dict(sorted(counts.items(), key=lambda pair: -pair[1]))
+    most, *_ = classes
+    text = f"{_shown(most)} has the most votes in {classes[most] / len(values):.1%} of the rows"
+    findings.found("balance", text)
+    reason = "each class has a column"
+    return TargetGuess("classes", "log_loss" if hard else "kl_divergence", classes, reason=reason)
+
+
+def _of_columns(
+    table: pd.DataFrame, contents: Contents, metric: str, findings: Findings
+) -> TargetGuess:
+    """Return the target for several label columns."""
     values = table.apply(numbers)
     bad = [name for name in values if not np.isfinite(values[name]).all()]
     if bad:
@@ -112,6 +162,8 @@ def _of_columns(table: pd.DataFrame, contents: Contents, findings: Findings) -> 
             f"{contents.folder / contents.train} has texts in {bad[0]!r}; expected numbers in "
             f"all {len(table.columns)} label columns.\n{FIX}"
         )
+    if why := shares_of_classes(values, contents, metric):
+        return _of_shares(values, why, findings)
     if not values.isin((0, 1)).all(axis=None):
         text = f"regression with {len(table.columns)} numeric columns"
         findings.chosen("target", text)

@@ -66,6 +66,7 @@ class Results:
             `prediction_<name>` (0 to 1) for each name in `classes`.
         classes: names of the labels.
         probabilities: float32 (n, classes) with a row for each row of `validation`, or None.
+        shares: soft labels of these rows, float (n, classes), or None.
         examples: the worst rows, or None if training did not save any.
         submission: number of rows and SHA-256 of submission.csv, or None.
     """
@@ -79,6 +80,7 @@ class Results:
     validation: pd.DataFrame | None = None
     classes: tuple[str, ...] = ()
     probabilities: np.ndarray | None = None
+    shares: np.ndarray | None = None
     examples: WorstRows | None = None
     submission: tuple[int, str] | None = None
 
@@ -240,8 +242,11 @@ def _read_probabilities(path: Path, found: Results) -> None:
         found.missing[PROBABILITIES] = "the exact loss of each row"
         return
     with whole(path, f"a valid file for {VALIDATION}"):
-        found.probabilities = npz.read(path)["probabilities"]
+        arrays = npz.read(path)
+        found.probabilities, truth = arrays["probabilities"], arrays.get("truth")
         shape = len(found.validation), len(found.classes)
+        if truth is not None and truth.shape == shape:
+            found.shares = truth
         if found.probabilities.shape != shape or not np.isfinite(found.probabilities).all():
             raise ValueError(f"expected shape {shape}, got {found.probabilities.shape}")
 

@@ -84,6 +84,11 @@ def _classes(results: Results, rows: pd.DataFrame) -> Predictions:
     if probabilities is None:
         losses = statistics.cross_entropy(np.where(right, confidence, 1 - confidence))
         note += f" The losses are lower bounds, because {PROBABILITIES} is missing."
+    elif results.shares is not None:
+        note = "The rows in validation.csv with the largest cross-entropy; the label is the most "
+        note += "probable one."
+        losses = (results.shares * statistics.cross_entropy(probabilities)).sum(axis=1)
+        measures["log loss"] = number(float(losses.mean()))
     else:
         losses = statistics.cross_entropy(probabilities[np.arange(len(labels)), labels])
         measures["log loss"] = number(float(losses.mean()))

@@ -203,5 +203,5 @@ def test_labels_that_cannot_be_learned_are_refused(kind, texts, said):
 def test_a_column_for_each_label_holds_0_and_1():
     table = pd.DataFrame({"y": ["0", "1"], "z": ["0", "2"]})
 
-    with pytest.raises(DataError, match=r"'2' in 'z' .*expected 0 or 1"):
+    with pytest.raises(DataError, match=r"'2' in 'z' .*expected only 0 and 1"):
         target.read(table, predicting("multilabel", "y", "z"), TABLE)

@@ -174,7 +174,11 @@ def test_an_infinite_value_is_refused():
 @pytest.mark.parametrize(
     ("name", "target", "message"),
     [
-        ("Accuracy", "classes", r"accuracy, .* qwk, auc, log_loss, map@<k>,.*config's file"),
+        (
+            "Accuracy",
+            "classes",
+            r"accuracy, .* qwk, auc, log_loss, kl_divergence, map@<k>,.*config's file",
+        ),
         *((name, "classes", "expected one of acc") for name in ("f1:2", "", "map@<k>", "f_beta:")),
         *((f"map@{k}", "classes", "a positive integer") for k in ("0", "1.5", "٣", "5\n")),
         *((f"f_beta:{beta}", "classes", "instead of <beta>") for beta in ("-1", "nan")),

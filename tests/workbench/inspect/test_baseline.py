@@ -55,6 +55,31 @@ def test_a_forest_learns_colours_and_boosting_a_number(kind, metric):
     assert of_pictures.score > 0.8 and of_table.score > 0.5
 
 
+@pytest.mark.parametrize("kind", ["images", "table", "texts"])
+def test_soft_labels_are_learned_as_shares(kind):
+    """A model that always predicts the mean diverges by 0.6 or more."""
+    shades = np.arange(96) % 4
+    labels = np.array([[1, 0, 0], [0.5, 0.5, 0], [0, 0.5, 0.5], [0, 0, 1]], np.float32)[shades]
+    data = replace(DIGITS.data, label_column=("a", "b", "c"))
+    config = replace(DIGITS, num_classes=0, metric="kl_divergence", data=data)
+    known, beside = examples(labels, coloured(shades)), None
+    if kind == "table":
+        data = Data(kind="table", label_column=data.label_column, numeric_columns=("x",))
+        rows = np.stack([shades, np.zeros(96)], axis=1).astype(np.float32)
+        config, known = replace(config, data=data), replace(known, inputs=rows)
+    if kind == "texts":
+        own = {"read_training": "read_training", "read_test": "read_test"}
+        inputs = {"terms": ("int32", 9)}
+        data = Data(kind="custom", custom_inputs=inputs, label_column=data.label_column)
+        config = replace(config, data=data, **own)
+        beside = baseline.of_texts(pd.Series([f"{2 * 'word'}{shade}" for shade in shades]), None)
+
+    found = baseline.fit(config, known, beside)
+
+    assert (found.metric, found.rows) == ("kl_divergence", 96)
+    assert 0 < found.score < 0.3
+
+
 @pytest.mark.parametrize("kind", ["images", "table"])
 def test_many_classes_are_predicted_by_nearest_neighbours(kind):
     """A forest on 2,000 classes took 8 GB."""

@@ -5,7 +5,7 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
@@ -298,6 +298,25 @@ def several(value: Column) -> dict[str, bytes]:
     return files | {"sample_submission.csv": sample}
 
 
+def shares(value: Column, sample: Sequence[float] = (0.5, 0.25, 0.25)) -> dict[str, bytes]:
+    """Return files of a table with three columns of labels, from a function of a row's number."""
+    files = columns(40)
+    labelled = ([n, size(n), *value(n)] for n in range(40))
+    asked = ([1000 + n, *sample] for n in range(9))
+    return files | {
+        "train.csv": csv("id,size,cat,dog,owl", *labelled),
+        "sample_submission.csv": csv("id,cat,dog,owl", *asked),
+    }
+
+
+def counts(n: int) -> tuple[int, ...]:
+    """Return votes for three classes."""
+    return n % 3, n % 5, 1 + n % 2
+
+
+SOFT = ("label_column=('cat', 'dog', 'owl')", "target='classes'", "num_classes=0")
+
+
 def damaged(name: str, old: bytes, new: bytes) -> dict[str, bytes]:
     files = columns(60, 60, weight=lambda n: n / 8 + 0.01)
     return files | {name: files[name].replace(old, new, 1)}
@@ -406,6 +425,25 @@ DAMAGED = "weight is left out: 99% of the values are numbers, but others look li
             several(lambda n: n / 3),
             ("label_column=('one', 'two')", "'regression'", "metric='rmse'"),
         ),
+        # Votes and probabilities of classes: the sample's rows, or their own, sum to 1.
+        (
+            shares(counts),
+            (*SOFT, "'kl_divergence'", "each row of the sample submission sums to 1", "'dog' has"),
+        ),
+        (shares(counts, (0, 0, 0)), ("target='regression'",)),
+        (
+            shares(lambda n: [round(count / sum(counts(n)), 3) for count in counts(n)], (0, 0, 0)),
+            (*SOFT, "'kl_divergence'", "each row sums to 1", 'set target="regression"'),
+        ),
+        (
+            shares(lambda n: [int(n * n % 5 % 3 == k) for k in range(3)]),
+            (*SOFT, "metric='log_loss'", 'set target="multilabel"'),
+        ),
+        (
+            shares(lambda n: [int(n * n % 5 % 3 == k) for k in range(3)], (0, 0, 0)),
+            ("target='multilabel'", "the columns may be classes"),
+        ),
+        (shares(lambda n: [n / 80, 0.5, 0.5 - n / 80], (1, 2, 3)), (*SOFT,)),
         (sample_of("id,x,y,z", 0.3, 0.3, 0.3), ("metric='log_loss'", "label_column='kind'")),
         (sample_of("image,kind", "x"), ("ids: 'id', because 100% of its texts are image file",)),
         (of_two("dead", "recovered"), ("unknown positive: ", "data.positive_label='dead'")),
