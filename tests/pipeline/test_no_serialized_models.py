@@ -16,7 +16,7 @@ from commands import project
 from deploy import bundle
 from localkaggle import competitions
 from pipeline.train import training
-from tests.shipped import ROOT, shipped
+from tests.shipped import shipped
 
 SERIALIZERS = {"pickle", "joblib", "dill", "cloudpickle", "marshal", "shelve", "skops"}
 KERNELS = ("train-tpu", "infer-gpu")
@@ -47,7 +47,7 @@ def problem(name: str, content: bytes) -> str:
 
 
 def imports(text: str) -> set[str]:
-    """Return the names of the packages that a module imports, and of the attributes that it reads."""
+    """Return the packages that a module imports, and the attributes that it reads."""
     nodes = list(ast.walk(ast.parse(text)))
     names = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
     names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
@@ -77,7 +77,7 @@ def test_two_refits_give_the_same_bytes_and_no_serialized_model(tmp_path):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_bundle_contains_only_modules_that_import_no_serializer(kernel):
-    ours = project.settings("breast_cancer")
+    ours = project.load("breast_cancer")
     modules = bundle.read(ours, kernel).modules
     assert {Path(name).suffix for name in modules} == {".py"}
     used = {name: imports(text) & {*SERIALIZERS, "load_model"} for name, text in modules.items()}
