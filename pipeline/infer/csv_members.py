@@ -31,18 +31,11 @@ from pipeline.infer import submission
 TEST = "test.csv"  # deploy/output.py uses this name, too
 ROUNDING = 0.01  # maximum difference between 1 and the sum of a row's probabilities
 FIX = "Correct the file."
-# Values that the manifest shares with that of a run in the same ensemble.
-SHARED = ("config", "custom_code", "target", "encoding", "metric", "greater_is_better")
+SHARED = ("config", "custom_code", "target", "encoding", "metric")  # copied from a run's manifest
 
 
 class Files(NamedTuple):
-    """The value of a --csv option.
-
-    Attributes:
-        name: letters, digits, _ and -.
-        oof: out-of-fold predictions for the labelled rows.
-        test: predictions for the test set, with the same columns.
-    """
+    """The value of a --csv option: a name, and paths of out-of-fold and test predictions."""
 
     name: str
     oof: Path
@@ -61,12 +54,8 @@ NONE = Rows(pd.Index([]), np.zeros(0))
 
 @dataclass(frozen=True)
 class CsvMember(Artifact):
-    """An artifact with predictions instead of weights and golden outputs.
-
-    Attributes:
-        path: path of the test predictions.
-        test: test predictions.
-        oof: out-of-fold predictions, which are not saved.
+    """An artifact with test predictions, read from `path`, instead of weights and golden outputs.
+    Its out-of-fold predictions are not saved.
     """
 
     path: Path = Path()
@@ -79,10 +68,8 @@ class CsvMember(Artifact):
         return ()
 
     def of(self, ids: Sequence[str]) -> np.ndarray:
-        """Return the predictions for the given test ids, float32 (n, k).
-
-        Raises:
-            DataError: if some are missing.
+        """Return the predictions for test ids, float32 (n, k), or raise `DataError` if some are
+        missing.
         """
         places = self.test.ids.get_indexer(pd.Index(ids, dtype=object))
         missing = np.array(ids, object)[places < 0].tolist()
@@ -124,8 +111,7 @@ def read(files: Files, run: Artifact, ids: pd.Index, truth: np.ndarray) -> CsvMe
         ids, truth: ids and true values of the rows that this run held out.
 
     Raises:
-        DataError: if a file cannot be read, its columns are not those of the labels, an id or value
-            is invalid, or no held-out row has an out-of-fold prediction.
+        DataError: if a file is invalid, or has no prediction for any of these rows.
         ConfigError: if the run has a custom target.
     """
     if run.target.kind == "custom":
@@ -142,7 +128,6 @@ def read(files: Files, run: Artifact, ids: pd.Index, truth: np.ndarray) -> CsvMe
     digests = [sha256(path.read_bytes()).hexdigest() for path in files[1:]]
     manifest = {name: run.manifest[name] for name in SHARED} | {
         "run_id": f"{files.name}-{sha256(''.join(digests).encode()).hexdigest()[:12]}",
-        "status": "complete",
         "bundle_sha256": "",
         "oof_sha256": digests[0],
         "weights_sha256": digests[1],
@@ -153,11 +138,7 @@ def read(files: Files, run: Artifact, ids: pd.Index, truth: np.ndarray) -> CsvMe
 
 
 def write(folder: Path, member: CsvMember) -> None:
-    """Write a member's folder, which contains manifest.json and test.csv.
-
-    Raises:
-        DiskError: if it cannot be written.
-    """
+    """Write a member's folder. Raises `DiskError` if it cannot be written."""
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
     sealed_folder.write(folder, {TEST: member.path.read_bytes()}, member.manifest)

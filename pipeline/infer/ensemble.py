@@ -201,6 +201,8 @@ class CommonRows:
 
     def gain(self, weights: np.ndarray, others: np.ndarray) -> tuple[float, float]:
         """Return how much better some weights score than others, and its standard error."""
+        if np.array_equal(weights, others):
+            return 0.0, 0.0
         first, second = self.mean(weights), self.mean(others)
         gain = self.metric(self.truth, first) - self.metric(self.truth, second)
         seed, most = len(self.ids), metrics.LEAST_RESAMPLES
