@@ -356,8 +356,8 @@ def _table(value: Mapping[str, Any]) -> list[str]:
     if half:
         ours, best = half["ensemble"], half["best_member"]
         scores = f"{name} {ours:.5f}; best member {best:.5f}"
-        scores += f" (gain {half['gain']:.5f} ± {half['error']:.5f})"
-        lines.append(f"On rows that were not used to find weights: {scores}")
+        scores += f"; gain {half['gain']:.5f} ± {half['error']:.5f}"
+        lines.append(f"On rows not used to find weights: {scores}")
         if (ours < best) if greater else (ours > best):
             lines.append("Warning: on these rows, the ensemble is worse than its best member")
     return lines
