@@ -39,9 +39,9 @@ def runner(project: Path, local: LocalKaggle):
 @pytest.mark.slow
 def test_a_network_and_boosting_are_mixed_and_scored(tmp_path):
     project = by_jax(copied(tmp_path))
-    write(project, "breast_cancer", "network", "")
-    write(project, "breast_cancer", "boosted", BOOSTED)
-    with LocalKaggle(tmp_path / "kaggle", competitions=["breast-cancer"], offline=True) as local:
+    write(project, "diabetes", "network", "")
+    write(project, "diabetes", "boosted", BOOSTED)
+    with LocalKaggle(tmp_path / "kaggle", competitions=["diabetes"], offline=True) as local:
         run, ran = runner(project, local)
         outputs = [ran("push-train", ("--config", name))[0] for name in ("network", "boosted")]
         run("pipeline", "ensemble", *outputs, "--output", tmp_path / "mean")
@@ -50,9 +50,8 @@ def test_a_network_and_boosting_are_mixed_and_scored(tmp_path):
         folder, which = ran("push-infer", mixed[:2], *mixed[2:])
         scored = run("invoke", "submit", *which, "--yes")
 
-    print((tmp_path / "mean" / "ensemble.json").read_text(), scored)
     assert len(pd.read_json(folder / "members.json")) == 2
-    assert scored["score"] > 0.97
+    assert scored["score"] < 65  # the RMSE; 77 for the mean of the training rows
 
 
 @pytest.mark.slow
