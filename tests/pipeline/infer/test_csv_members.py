@@ -68,6 +68,8 @@ def test_the_commands_find_its_weight_and_add_its_predictions(
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
     csv = next(each for each in told["members"] if each["run_id"].startswith("lgbm-"))
     assert csv["weight"] > 0.2 and csv["alone"] > 0.7
+    manifest = json.loads((path.parent / "csv-lgbm" / "manifest.json").read_text())
+    assert manifest["metrics"] == {"validation_accuracy": csv["alone"]}
 
     words = ["--config", written_config(tiny), "--input", trained[0], "--output", tmp_path / "out"]
     assert main(["infer", *map(str, words), "--ensemble", str(path)]) == 0
@@ -213,6 +215,17 @@ def test_a_useless_member_adds_nothing_on_rows_that_did_not_choose_it():
         others.append(ensemble._other_half(rows)["gain"])
     assert min(seen) >= 0 and np.mean(seen) > 0.003
     assert np.mean(others) < np.mean(seen) / 2
+
+
+def test_a_member_adds_what_the_others_lose_with_weights_of_their_own():
+    """Errors of 0.3, -0.3 and 0.2 cancel out. Without the second one, 0.2 alone is best."""
+    truth = np.linspace(0, 1, 40)
+    predictions = [truth + error for error in (0.3, -0.3, 0.2)]
+    rows = rows_of(truth, predictions, lambda truth, found: -float(np.abs(found - truth).mean()))
+
+    adds = np.array(ensemble._other_half(rows)["adds"])[:, 0]
+
+    assert np.abs(adds - (0, 0.2, 0)).max() < 0.01
 
 
 def test_copies_of_a_member_add_nothing():
