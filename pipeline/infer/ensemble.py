@@ -349,7 +349,7 @@ def _table(value: Mapping[str, Any]) -> list[str]:
     """Format ensemble.json as a table with a row per member, followed by the ensemble."""
     name, half, greater = value["metric"], value["other_half"], value["greater_is_better"]
     columns = ["weight", "alone", "without", "adds", "adds_error", "run_id"]
-    table = pd.DataFrame(value["members"])[columns]
+    table = pd.DataFrame(value["members"])[columns].astype({"adds": float, "adds_error": float})
     lines = table.to_string(index=False, na_rep="", float_format="%.5f").splitlines()
     better = "higher" if greater else "lower"
     lines.append(f"Ensemble score on these rows: {name} {value['score']:.5f} ({better} is better)")
