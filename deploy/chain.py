@@ -345,6 +345,8 @@ def _gates(
 ) -> Steps[None]:
     """Before anything is spent, raise an error if the run would be useless."""
     project = records.project
+    if csv := [member.run_id for member in model.members if member.is_csv]:
+        competition.require_no_rerun(kaggle, project, csv)
     if model.artifact is not None and project.handoff == "dataset":
         datasets.require_current(kaggle, records, model.artifact)
     for member in model.members:

@@ -16,7 +16,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -135,6 +135,19 @@ def require(kaggle: Kaggle, competition: str) -> Steps[Competition]:
             " the leaderboard."
         )
     return found
+
+
+def require_no_rerun(kaggle: Kaggle, project: Project, members: Sequence[str]) -> None:
+    """Raise `UsageError` if Kaggle reruns notebooks on a hidden test set, which ensemble members
+    from CSV files cannot predict. Other errors are as for `look`.
+    """
+    if not look(kaggle, project.competition).takes_files:
+        raise UsageError(
+            f"The predictions of {', '.join(members)} come from CSV files, but Kaggle reruns the"
+            f" notebooks of {project.competition} on a hidden test set.\nExpected only members that"
+            " are trained models. Find the weights again without --csv:\n"
+            "python -m pipeline ensemble OUT OUT --output DIR"
+        )
 
 
 def in_words(found: Competition) -> str:

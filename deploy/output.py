@@ -708,6 +708,11 @@ class Member:
     folder: Path
     file: Path
 
+    @property
+    def is_csv(self) -> bool:
+        """Whether it consists of predictions in a CSV instead of weights."""
+        return (self.folder / "test.csv").is_file()
+
 
 def ensemble(path: Path, project: Project) -> list[Member]:
     """Return an ensemble's members with a weight above 0, after verifying their files.

@@ -58,6 +58,13 @@ def main(arguments: list[str] | None = None) -> int:
         mean = commands.add(name, command, *needs)
         mean.add_argument("runs", nargs="+", type=Path, help="output folders of training runs")
         mean.add_argument("--config", action="append", default=[], help=custom)
+        if name == "ensemble":
+            files = (
+                "out-of-fold and test predictions of another model (repeatable; docs/members.md)"
+            )
+            mean.add_argument(
+                "--csv", action="append", default=[], metavar="NAME=OOF,TEST", help=files
+            )
     infer = commands.add("infer", _infer, *run)
     members = f"{CONFIG}; repeat it for members with custom code outside pipeline/configs/"
     infer.add_argument("--config", required=True, action="append", help=members)
@@ -216,9 +223,10 @@ def _ensemble(options: argparse.Namespace) -> dict[str, Any]:
     backend.choose("jax", "tensorflow")
     for name in options.config:
         config_module.load(name)
-    from pipeline.infer import ensemble
+    from pipeline.infer import csv_members, ensemble
 
-    return ensemble.find(options.runs, options.output, show)
+    csv = csv_members.files_of(options.csv)
+    return ensemble.find(options.runs, options.output, show, csv)
 
 
 def _soup(options: argparse.Namespace) -> dict[str, Any]:

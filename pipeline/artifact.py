@@ -184,14 +184,19 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
             f" {str(error)[:300]}.\nExpected an artifact written by `python -m pipeline train`."
             " Correct the path, or pull or download the artifact again."
         ) from error
-    for key, value in (expect or {}).items():
+    require(path, manifest, expect or {})
+    return loaded
+
+
+def require(path: Path, manifest: Mapping[str, Any], expect: Mapping[str, str]) -> None:
+    """Raise `ArtifactError` if a value in a manifest differs from the expected one."""
+    for key, value in expect.items():
         if manifest.get(key) != value:
             raise ArtifactError(
                 f"{path} has {key}={manifest.get(key)!r}; expected {value!r}, so this is the"
                 " artifact of another run.\nEither an old dataset version is mounted, or files were"
                 " modified. Publish the run again, then run `invoke push-infer` again."
             )
-    return loaded
 
 
 def _parsed(folder: Path, manifest: Mapping[str, Any]) -> Artifact:

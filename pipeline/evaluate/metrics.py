@@ -229,9 +229,15 @@ def best(config: Config, truth: np.ndarray) -> np.ndarray:
 
 
 def standard_error(
-    metric: Metric, truth: np.ndarray, predicted: np.ndarray, seed: int, most: int = MOST_RESAMPLES
+    metric: Metric,
+    truth: np.ndarray,
+    predicted: np.ndarray,
+    seed: int,
+    most: int = MOST_RESAMPLES,
+    other: np.ndarray | None = None,
 ) -> float:
-    """Return the bootstrap standard error of the metric's value (Efron, 1979).
+    """Return the bootstrap standard error of the metric's value (Efron, 1979), or of its difference
+    from the value of `other` predictions for the same rows.
 
     It uses `most` resamples, or fewer (down to 100) for more than 10,000 values. Resamples without
     a value are skipped.
@@ -244,12 +250,16 @@ def standard_error(
     >>> 0.02 < found < 0.03  # the square root of 0.5 x 0.5 / 400 is 0.025
     True
     """
-    whole = metric(truth, predicted)
+    whole, others = metric(truth, predicted), [] if other is None else [other]
+    others = [metric.arguments(truth, each)[1] for each in others]
     truth, predicted = metric.arguments(truth, predicted)
     random, rows = np.random.default_rng(seed), len(truth)
     count = min(max(RESAMPLED_VALUES // predicted.size, LEAST_RESAMPLES), most)
-    draws = (random.integers(rows, size=rows) for _ in range(count))
-    values = [metric.score(truth[draw], predicted[draw]) for draw in draws]
+    values = []
+    for _ in range(count):
+        draw = random.integers(rows, size=rows)
+        below = sum(metric.score(truth[draw], each[draw]) for each in others)
+        values.append(metric.score(truth[draw], predicted[draw]) - below)
     return float(np.std([value for value in values if math.isfinite(value)] or [whole]))
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from zipfile import BadZipFile
 
@@ -25,6 +26,8 @@ from pipeline.data.labels import codes
 from pipeline.errors import ArtifactError, ConfigError, DataError, ReportError
 from pipeline.evaluate import metrics
 from pipeline.evaluate.metrics import Metric
+from pipeline.infer import csv_members
+from pipeline.infer.csv_members import CsvMember
 from pipeline.runtime import mounts
 
 FILE, ARRAYS = "ensemble.json", "validation.npz"
@@ -84,7 +87,7 @@ def chosen(
     """
     if members:
         return _pinned(members, folders)
-    artifacts = [artifact.load(folder) for folder in folders]
+    artifacts = [_load(folder) for folder in folders]
     trained = artifacts[0].config.name
     if len(artifacts) == 1 and trained != config.name:
         raise ConfigError(
@@ -98,10 +101,15 @@ def _pinned(
     members: Sequence[Mapping[str, Any]], folders: Sequence[Path]
 ) -> tuple[list[Artifact], list[float]]:
     artifacts = [
-        artifact.load(folder, {name: each[name] for name in PINS})
+        _load(folder, {name: each[name] for name in PINS})
         for each, folder in zip(members, folders, strict=True)
     ]
     return artifacts, [each["weight"] for each in members]
+
+
+def _load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
+    is_csv = (folder / csv_members.TEST).is_file()
+    return csv_members.load(folder, expect) if is_csv else artifact.load(folder, expect)
 
 
 def best_first(
@@ -182,12 +190,25 @@ class CommonRows:
     truth: np.ndarray
     predictions: np.ndarray
 
-    def score(self, weights: np.ndarray) -> float:
-        """Score the weighted mean of the members' predictions."""
+    def mean(self, weights: np.ndarray) -> np.ndarray:
+        """Return the weighted mean of the members' predictions, (n, …)."""
         used = np.flatnonzero(weights)
         predictions = [self.predictions[place] for place in used]
-        mean = self.members[0].target.mean(predictions, weights[used].tolist())
-        return self.metric(self.truth, mean)
+        return self.members[0].target.mean(predictions, weights[used].tolist())
+
+    def score(self, weights: np.ndarray) -> float:
+        """Score the weighted mean of the members' predictions."""
+        return self.metric(self.truth, self.mean(weights))
+
+    def gain(self, weights: np.ndarray, others: np.ndarray) -> tuple[float, float]:
+        """Return how much better some weights score than others, and its standard error."""
+        if np.array_equal(weights, others):
+            return 0.0, 0.0
+        first, second = self.mean(weights), self.mean(others)
+        gain = self.metric(self.truth, first) - self.metric(self.truth, second)
+        seed, most = len(self.ids), metrics.LEAST_RESAMPLES
+        error = metrics.standard_error(self.metric, self.truth, first, seed, most, second)
+        return self.metric.sign * gain, error
 
     def ranks(self, candidates: np.ndarray) -> np.ndarray:
         """Score each row of weights, float (m,). If lower is better, scores are negated."""
@@ -202,13 +223,19 @@ class CommonRows:
 Choose = Callable[[CommonRows], np.ndarray]  # returns weights that sum to 1
 
 
-def find(outputs: Sequence[Path], output: Path, show: Callable[[str], None]) -> dict[str, Any]:
+def find(
+    outputs: Sequence[Path],
+    output: Path,
+    show: Callable[[str], None],
+    csv: Sequence[csv_members.Files] = (),
+) -> dict[str, Any]:
     """Find weights for the models of several runs, show them as a table, and write ensemble.json.
 
     Args:
         outputs: output folders of the runs.
-        output: folder for ensemble.json.
+        output: folder for ensemble.json, and for a folder csv-NAME of each member in `csv`.
         show: callback for the lines of the table.
+        csv: predictions of other models.
 
     Returns:
         The contents of ensemble.json (see `search`).
@@ -217,7 +244,11 @@ def find(outputs: Sequence[Path], output: Path, show: Callable[[str], None]) -> 
         ConfigError, ArtifactError, ReportError: see `common_rows`.
         DiskError: if the file cannot be written.
     """
-    value = search(common_rows(outputs, show))
+    rows = common_rows(outputs, show, {output / f"csv-{each.name}": each for each in csv})
+    value = search(rows)
+    for member, folder in zip(rows.members, rows.folders, strict=True):
+        if isinstance(member, CsvMember):
+            csv_members.write(folder, member)
     path = atomic_file.write(output / FILE, sealed(value))
     for line in (*table(value), f"Wrote {path}"):
         show(line)
@@ -228,23 +259,25 @@ def search(rows: CommonRows, choose: Choose | None = None) -> dict[str, Any]:
     """Find weights by hill climbing or `choose`, and return the contents of ensemble.json.
 
     `alone` is a member's score, and `without` is the score of all others with their weights.
-    `other_half` contains the scores of the ensemble and the best member, chosen on one half of the
-    rows and scored on the other, averaged over both directions. It is null if the metric is
-    undefined on one of the halves.
+    `other_half` and each member's `adds` and `adds_error` come from `_other_half`.
     """
     choose = choose or climb
-    weights, every = choose(rows), np.eye(len(rows.members))
+    weights, every, half = choose(rows), np.eye(len(rows.members)), _other_half(rows, choose)
+    adds = (half.pop("adds") if half else None) or [(None, None)] * len(weights)
     members = []
     for place in np.argsort(-weights, kind="stable"):
         others = weights * (1 - every[place])
+        manifest, (added, error) = rows.members[place].manifest, adds[place]
         members.append(
             {
-                **{name: rows.members[place].manifest[name] for name in PINS},
+                **{name: manifest[name] for name in (*PINS, "oof_sha256") if name in manifest},
                 "config": rows.members[place].config.name,
                 "folder": str(rows.folders[place].resolve()),
                 "weight": float(weights[place]),
                 "alone": rows.score(every[place]),
                 "without": rows.score(others) if others.any() else None,
+                "adds": added,
+                "adds_error": error,
             }
         )
     return {
@@ -253,7 +286,7 @@ def search(rows: CommonRows, choose: Choose | None = None) -> dict[str, Any]:
         "greater_is_better": rows.metric.greater_is_better,
         "rows": len(rows.ids),
         "score": rows.score(weights),
-        "other_half": _other_half(rows, choose),
+        "other_half": half,
     }
 
 
@@ -281,24 +314,50 @@ def climb(rows: CommonRows) -> np.ndarray:
     return np.asarray(weights)
 
 
-def _other_half(rows: CommonRows, choose: Choose) -> dict[str, float] | None:
+def _other_half(rows: CommonRows, choose: Choose) -> dict[str, Any] | None:
+    """Find weights on half of the rows, score them on the other half, and average both ways.
+
+    Returns:
+        The scores of the `ensemble` and of the `best_member` on the first half, the `gain` of the
+        former with its standard `error`, and "adds" with (gain, error) for each member: the gain
+        over weights that were found without it by hill climbing. None if the metric has no value
+        for a half.
+    """
     order = np.random.default_rng(len(rows.ids)).permutation(len(rows.ids))
     halves = [rows.part(np.sort(half)) for half in np.array_split(order, 2)]
-    every, scores = np.eye(len(rows.members)), []
+    every, scores, gains = np.eye(len(rows.members)), [], []
     try:
         for here, there in (halves, halves[::-1]):
-            best = every[here.ranks(every).argmax()]
-            scores.append([there.score(choose(here)), there.score(best)])
+            weights, best = choose(here), every[here.ranks(every).argmax()]
+            others = [best]  # and the weights without each member
+            for place, weight in enumerate(weights) if choose is climb else ():
+                others.append(_without(here, place) if weight else weights)
+            scores.append([there.score(weights), there.score(best)])
+            gains.append([there.gain(weights, each) for each in others])
     except DataError:  # for example, the AUC of a half with a single class
         return None
     ensemble, best_member = np.mean(scores, axis=0).tolist()
-    return {"ensemble": ensemble, "best_member": best_member}
+    values, errors = np.moveaxis(np.array(gains), 2, 0)
+    means, spreads = values.mean(axis=0).tolist(), (np.linalg.norm(errors, axis=0) / 2).tolist()
+    (gain, error), *adds = zip(means, spreads, strict=True)
+    found = {"ensemble": ensemble, "best_member": best_member, "gain": gain, "error": error}
+    return found | {"adds": adds}
+
+
+def _without(rows: CommonRows, place: int) -> np.ndarray:
+    """Find the weights of all members but one, which gets 0."""
+    members = [*rows.members[:place], *rows.members[place + 1 :]]
+    others = replace(rows, members=members, predictions=np.delete(rows.predictions, place, axis=0))
+    return np.insert(climb(others), place, 0.0)
 
 
 def table(value: Mapping[str, Any], what: str = "ensemble") -> list[str]:
     """Format the result of `search` as a table with a row per member, followed by the whole."""
     name, half, greater = value["metric"], value["other_half"], value["greater_is_better"]
-    members = pd.DataFrame(value["members"])[["weight", "alone", "without", "run_id"]]
+    columns = ["weight", "alone", "without", "adds", "adds_error", "run_id"]
+    members = pd.DataFrame(value["members"])[columns].astype({"adds": float, "adds_error": float})
+    if what == "soup":
+        members = members.drop(columns=["adds", "adds_error"])
     lines = members.to_string(index=False, na_rep="", float_format="%.5f").splitlines()
     better = "higher" if greater else "lower"
     lines.append(
@@ -308,7 +367,8 @@ def table(value: Mapping[str, Any], what: str = "ensemble") -> list[str]:
     if half:
         ours, best = half["ensemble"], half["best_member"]
         scores = f"{name} {ours:.5f}; best member {best:.5f}"
-        lines.append(f"On rows that were not used to find weights: {scores}")
+        scores += f"; gain {half['gain']:.5f} ± {half['error']:.5f}"
+        lines.append(f"On rows not used to find weights: {scores}")
         gain = ours - best if greater else best - ours
     if gain < 0 or (what == "soup" and (not gain or members["weight"].max() == 1)):
         place = members["alone"].argmax() if greater else members["alone"].argmin()
@@ -320,16 +380,22 @@ def table(value: Mapping[str, Any], what: str = "ensemble") -> list[str]:
 # Out-of-fold predictions
 
 
-def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonRows:
+def common_rows(
+    outputs: Sequence[Path],
+    show: Callable[[str], None],
+    csv: Mapping[Path, csv_members.Files] = MappingProxyType({}),
+) -> CommonRows:
     """Return several runs' predictions, sorted by run id, for the rows that all of them held out.
 
     Args:
         outputs: folders of training runs, from `python -m pipeline train` or `invoke pull`, or of
             their artifacts.
         show: callback for a message about the rows.
+        csv: predictions of other models, by the folder of each, which is written later.
 
     Raises:
         ConfigError: if there are too few common rows.
+        DataError: if a file in `csv` is invalid.
         ArtifactError: if a run is not complete, or two runs have different competitions, metrics,
             targets or labels.
         ReportError: if a file is corrupt, or two files have different labels for the same id.
@@ -338,11 +404,14 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
     runs = {output: artifact.load(output / "artifact") for output in outputs}
     outputs = sorted(runs, key=lambda output: str(runs[output].manifest["run_id"]))
     members = [runs[output] for output in outputs]
-    if len(members) < 2:
+    if len(members) + len(csv) < 2:
         raise ConfigError(
             f"Found {len(members)} run; expected two or more.\n"
-            "Pass the output folder of each training run."
+            "Pass the output folder of each training run, or --csv NAME=OOF,TEST."
         )
+    rows = [_read_rows(output) for output in outputs]
+    given = [csv_members.read(each, members[0], *rows[0][:2]) for each in csv.values()]
+    members += given
     best_first(members, None)  # checks that they are compatible
     for member in members:
         if (member.manifest.get("init_from") or {}).get("may_have_seen_held_out"):
@@ -350,9 +419,11 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
                 f"Warning: run {member.manifest['run_id']} may have been trained on rows that it"
                 " holds out (init_from), so its score and weight are too high"
             )
-    ids, truths, values = zip(*map(_read_rows, outputs), strict=True)
+    ids, truths, values = map(list, zip(*rows, strict=True))
     if any(each.ndim == 1 for each in truths):  # others with soft labels are scored by these
-        truths = tuple(map(codes, truths))
+        truths = list(map(codes, truths))
+    ids += [each.oof.ids for each in given]
+    values += [each.oof.values for each in given]
     common = ids[0][np.all([ids[0].isin(each) for each in ids], axis=0)]
     counts = ", ".join(str(len(each)) for each in ids)
     if len(common) < LEAST_ROWS:
@@ -364,7 +435,7 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
     show(f"Using {len(common):,} rows that all runs hold out (they hold out {counts})")
     places = [each.get_indexer(common) for each in ids]
     truth = truths[0][places[0]]
-    for output, every, rows in zip(outputs, truths, places, strict=True):
+    for output, every, rows in zip(outputs, truths, places[: len(outputs)], strict=True):
         # Numbers can differ slightly, since training standardizes them over all readable rows.
         if not np.allclose(every[rows], truth, rtol=1e-4, atol=1e-6, equal_nan=True):
             raise ReportError(
@@ -373,7 +444,7 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
                 "Remove one of the two, or train it again with the other's labels."
             )
     predictions = np.stack([each[rows] for each, rows in zip(values, places, strict=True)])
-    folders = [output / "artifact" for output in outputs]
+    folders = [*(output / "artifact" for output in outputs), *csv]
     return CommonRows(members, folders, _metric(members[0]), common, truth, predictions)
 
 

@@ -30,6 +30,7 @@ from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate import metrics
 from pipeline.infer import check, ensemble, forward_pass, submission
 from pipeline.infer.check import Checked
+from pipeline.infer.csv_members import CsvMember
 from pipeline.infer.forward_pass import Forward, Show
 from pipeline.infer.views import views
 
@@ -167,7 +168,10 @@ def _members(
     members = []
     for trained, weight in ensemble.best_first(artifacts, weights):
         each = replace(trained, config=_config(trained, config))
-        members.append(Member(each, weight, read_test(folder, each.config, each.encoding)))
+        test = read_test(folder, each.config, each.encoding)
+        if isinstance(each, CsvMember):
+            each.of(test.ids)  # raises an error if an id is missing
+        members.append(Member(each, weight, test))
         number = len(each.folds)  # always 1 for a linear model
         folds = f" of {number} folds, averaged" if number > 1 else ""
         counts = f", weight {weight:.2f}" if len(artifacts) > 1 else ""
@@ -254,6 +258,9 @@ def _predicted(member: Member, precision: str, end: float, sharing: int, show: S
         end, sharing: see `Pace`.
     """
     artifact, test = member.artifact, member.test
+    if isinstance(artifact, CsvMember):
+        values = artifact.of(test.ids)
+        return Predictions(test, values, tuple(artifact.target.best(values)), {}, 0, ())
 
     def computed(precision: str) -> Predictions:
         forward, checked = check.restore(artifact, precision, rows=len(test), show=show)

@@ -112,9 +112,9 @@ class Soups(CommonRows):
     pot: "Pot"
     places: np.ndarray
 
-    def score(self, weights: np.ndarray) -> float:
-        """Score the mean of the members that have a weight."""
-        return self.metric(self.truth, self.pot.predictions(weights)[self.places])
+    def mean(self, weights: np.ndarray) -> np.ndarray:
+        """Return the predictions of the mean of the members that have a weight, (n, …)."""
+        return self.pot.predictions(weights)[self.places]
 
     def part(self, rows: np.ndarray) -> "Soups":
         """Return some of the rows."""

@@ -1,6 +1,7 @@
 """The members of an ensemble on Kaggle: each in its own dataset, by its bytes."""
 
 import dataclasses
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -8,13 +9,16 @@ from pathlib import Path
 import pytest
 
 from deploy import bundle, datasets, lineage, output
+from deploy.connection import Pace
 from deploy.errors import Unverified, UsageError
 from deploy.project import INFER
 from deploy.records import Records
-from formats import checksums
+from formats import checksums, sealed_folder
 from pipeline.infer import ensemble as model_side
 from tests.deploy import steps
+from tests.deploy.small import connect
 from tests.faults.recorded_session import seal, write_artifact
+from tests.faults.world import competition
 
 WEIGHTS = {"r1": 0.25, "r2": 0.75, "r3": 0.0}
 
@@ -58,6 +62,36 @@ def test_each_member_is_published_once_and_mounted_by_its_bytes(live, ours, ense
     expected = output.expected(members)["members"]
     assert [(each["run_id"], each["weight"]) for each in expected] == [("r2", 0.75), ("r1", 0.25)]
     assert all(f'\\"{each["weights_sha256"]}\\"' in source.text for each in expected)
+
+
+@pytest.mark.parametrize("takes_files", [False, True])
+def test_predictions_in_a_csv_are_refused_only_where_kaggle_has_another_test_set(
+    takes_files, host, ours, ensemble
+):
+    """The folder is published and mounted like an artifact. Refused before it is published."""
+    host(competitions=[competition(takes_files=takes_files)], queue_seconds=3600.0)
+    kaggle, content = connect(pace=Pace(first=0.02, most=0.06, patience=0.4)), b"id,label\na,0\n"
+    pinned = {"run_id": "lgbm-0123", "weights_sha256": hashlib.sha256(content).hexdigest()}
+    folder = ensemble.parent / "csv-lgbm"
+    manifest = {**pinned, "bundle_sha256": "", "config": {"name": "digits"}, "custom_code": ""}
+    sealed_folder.write(folder, {"test.csv": content}, manifest)
+    listed = checksums.opened(ensemble.read_bytes())["members"]
+    listed.append({**pinned, "config": "digits", "weight": 0.5, "folder": str(folder)})
+    ensemble.write_bytes(checksums.sealed({"members": listed}))
+    members = output.ensemble(ensemble, ours)
+
+    if not takes_files:
+        with pytest.raises(
+            UsageError, match=r"of lgbm-0123 come from CSV .* of digits on a hidden"
+        ):
+            steps.pushed(kaggle, ours, INFER, members=members)
+        return
+    steps.done(datasets.members(kaggle, Records(ours), members))
+    run = steps.pushed(kaggle, ours, INFER, members=members)
+
+    handle = bundle.address("rehearsal", "digits", bundle.member(pinned["weights_sha256"]))
+    assert handle in kaggle.get_kernel(run.handle).asks["dataset_sources"]
+    assert set(kaggle.dataset_files(handle, 1)) == {"manifest.json", "test.csv"}
 
 
 AGAIN = "(.|\n)*python -m pipeline ensemble"
