@@ -116,7 +116,7 @@ def tried(place: Path, name: str) -> list[str]:
     ]
 
 
-def beats(score: Score, baseline: dict[str, Any] | None, metric: str, target: str) -> bool:
+def beats(score: Score, baseline: dict[str, Any] | None, metric: str) -> bool:
     """Return whether a score is better than the baseline, or True if one of them is missing."""
     if score is None or baseline is None:
         return True

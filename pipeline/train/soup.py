@@ -114,7 +114,7 @@ class Soups(CommonRows):
 
     def mean(self, weights: np.ndarray) -> np.ndarray:
         """Return the predictions of the mean of the members that have a weight, (n, …)."""
-        return self.pot.predictions(weights)[self.places]
+        return np.asarray(self.pot.predictions(weights)[self.places])
 
     def part(self, rows: np.ndarray) -> "Soups":
         """Return some of the rows."""
