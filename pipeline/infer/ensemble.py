@@ -314,7 +314,7 @@ def climb(rows: CommonRows) -> np.ndarray:
     return np.asarray(weights)
 
 
-def _other_half(rows: CommonRows, choose: Choose) -> dict[str, Any] | None:
+def _other_half(rows: CommonRows, choose: Choose = climb) -> dict[str, Any] | None:
     """Find weights on half of the rows, score them on the other half, and average both ways.
 
     Returns:
@@ -355,9 +355,10 @@ def table(value: Mapping[str, Any], what: str = "ensemble") -> list[str]:
     """Format the result of `search` as a table with a row per member, followed by the whole."""
     name, half, greater = value["metric"], value["other_half"], value["greater_is_better"]
     columns = ["weight", "alone", "without", "adds", "adds_error", "run_id"]
-    members = pd.DataFrame(value["members"])[columns].astype({"adds": float, "adds_error": float})
     if what == "soup":
-        members = members.drop(columns=["adds", "adds_error"])
+        columns = [each for each in columns if not each.startswith("adds")]
+    members = pd.DataFrame(value["members"])[columns]
+    members = members.astype({each: float for each in columns if each.startswith("adds")})
     lines = members.to_string(index=False, na_rep="", float_format="%.5f").splitlines()
     better = "higher" if greater else "lower"
     lines.append(

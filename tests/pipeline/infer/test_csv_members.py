@@ -238,6 +238,6 @@ def test_a_metric_without_a_value_for_a_half_leaves_empty_columns():
     member = {"weight": 0.5, "alone": 1.0, "without": 1.0, "adds": None, "adds_error": None}
     value = {"members": [member | {"run_id": name} for name in "ab"], "metric": "auc", "score": 1.0}
 
-    lines = ensemble._table({**value, "other_half": None, "greater_is_better": True})
+    lines = ensemble.table({**value, "other_half": None, "greater_is_better": True})
 
     assert lines[1].split() == ["0.50000", "1.00000", "1.00000", "a"]
