@@ -132,10 +132,12 @@ def test_a_soup_that_is_not_better_names_the_best_member(base, tmp_path):
     assert found["other_half"]["ensemble"] == found["other_half"]["best_member"]
     told = "Warning: the soup is not better than its best member on new rows: tiny-20261129-120000-"
     assert f"{told}a" in lines
-    one, two = ({"run_id": run, "without": None} for run in ("x", "y"))
+    nothing = {"without": None, "adds": None, "adds_error": None}
+    one, two = ({"run_id": run, **nothing} for run in ("x", "y"))
     scores = {"metric": "rmse", "greater_is_better": False, "score": 1.0}
     scores["members"] = [one | {"weight": 1.0, "alone": 1.0}, two | {"weight": 0.0, "alone": 2.0}]
-    for half in (None, {"ensemble": 1.0, "best_member": 1.1}):  # it is the best member
+    half = {"ensemble": 1.0, "best_member": 1.1, "gain": 0.1, "error": 0.0}
+    for half in (None, half):  # it is the best member
         assert ensemble.table({**scores, "other_half": half}, "soup")[-1].endswith("rows: x")
         assert "Warning" not in "".join(ensemble.table({**scores, "other_half": half}))
 
