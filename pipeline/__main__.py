@@ -54,6 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     train.add_argument("--fresh", action="store_true", help=fresh)
     mean = commands.add("ensemble", _ensemble, "--output")
     mean.add_argument("runs", nargs="+", type=Path, help="output folders of training runs")
+    mean.add_argument("--input", type=Path, help="competition folder, if postprocess reads it")
     custom = "path to a member's config outside pipeline/configs/ (repeatable)"
     mean.add_argument("--config", action="append", default=[], help=custom)
     infer = commands.add("infer", _infer, *run)
@@ -216,7 +217,7 @@ def _ensemble(options: argparse.Namespace) -> dict[str, Any]:
         config_module.load(name)
     from pipeline.infer import ensemble
 
-    return ensemble.find(options.runs, options.output, show)
+    return ensemble.find(options.runs, options.output, options.input, show)
 
 
 def _infer(options: argparse.Namespace) -> dict[str, Any]:
@@ -227,20 +228,21 @@ def _infer(options: argparse.Namespace) -> dict[str, Any]:
     refuse_missing_input(options.input)
     from pipeline.infer import ensemble, inference
 
-    pinned = [] if options.ensemble is None else ensemble.read(options.ensemble)
-    folders = options.artifact or [Path(each["folder"]) for each in pinned]
+    found = {"members": []} if options.ensemble is None else ensemble.read(options.ensemble)
+    folders = options.artifact or [Path(each["folder"]) for each in found["members"]]
     advice = (
         "Expected a folder with manifest.json.\nCorrect the path, restore the member's folder, or"
         " train a model:\npython -m pipeline train --config C --input DIR --output OUT"
     )
     for folder in folders:
         refuse_missing("The artifact", folder, advice)
-    members, weights = ensemble.chosen(folders, pinned, config)
+    members, weights = ensemble.chosen(folders, found["members"], config)
     predictions = inference.infer(
         members,
         options.input,
         options.output,
         weights=weights,
+        thresholds=found.get("thresholds"),
         config=config,
         precision=options.precision,
     )

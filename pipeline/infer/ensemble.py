@@ -22,8 +22,10 @@ from pipeline.artifact import Artifact
 from pipeline.config import Config, custom_code
 from pipeline.data import csv_files
 from pipeline.errors import ArtifactError, ConfigError, DataError, ReportError
-from pipeline.evaluate import metrics
+from pipeline.evaluate import metrics, postprocess, thresholds
 from pipeline.evaluate.metrics import Metric
+from pipeline.evaluate.postprocess import Postprocess
+from pipeline.evaluate.thresholds import Found
 from pipeline.runtime import mounts
 
 FILE, ARRAYS = "ensemble.json", "validation.npz"
@@ -36,15 +38,15 @@ ROUNDS = 50  # rounds of hill climbing, so the smallest weight is 1/50
 # Members of an inference
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Read an ensemble.json and return the members that have a weight (see `search`).
+def read(path: Path) -> dict[str, Any]:
+    """Return the contents of an ensemble.json (see `search`), without members of weight 0.
 
     Raises:
         ConfigError: if the file is not an unmodified ensemble.json.
     """
     try:
-        members = opened(path.read_bytes())["members"]
-        return [member for member in members if member["weight"] > 0]
+        value = opened(path.read_bytes())
+        return {**value, "members": [each for each in value["members"] if each["weight"] > 0]}
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise ConfigError(
             f"{path} is not an ensemble: {error}.\nExpected an unmodified ensemble.json. {AGAIN}"
@@ -172,6 +174,9 @@ class CommonRows:
         ids: ids of n rows.
         truth: true values for the metric, (n, …).
         predictions: predictions of each member, float32 (m, n, …).
+        changed: the members' `postprocess`.
+        searched: whether to search thresholds for each mean.
+        found: thresholds that are used by `score`.
     """
 
     members: Sequence[Artifact]
@@ -180,13 +185,33 @@ class CommonRows:
     ids: pd.Index
     truth: np.ndarray
     predictions: np.ndarray
+    changed: Postprocess = postprocess.unchanged
+    searched: bool = False
+    found: Found | None = None
 
-    def score(self, weights: np.ndarray) -> float:
-        """Score the weighted mean of the members' predictions."""
+    def mean(self, weights: np.ndarray) -> np.ndarray:
+        """Return the weighted mean of the members after `changed`, float32 (n, …)."""
         used = np.flatnonzero(weights)
         predictions = [self.predictions[place] for place in used]
         mean = self.members[0].target.mean(predictions, weights[used].tolist())
-        return self.metric(self.truth, mean)
+        return self.changed(self.ids.tolist(), mean)
+
+    def score(self, weights: np.ndarray) -> float:
+        """Score the weighted mean of the members with the metric."""
+        return self.metric(self.truth, thresholds.apply(self.found, self.mean(weights)))
+
+    def fitted(self, weights: np.ndarray) -> Found | None:
+        """Return thresholds for a mean and their scores, or None if they are not searched."""
+        if not self.searched:
+            return None
+        every, kind = np.arange(len(self.ids)), self.members[0].target.kind
+        parts = thresholds.random_parts(0 * every, every, len(every))
+        return thresholds.fit(self.metric, kind, self.truth, self.mean(weights), parts)[0]
+
+    def nested(self, weights: np.ndarray) -> float:
+        """Score a mean, with thresholds from other rows if they are searched and used."""
+        found = self.fitted(weights)
+        return found["nested"] if found and found["used"] else self.score(weights)
 
     def ranks(self, candidates: np.ndarray) -> np.ndarray:
         """Score each row of weights, float (m,). If lower is better, scores are negated."""
@@ -198,12 +223,15 @@ class CommonRows:
         return replace(self, ids=self.ids[rows], truth=truth, predictions=predictions)
 
 
-def find(outputs: Sequence[Path], output: Path, show: Callable[[str], None]) -> dict[str, Any]:
+def find(
+    outputs: Sequence[Path], output: Path, folder: Path | None, show: Callable[[str], None]
+) -> dict[str, Any]:
     """Find weights for the models of several runs, show them as a table, and write ensemble.json.
 
     Args:
         outputs: output folders of the runs.
         output: folder for ensemble.json.
+        folder: the competition folder, for a `postprocess` that reads it.
         show: callback for the lines of the table.
 
     Returns:
@@ -213,7 +241,10 @@ def find(outputs: Sequence[Path], output: Path, show: Callable[[str], None]) -> 
         ConfigError, ArtifactError, ReportError: see `common_rows`.
         DiskError: if the file cannot be written.
     """
-    value = search(common_rows(outputs, show))
+    rows = common_rows(outputs, show)
+    configs = [member.config for member in rows.members]
+    changed, searched = postprocess.of(configs, folder), any(each.thresholds for each in configs)
+    value = search(replace(rows, changed=changed, searched=searched))
     path = atomic_file.write(output / FILE, sealed(value))
     for line in (*_table(value), f"Wrote {path}"):
         show(line)
@@ -226,10 +257,12 @@ def search(rows: CommonRows) -> dict[str, Any]:
     `alone` is a member's score, and `without` is the score of all others with their weights.
     `other_half` contains the scores of the ensemble and the best member, chosen on one half of the
     rows and scored on the other, averaged over both directions. It is null if the metric is
-    undefined on one of the halves.
+    undefined on one of the halves. If thresholds are searched, the other
+    scores are nested.
     """
-    weights, every = climb(rows), np.eye(len(rows.members))
-    members = []
+    every, members = np.eye(len(rows.members)), []
+    weights = climb(replace(rows, found=rows.fitted(every.sum(axis=0))))
+    found = rows.fitted(weights)
     for place in np.argsort(-weights, kind="stable"):
         others = weights * (1 - every[place])
         members.append(
@@ -238,8 +271,8 @@ def search(rows: CommonRows) -> dict[str, Any]:
                 "config": rows.members[place].config.name,
                 "folder": str(rows.folders[place].resolve()),
                 "weight": float(weights[place]),
-                "alone": rows.score(every[place]),
-                "without": rows.score(others) if others.any() else None,
+                "alone": rows.nested(every[place]),
+                "without": rows.nested(others) if others.any() else None,
             }
         )
     return {
@@ -247,8 +280,9 @@ def search(rows: CommonRows) -> dict[str, Any]:
         "metric": rows.metric.name,
         "greater_is_better": rows.metric.greater_is_better,
         "rows": len(rows.ids),
-        "score": rows.score(weights),
-        "other_half": _other_half(rows),
+        "score": rows.nested(weights),
+        "other_half": _other_half(replace(rows, searched=bool(found and found["used"]))),
+        **({"thresholds": found} if found else {}),
     }
 
 
@@ -282,8 +316,9 @@ def _other_half(rows: CommonRows) -> dict[str, float] | None:
     every, scores = np.eye(len(rows.members)), []
     try:
         for here, there in (halves, halves[::-1]):
-            best = every[here.ranks(every).argmax()]
-            scores.append([there.score(climb(here)), there.score(best)])
+            begun = replace(here, found=here.fitted(every.sum(axis=0)))
+            both = climb(begun), every[begun.ranks(every).argmax()]
+            scores.append([replace(there, found=here.fitted(one)).score(one) for one in both])
     except DataError:  # for example, the AUC of a half with a single class
         return None
     ensemble, best_member = np.mean(scores, axis=0).tolist()
@@ -297,6 +332,8 @@ def _table(value: Mapping[str, Any]) -> list[str]:
     lines = table.to_string(index=False, na_rep="", float_format="%.5f").splitlines()
     better = "higher" if greater else "lower"
     lines.append(f"Ensemble score on these rows: {name} {value['score']:.5f} ({better} is better)")
+    if "thresholds" in value:
+        lines.append(thresholds.line(value["thresholds"], name))
     if half:
         ours, best = half["ensemble"], half["best_member"]
         scores = f"{name} {ours:.5f}; best member {best:.5f}"
