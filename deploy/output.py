@@ -699,6 +699,7 @@ class Member:
         weight: weight in the ensemble, above 0.
         folder: local folder of its artifact.
         file: the ensemble.json that it was read from.
+        thresholds: "thresholds" in that file, if any.
     """
 
     run_id: str
@@ -707,6 +708,7 @@ class Member:
     weight: float
     folder: Path
     file: Path
+    thresholds: Mapping[str, Any] | None = None
 
     @property
     def is_csv(self) -> bool:
@@ -727,9 +729,11 @@ def ensemble(path: Path, project: Project) -> list[Member]:
     if not path.is_file():
         raise UsageError(f"{path} is not a file; expected an ensemble.json.\n{AVERAGE_AGAIN}")
     with reading(path, f"{', '.join(PINNED)} and folder of each member. {AVERAGE_AGAIN}"):
+        value = checksums.opened(path.read_bytes())
+        more: dict[str, Any] = {"file": path, "thresholds": value.get("thresholds")}
         members = [
-            Member(**{name: each[name] for name in PINNED}, folder=Path(each["folder"]), file=path)
-            for each in checksums.opened(path.read_bytes())["members"]
+            Member(**{name: each[name] for name in PINNED}, folder=Path(each["folder"]), **more)
+            for each in value["members"]
             if each["weight"] > 0
         ]
     for member in members:
@@ -750,6 +754,7 @@ def ensemble(path: Path, project: Project) -> list[Member]:
 
 
 def expected(members: Sequence[Member]) -> dict[str, Any]:
-    """Return `expect` for an inference bundle, with all members and their weights."""
+    """Return `expect` for an inference bundle: all members with their weights, and thresholds."""
     pinned = [{name: getattr(member, name) for name in PINNED} for member in members]
-    return {"members": pinned}
+    found = members[0].thresholds
+    return {"members": pinned} | ({"thresholds": found} if found else {})

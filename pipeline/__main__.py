@@ -59,6 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
         mean.add_argument("runs", nargs="+", type=Path, help="output folders of training runs")
         mean.add_argument("--config", action="append", default=[], help=custom)
         if name == "ensemble":
+            reads = "competition folder, if postprocess reads it"
+            mean.add_argument("--input", type=Path, help=reads)
             files = (
                 "out-of-fold and test predictions of another model (repeatable; docs/members.md)"
             )
@@ -226,7 +228,7 @@ def _ensemble(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.infer import csv_members, ensemble
 
     csv = csv_members.files_of(options.csv)
-    return ensemble.find(options.runs, options.output, show, csv)
+    return ensemble.find(options.runs, options.output, show, options.input, csv)
 
 
 def _soup(options: argparse.Namespace) -> dict[str, Any]:
@@ -248,20 +250,21 @@ def _infer(options: argparse.Namespace) -> dict[str, Any]:
     refuse_missing_input(options.input)
     from pipeline.infer import ensemble, inference
 
-    pinned = [] if options.ensemble is None else ensemble.read(options.ensemble)
-    folders = options.artifact or [Path(each["folder"]) for each in pinned]
+    found = {"members": []} if options.ensemble is None else ensemble.read(options.ensemble)
+    folders = options.artifact or [Path(each["folder"]) for each in found["members"]]
     advice = (
         "Expected a folder with manifest.json.\nCorrect the path, restore the member's folder, or"
         " train a model:\npython -m pipeline train --config C --input DIR --output OUT"
     )
     for folder in folders:
         refuse_missing("The artifact", folder, advice)
-    members, weights = ensemble.chosen(folders, pinned, config)
+    members, weights = ensemble.chosen(folders, found["members"], config)
     predictions = inference.infer(
         members,
         options.input,
         options.output,
         weights=weights,
+        thresholds=found.get("thresholds"),
         config=config,
         precision=options.precision,
     )

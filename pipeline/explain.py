@@ -55,6 +55,8 @@ def way(config: Config) -> dict[str, str]:
         ),
         ("train/checkpoint.py", "saves the run's state to disk"),
         ("train/progress_log.py", "writes progress lines and a row per epoch", "log"),
+        ("evaluate/postprocess.py", config.postprocess and "changes predictions", "postprocess"),
+        ("evaluate/thresholds.py", config.thresholds and "finds thresholds on held-out rows"),
         ("evaluate/metrics.py", f"computes the score ({config.metric or 'default'})", "metric"),
         ("artifact.py", "stores the weights and a manifest for inference"),
         ("infer/inference.py", f"predicts the test set from {config.views} view(s) of each input"),

@@ -49,7 +49,14 @@ folder = mounts.competition(
 # In the scored rerun, this cell predicts the hidden test set.
 
 # %%
-predictions = inference.infer(models, folder, Path.cwd(), weights=weights, config=settings)
+predictions = inference.infer(
+    models,
+    folder,
+    Path.cwd(),
+    weights=weights,
+    thresholds=origin.expect.get("thresholds"),
+    config=settings,
+)
 
 # %% [markdown]
 # ## Show the least certain predictions

@@ -220,6 +220,10 @@ class Config(Checked):
         train_step: custom function that replaces `pipeline.train.step.TrainStep.train_step`.
         log: custom function that receives every progress record, and the plots at the end.
         read_training, read_test: custom functions that read the inputs if data.kind="custom".
+        postprocess: custom function that changes averaged predictions before they are scored or
+            submitted (`pipeline.evaluate.postprocess`).
+        thresholds: for a metric of labels, whether to search the thresholds or class factors that
+            decide the labels on out-of-fold rows (`pipeline.evaluate.thresholds`).
         write_submission: custom function that returns the columns of the submission. For "", see
             `pipeline.infer.submission`.
         init_from: earlier artifact to start from: its folder, or the owner/slug of a dataset that
@@ -306,6 +310,8 @@ class Config(Checked):
     log: Annotated[Function, FREE] = ""
     read_training: Reader = ""
     read_test: Annotated[Reader, FREE] = ""
+    postprocess: Annotated[Function, FREE] = ""
+    thresholds: Annotated[bool, rules.TRUTH, Only("target", TARGETS[:3]), FREE] = False
     write_submission: Annotated[Function, FREE] = ""
     init_from: Annotated[str, rules.ANY_TEXT] = ""
     model_options: Annotated[Options, OPTIONS] = field(default_factory=dict)

@@ -29,7 +29,7 @@ TRAINING = (
     *("model", "loss", "augment", "augment_batch", "sampler", "train_step", "read_training"),
     *("optimizer.name", "optimizer.schedule"),
 )
-AFTER_TRAINING = ("metric", "read_test", "write_submission", "log")
+AFTER_TRAINING = ("metric", "read_test", "postprocess", "write_submission", "log")
 # Built-in values that some of these fields accept as well.
 OURS = {
     "loss": "'focal', for classes and multilabel",
@@ -126,7 +126,8 @@ def require(config: Config, trained: str) -> None:
     """
     from pipeline.config import config_files
 
-    if config.name not in _loaded and trained and config.name in config_files.named_files():
+    has_code = trained or config.postprocess
+    if config.name not in _loaded and has_code and config.name in config_files.named_files():
         config_files.load(config.name)
     if digest(config) != trained:
         here = file(config) if config.name in _loaded else "pipeline/configs/"

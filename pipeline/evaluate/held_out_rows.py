@@ -6,7 +6,7 @@ errors (examples.npz), and the comparison with the baseline (`Config.baseline`).
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from pipeline.data import dataset, folds
 from pipeline.data import labels as targets
 from pipeline.data.labels import Target
 from pipeline.errors import PipelineError
-from pipeline.evaluate import losses, metrics
+from pipeline.evaluate import losses, metrics, postprocess, thresholds
 from pipeline.evaluate.metrics import Metric
 
 LOSS_ROWS = 1024  # rows per call of a custom loss
@@ -96,12 +96,14 @@ class HeldOutRows:
         pairs: (training rows, held-out rows) for each fold, or a single pair without folds.
         predictions: float32 (n, …), each example's prediction by a model that was not trained on
             it, or 0 if the example was never held out.
+        found: thresholds that were found by `decided`.
     """
 
     config: Config
     examples: dataset.Examples
     pairs: Sequence[folds.Pair]
     predictions: np.ndarray
+    found: thresholds.Found | None = None
 
     @cached_property
     def rows(self) -> np.ndarray:
@@ -113,36 +115,72 @@ class HeldOutRows:
         """The competition's metric."""
         return metrics.of(self.config)
 
+    @property
+    def folds(self) -> np.ndarray:
+        """The fold of each held-out row, int (m,), from 1."""
+        fold = np.zeros(len(self.examples), int)
+        for number, (_, part) in enumerate(self.pairs, start=1):
+            fold[part] = number
+        return np.asarray(fold[self.rows])
+
     def truth(self, rows: np.ndarray) -> np.ndarray:
         """Return the true labels of the given rows, in the form that a metric accepts."""
         return self.examples.target.truth(self.examples.labels[rows])
 
 
-def write(held_out: HeldOutRows, output: Path) -> None:
+def decided(held_out: HeldOutRows, folder: Path, show: Callable[[str], None]) -> HeldOutRows:
+    """Apply the config's `postprocess`, and to each row the thresholds found on other rows.
+
+    Args:
+        folder: the competition folder.
+        show: callback for the scores with and without thresholds.
+    """
+    config, examples, rows = held_out.config, held_out.examples, held_out.rows
+    labels, groups, found = examples.labels[rows], examples.groups, None
+    predictions, ids = held_out.predictions.copy(), [examples.ids[row] for row in rows]
+    predictions[rows] = postprocess.of([config], folder)(ids, predictions[rows])
+    if config.thresholds:
+        parts, kind = held_out.folds, examples.target.kind
+        if not config.folds:
+            groups = rows if groups is None else groups[rows]
+            parts = thresholds.random_parts(examples.target.strata(labels), groups, config.seed)
+        try:
+            found, predictions[rows] = thresholds.fit(
+                held_out.metric, kind, labels, predictions[rows], parts
+            )
+            show(thresholds.line(found, held_out.metric.name))
+        except PipelineError as error:
+            show(f"Warning: no thresholds: {str(error).splitlines()[0]}")
+    return replace(held_out, predictions=predictions, found=found)
+
+
+def write(held_out: HeldOutRows, decided: HeldOutRows, output: Path) -> None:
     """Write validation.csv, validation.npz (in the same order) and examples.npz to a run's folder.
+
+    Args:
+        held_out: rows with probabilities or numbers. decided: see there.
 
     Raises:
         DiskError: if a file cannot be written.
     """
     examples, target, rows = held_out.examples, held_out.examples.target, held_out.rows
     truth, predictions = held_out.truth(rows), held_out.predictions[rows]
+    final = decided.predictions[rows]
     table = pd.DataFrame({"id": [examples.ids[row] for row in rows]})
     if target.kind == "custom":
-        table["mean_prediction"] = target.best(predictions)
+        table["mean_prediction"] = target.best(final)
     elif target.kind in ("multilabel", "regression") and len(examples.classes) > 1:
+        shown = final if target.kind == "regression" else predictions
         for place, name in enumerate(target.names):
             table[f"label_{name}"] = truth[:, place]
-            table[f"prediction_{name}"] = predictions[:, place]
+            table[f"prediction_{name}"] = shown[:, place]
     else:
         table["label"] = targets.labels_of(target, examples.labels, rows)
-        table["prediction"] = target.best(predictions)
+        table["prediction"] = target.best(final)
     if target.single:
-        table["confidence"] = predictions.max(axis=1).round(6)
+        table["confidence"] = predictions[range(len(rows)), final.argmax(axis=1)].round(6)
     if len(held_out.pairs) > 1:
-        fold = np.zeros(len(examples), int)
-        for number, (_, part) in enumerate(held_out.pairs, start=1):
-            fold[part] = number
-        table["fold"] = fold[rows]
+        table["fold"] = held_out.folds
     name = "values" if target.kind in ("regression", "custom") else "probabilities"
     atomic_file.write(output / "validation.csv", table.to_csv(index=False).encode())
     atomic_file.write(output / "validation.npz", npz.to_bytes({name: predictions, "truth": truth}))

@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.config import Config, custom_code
+from pipeline.config import Config, custom_code, rules
 from pipeline.errors import ConfigError, DataError
 
 # Default metric for each kind of target.
@@ -141,7 +141,11 @@ def of(config: Config, name: str = "") -> Metric:
     """
     name = name or config.metric or DEFAULTS.get(config.target, "")
     custom = custom_code.function(config, "metric") if name == config.metric else None
-    return find(name, config.target) if custom is None else _custom(custom, config)
+    metric = find(name, config.target) if custom is None else _custom(custom, config)
+    if config.thresholds and metric.takes != "classes":
+        expected = f"False with metric={name!r}, because it does not score labels"
+        raise rules.refusal("thresholds", True, expected)
+    return metric
 
 
 def find(name: str, target: str) -> Metric:

@@ -24,8 +24,10 @@ from pipeline.config import Config, custom_code
 from pipeline.data import csv_files
 from pipeline.data.labels import codes
 from pipeline.errors import ArtifactError, ConfigError, DataError, ReportError
-from pipeline.evaluate import metrics
+from pipeline.evaluate import metrics, postprocess, thresholds
 from pipeline.evaluate.metrics import Metric
+from pipeline.evaluate.postprocess import Postprocess
+from pipeline.evaluate.thresholds import Found
 from pipeline.infer import csv_members
 from pipeline.infer.csv_members import CsvMember
 from pipeline.runtime import mounts
@@ -40,15 +42,15 @@ ROUNDS = 50  # rounds of hill climbing, so the smallest weight is 1/50
 # Members of an inference
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Read an ensemble.json and return the members that have a weight (see `search`).
+def read(path: Path) -> dict[str, Any]:
+    """Return the contents of an ensemble.json (see `search`), without members of weight 0.
 
     Raises:
         ConfigError: if the file is not an unmodified ensemble.json.
     """
     try:
-        members = opened(path.read_bytes())["members"]
-        return [member for member in members if member["weight"] > 0]
+        value = opened(path.read_bytes())
+        return {**value, "members": [each for each in value["members"] if each["weight"] > 0]}
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise ConfigError(
             f"{path} is not an ensemble: {error}.\nExpected an unmodified ensemble.json. {AGAIN}"
@@ -181,6 +183,9 @@ class CommonRows:
         ids: ids of n rows.
         truth: true values for the metric, (n, …).
         predictions: predictions of each member, float32 (m, n, …).
+        changed: the members' `postprocess`.
+        searched: whether to search thresholds for each mean.
+        found: thresholds that are used by `score`.
     """
 
     members: Sequence[Artifact]
@@ -189,22 +194,42 @@ class CommonRows:
     ids: pd.Index
     truth: np.ndarray
     predictions: np.ndarray
+    changed: Postprocess = postprocess.unchanged
+    searched: bool = False
+    found: Found | None = None
 
     def mean(self, weights: np.ndarray) -> np.ndarray:
-        """Return the weighted mean of the members' predictions, (n, …)."""
+        """Return the weighted mean of the members after `changed`, float32 (n, …)."""
         used = np.flatnonzero(weights)
         predictions = [self.predictions[place] for place in used]
-        return self.members[0].target.mean(predictions, weights[used].tolist())
+        mean = self.members[0].target.mean(predictions, weights[used].tolist())
+        return self.changed(self.ids.tolist(), mean)
+
+    def decided(self, weights: np.ndarray) -> np.ndarray:
+        """Return the mean, or the decisions of `found` about it, (n, …)."""
+        return thresholds.apply(self.found, self.mean(weights))
 
     def score(self, weights: np.ndarray) -> float:
-        """Score the weighted mean of the members' predictions."""
-        return self.metric(self.truth, self.mean(weights))
+        """Score the weighted mean of the members with the metric."""
+        return self.metric(self.truth, self.decided(weights))
 
-    def gain(self, weights: np.ndarray, others: np.ndarray) -> tuple[float, float]:
-        """Return how much better some weights score than others, and its standard error."""
-        if np.array_equal(weights, others):
+    def fitted(self, weights: np.ndarray) -> Found | None:
+        """Return thresholds for a mean and their scores, or None if they are not searched."""
+        if not self.searched:
+            return None
+        every, kind = np.arange(len(self.ids)), self.members[0].target.kind
+        parts = thresholds.random_parts(0 * every, every, len(every))
+        return thresholds.fit(self.metric, kind, self.truth, self.mean(weights), parts)[0]
+
+    def nested(self, weights: np.ndarray) -> float:
+        """Score a mean, with thresholds from other rows if they are searched and used."""
+        found = self.fitted(weights)
+        return found["nested"] if found and found["used"] else self.score(weights)
+
+    def gain(self, first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
+        """Return how much better the first predictions are, and the standard error of that."""
+        if np.array_equal(first, second):
             return 0.0, 0.0
-        first, second = self.mean(weights), self.mean(others)
         gain = self.metric(self.truth, first) - self.metric(self.truth, second)
         seed, most = len(self.ids), metrics.LEAST_RESAMPLES
         error = metrics.standard_error(self.metric, self.truth, first, seed, most, second)
@@ -227,6 +252,7 @@ def find(
     outputs: Sequence[Path],
     output: Path,
     show: Callable[[str], None],
+    folder: Path | None = None,
     csv: Sequence[csv_members.Files] = (),
 ) -> dict[str, Any]:
     """Find weights for the models of several runs, show them as a table, and write ensemble.json.
@@ -235,6 +261,7 @@ def find(
         outputs: output folders of the runs.
         output: folder for ensemble.json, and for a folder csv-NAME of each member in `csv`.
         show: callback for the lines of the table.
+        folder: the competition folder, for a `postprocess` that reads it.
         csv: predictions of other models.
 
     Returns:
@@ -245,10 +272,12 @@ def find(
         DiskError: if the file cannot be written.
     """
     rows = common_rows(outputs, show, {output / f"csv-{each.name}": each for each in csv})
-    value = search(rows)
-    for member, folder in zip(rows.members, rows.folders, strict=True):
+    configs = [member.config for member in rows.members]
+    changed, searched = postprocess.of(configs, folder), any(each.thresholds for each in configs)
+    value = search(replace(rows, changed=changed, searched=searched))
+    for member, place in zip(rows.members, rows.folders, strict=True):
         if isinstance(member, CsvMember):
-            csv_members.write(folder, member)
+            csv_members.write(place, member)
     path = atomic_file.write(output / FILE, sealed(value))
     for line in (*table(value), f"Wrote {path}"):
         show(line)
@@ -259,12 +288,14 @@ def search(rows: CommonRows, choose: Choose | None = None) -> dict[str, Any]:
     """Find weights by hill climbing or `choose`, and return the contents of ensemble.json.
 
     `alone` is a member's score, and `without` is the score of all others with their weights.
-    `other_half` and each member's `adds` and `adds_error` come from `_other_half`.
+    `other_half` and each member's `adds` and `adds_error` come from `_other_half`. If thresholds
+    are searched, the other scores are nested.
     """
-    choose = choose or climb
-    weights, every, half = choose(rows), np.eye(len(rows.members)), _other_half(rows, choose)
+    choose, every, members = choose or climb, np.eye(len(rows.members)), []
+    weights = choose(replace(rows, found=rows.fitted(every.sum(axis=0))))
+    found = rows.fitted(weights)
+    half = _other_half(replace(rows, searched=bool(found and found["used"])), choose)
     adds = (half.pop("adds") if half else None) or [(None, None)] * len(weights)
-    members = []
     for place in np.argsort(-weights, kind="stable"):
         others = weights * (1 - every[place])
         manifest, (added, error) = rows.members[place].manifest, adds[place]
@@ -274,8 +305,8 @@ def search(rows: CommonRows, choose: Choose | None = None) -> dict[str, Any]:
                 "config": rows.members[place].config.name,
                 "folder": str(rows.folders[place].resolve()),
                 "weight": float(weights[place]),
-                "alone": rows.score(every[place]),
-                "without": rows.score(others) if others.any() else None,
+                "alone": rows.nested(every[place]),
+                "without": rows.nested(others) if others.any() else None,
                 "adds": added,
                 "adds_error": error,
             }
@@ -285,8 +316,9 @@ def search(rows: CommonRows, choose: Choose | None = None) -> dict[str, Any]:
         "metric": rows.metric.name,
         "greater_is_better": rows.metric.greater_is_better,
         "rows": len(rows.ids),
-        "score": rows.score(weights),
+        "score": rows.nested(weights),
         "other_half": half,
+        **({"thresholds": found} if found else {}),
     }
 
 
@@ -328,12 +360,17 @@ def _other_half(rows: CommonRows, choose: Choose = climb) -> dict[str, Any] | No
     every, scores, gains = np.eye(len(rows.members)), [], []
     try:
         for here, there in (halves, halves[::-1]):
-            weights, best = choose(here), every[here.ranks(every).argmax()]
+            begun = replace(here, found=here.fitted(every.sum(axis=0)))
+            weights, best = choose(begun), every[begun.ranks(every).argmax()]
             others = [best]  # and the weights without each member
             for place, weight in enumerate(weights) if choose is climb else ():
-                others.append(_without(here, place) if weight else weights)
-            scores.append([there.score(weights), there.score(best)])
-            gains.append([there.gain(weights, each) for each in others])
+                others.append(_without(begun, place) if weight else weights)
+            # Thresholds come from the same half as the weights.
+            ours, *theirs = (
+                replace(there, found=here.fitted(each)).decided(each) for each in (weights, *others)
+            )
+            scores.append([there.metric(there.truth, each) for each in (ours, theirs[0])])
+            gains.append([there.gain(ours, each) for each in theirs])
     except DataError:  # for example, the AUC of a half with a single class
         return None
     ensemble, best_member = np.mean(scores, axis=0).tolist()
@@ -364,6 +401,8 @@ def table(value: Mapping[str, Any], what: str = "ensemble") -> list[str]:
     lines.append(
         f"{what.capitalize()} score on these rows: {name} {value['score']:.5f} ({better} is better)"
     )
+    if "thresholds" in value:
+        lines.append(thresholds.line(value["thresholds"], name))
     gain = 0.0
     if half:
         ours, best = half["ensemble"], half["best_member"]

@@ -27,7 +27,9 @@ from pipeline.config import Config, Data, config_files, rules
 from pipeline.data import image_files
 from pipeline.data.dataset import TestSet, read_test
 from pipeline.errors import ConfigError, DataError
-from pipeline.evaluate import metrics
+from pipeline.evaluate import metrics, postprocess
+from pipeline.evaluate import thresholds as thresholds_module
+from pipeline.evaluate.thresholds import Found
 from pipeline.infer import check, ensemble, forward_pass, submission
 from pipeline.infer.check import Checked
 from pipeline.infer.csv_members import CsvMember
@@ -87,6 +89,7 @@ def infer(
     output: Path,
     *,
     weights: Sequence[float] | None = None,
+    thresholds: Found | None = None,
     config: Config | None = None,
     precision: str = "",
     show: Show = print,
@@ -102,6 +105,7 @@ def infer(
         output: folder for golden.json, members.json and submission.csv. After a failure,
             submission.csv is unchanged, or has the mean prediction for every id if it is new.
         weights: weights of several artifacts, divided by their sum; None weights all equally.
+        thresholds: thresholds of an ensemble.json. A single artifact contains its own.
         config: sets the length of the session and, for artifacts with the same config name, the
             location of the test set and the number of `views`. For other members, these come from
             their config's file if it exists, and otherwise from the artifact. None uses the
@@ -126,28 +130,37 @@ def infer(
     if form.sample.made:
         names = ", ".join(map(str, form.sample.table))
         show(f"Submission: {form.sample.made}; its columns are {names}")
+    configs = [each.artifact.config for each in members]
+    changed, chosen = postprocess.of(configs, folder), _thresholds(members, thresholds, show)
     session = config or first.config
     end = started + SHARE * 3600 * (session.infer_hours or session.session_hours or math.inf)
     if not (older := path.is_file()):
         means = [_mean_prediction(each.artifact, len(test)) for each in members]
-        form.write(path, test.ids, first.target.mean(means, [each.weight for each in members]))
+        mean = first.target.mean(means, [each.weight for each in members])
+        form.write(path, test.ids, thresholds_module.apply(chosen, mean))
     try:
         for each in members:
             check.check_decoding(each.artifact)
         predictions, used = _averaged(members, precision, end, show)
+        values = changed(predictions.ids, predictions.values)
+        decisions = thresholds_module.apply(chosen, values)
+        labels = tuple(first.target.best(decisions))
+        predictions = replace(predictions, values=values, labels=labels)
         _warn(predictions, show)
         _refuse_broken(predictions.broken, len(test), first.config)
-        rows = form.write(path, predictions.ids, predictions.values)
+        rows = form.write(path, predictions.ids, decisions)
     except BaseException:
         state = "is unchanged" if older else "has the mean prediction for every id"
         show(f"Warning: {path} {state}.")
         raise
+    by = {"postprocess": first.config.postprocess, "thresholds": chosen}
     lineage = [
         {
             **{name: each.artifact.manifest[name] for name in ensemble.PINS},
             "config": each.artifact.config.name,
             "weight": each.weight,
             "used": share,
+            **{name: value for name, value in by.items() if value},
         }
         for each, share in zip(members, used, strict=True)
     ]
@@ -156,6 +169,21 @@ def infer(
         atomic_file.write(output / name, json.dumps(value, indent=1).encode())
     show(f"Wrote {rows} rows to {path}")
     return predictions
+
+
+def _thresholds(members: Sequence[Member], found: Found | None, show: Show) -> Found | None:
+    """Return the thresholds of an ensemble.json or a single artifact, if the config uses any."""
+    first = members[0].artifact
+    if found is None and len(members) == 1:
+        found = first.manifest.get("thresholds")
+    if not any(each.artifact.config.thresholds for each in members):
+        if found:
+            show("The config has thresholds=False, so those of the model are not applied")
+        return None
+    warning = "Warning: there are no thresholds. Train again, which only updates a complete run, or"
+    warning += " pass an ensemble.json"
+    show(thresholds_module.line(found, first.manifest["metric"]) if found else warning)
+    return found
 
 
 def _members(

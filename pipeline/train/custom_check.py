@@ -31,7 +31,7 @@ from pipeline.config.data_layout import Form, sizes
 from pipeline.data import custom_readers, sampler
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError, PipelineError
-from pipeline.evaluate import losses, metrics
+from pipeline.evaluate import losses, metrics, postprocess
 from pipeline.infer import submission
 from pipeline.models import architectures, group_layers
 from pipeline.runtime import replicas
@@ -106,6 +106,22 @@ def check_submission_of(config: Config, columns: Sequence[str] | None, folder: P
     """
     if submission.writer_of(config, folder):
         _submission(config, columns, folder)
+
+
+def check_postprocess_of(config: Config, target: Target, ids: Sequence[str], folder: Path) -> None:
+    """Call a custom `postprocess` twice with synthetic predictions for some ids.
+
+    Args:
+        folder: the competition folder.
+    """
+    if config.postprocess:
+        given, changed = target.predictions(_outputs(config)), postprocess.of([config], folder)
+        one, two = (changed(ids[:ROWS], given[: len(ids)]) for _ in "12")
+        if not np.array_equal(one, two):
+            raise ConfigError(
+                f"{custom_code.described(config, 'postprocess')} returns different predictions when"
+                " called again; expected the same.\nUse random numbers with a fixed seed."
+            )
 
 
 # Checks for each function, which return a line for the user

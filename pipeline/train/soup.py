@@ -58,8 +58,9 @@ def make(
     best = rows.members[int(soups.ranks(np.eye(len(used))).argmax())]
     weights, predictions = pot.weights(used), pot.predictions(used)
     found = held_out_rows.HeldOutRows(best.config, pot.examples, pot.pairs, predictions)
-    held_out_rows.write(found, output)
-    error, origin = held_out_rows.standard_error(found), provenance.from_checkout()
+    decided = held_out_rows.decided(found, folder, show)
+    held_out_rows.write(found, decided, output)
+    error, origin = held_out_rows.standard_error(decided), provenance.from_checkout()
     details = {
         **best.manifest,
         "run_id": new_run_id(best.config),
@@ -69,8 +70,9 @@ def make(
         "bundle_sha256": None,
         "soup": soup,
         "error": error,
-        **held_out_rows.metrics_of(found, [(0, {})] * len(pot.pairs), show),
-        "baseline": held_out_rows.compare(found, error, show),
+        "thresholds": decided.found,
+        **held_out_rows.metrics_of(decided, [(0, {})] * len(pot.pairs), show),
+        "baseline": held_out_rows.compare(decided, error, show),
         "seconds": {"total": round(time.monotonic() - started, 3)},
         "earlier_seconds": 0.0,
     }
@@ -101,7 +103,7 @@ def greedy(rows: CommonRows) -> np.ndarray:
     return np.asarray(used / used.sum())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Soups(CommonRows):
     """Held-out rows, scored with the predictions of means of weights.
 

@@ -192,7 +192,10 @@ class Training:
             # Check that labels and predictions match the sample submission.
             form = submission.form_of(config, examples.target, self.metric, self.folder)
             form.check_labels()
+            tested = form.sample.table.iloc[:, 0].tolist()
+            custom_check.check_postprocess_of(config, examples.target, tested, self.folder)
             custom_check.check_submission_of(config, form.columns, self.folder)
+        custom_check.check_postprocess_of(config, examples.target, examples.ids, self.folder)
         self.pairs = folds.splits(examples, config, self.show)
         if config.target == "regression" and config.limit_predictions:
             # With folds, use all rows, since the averaged predictions have a single range.
@@ -444,12 +447,13 @@ class Training:
         golden = golden_rows(self.pairs)
         predictions, golden_outputs, weights = self._predict(fitted, rebuilt, golden)
         held_out = held_out_rows.HeldOutRows(config, examples, self.pairs, predictions)
-        held_out_rows.write(held_out, self.output)
-        steps_and_metrics = [(fold.steps, fold.metrics) for fold in fitted]
-        measured = held_out_rows.metrics_of(held_out, steps_and_metrics, self.show)
         lines = list[str]()
-        error = held_out_rows.standard_error(held_out)
-        baseline = held_out_rows.compare(held_out, error, lines.append)
+        decided = held_out_rows.decided(held_out, self.folder, lines.append)
+        held_out_rows.write(held_out, decided, self.output)
+        steps_and_metrics = [(fold.steps, fold.metrics) for fold in fitted]
+        measured = held_out_rows.metrics_of(decided, steps_and_metrics, self.show)
+        error = held_out_rows.standard_error(decided)
+        baseline = held_out_rows.compare(decided, error, lines.append)
         self.seconds["final evaluation"] += time.monotonic() - begun
         self.seconds["total"] = time.monotonic() - started
         details = {
@@ -474,6 +478,7 @@ class Training:
             "error": error,
             **measured,
             "baseline": baseline,
+            "thresholds": decided.found,
         }
         trained = artifact.Artifact(
             details,

@@ -1,5 +1,6 @@
 """An ensemble of two members, from the training to the score."""
 
+import json
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def focal(labels, outputs):
 
 CONFIG = replace(
     digits, name="{name}", folds=2, epochs=10, warmup_epochs=1, batch=64, batchnorm_batch=None,
-    {more}
+    thresholds=True, {more}
 )
 """
 MEMBERS = {
@@ -54,7 +55,7 @@ def test_an_ensemble_is_published_scored_and_traced_by_its_members(tmp_path):
             found = run("pipeline", "ensemble", *outputs, "--output", place)
         config, path = ("--config", "member_1"), mean / "ensemble.json"
         datasets = run("invoke", "publish", *config, "--ensemble", path)["datasets"]
-        _, which = ran("push-infer", config, "--ensemble", path)
+        inferred, which = ran("push-infer", config, "--ensemble", path)
         scored = run("invoke", "submit", *which, "--yes")
         links = run("invoke", "status", *config, "--of", scored["submission"])["links"]
 
@@ -65,3 +66,5 @@ def test_an_ensemble_is_published_scored_and_traced_by_its_members(tmp_path):
     lineage = [link["value"].split(",")[0] for link in links if link["what"] == "artifact"]
     assert sorted(lineage) == sorted(members)
     assert scored["score"] >= 0.9
+    used = json.loads((inferred / "members.json").read_bytes())
+    assert all(each["thresholds"] == found["thresholds"] for each in used)

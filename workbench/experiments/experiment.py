@@ -153,10 +153,13 @@ def _paired_error(one: Row, other: Row) -> float | None:
     """Estimate the standard error of the difference by resampling the rows that both runs held out.
 
     The error is smaller than for independent rows. It is None if the runs held out different rows,
-    or if the metric is custom.
+    if the metric is custom, or if a run has thresholds or a `postprocess`.
     """
     first, second = one["manifest"], other["manifest"]
-    if first["held_out"] != second["held_out"]:
+    decided = any(
+        each.get("thresholds") or each["config"].get("postprocess") for each in (first, second)
+    )
+    if decided or first["held_out"] != second["held_out"]:
         return None
     with suppress(OSError, ValueError, KeyError, ConfigError, DataError):
         metric = metrics.find(one["metric"], first["config"]["target"])

@@ -308,6 +308,7 @@ def _tables(found: Results) -> dict[str, list[tuple[str, str]]]:
         applied: "applied",
         "Metrics in the manifest": "metrics",
         "Parameters": "parameters",
+        "Thresholds": "thresholds",
     }
     return {
         title: [(key, _text(value)) for key, value in part.items() if key != "warnings"]

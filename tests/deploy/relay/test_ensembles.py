@@ -139,12 +139,22 @@ def test_both_sides_read_the_same_of_a_file_and_of_a_bundle(ensemble, ours):
     """
     shutil.rmtree(ensemble.parent / "r3")
     members = output.ensemble(ensemble, ours)
-    read = sorted(model_side.read(ensemble), key=lambda one: -one["weight"])
+    read = sorted(model_side.read(ensemble)["members"], key=lambda one: -one["weight"])
 
     assert [Path(each["folder"]) for each in read] == [each.folder for each in members]
     for there, bundled in zip(read, output.expected(members)["members"], strict=True):
         assert {name: there[name] for name in (*model_side.PINS, "config", "weight")} == bundled
     assert model_side.AGAIN == output.AVERAGE_AGAIN
+
+
+def test_thresholds_travel_with_the_members(ensemble, ours):
+    value = checksums.opened(ensemble.read_bytes())
+    found = {"kind": "classes", "values": [1.0, 3.5], "used": True}
+    assert "thresholds" not in output.expected(output.ensemble(ensemble, ours))
+    ensemble.write_bytes(checksums.sealed({"members": value["members"], "thresholds": found}))
+
+    assert output.expected(output.ensemble(ensemble, ours))["thresholds"] == found
+    assert model_side.read(ensemble)["thresholds"] == found
 
 
 def test_several_models_do_not_travel_through_a_kernel_s_output(ours, ensemble):

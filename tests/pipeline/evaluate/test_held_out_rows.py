@@ -53,7 +53,8 @@ def test_the_rows_with_the_largest_errors_are_kept_with_their_pictures(tmp_path)
     examples = Examples(tuple("abcde"), images, labels, Target("classes", ("x", "y")))
     config = shipped("digits")
 
-    held_out_rows.write(HeldOutRows(config, examples, pairs, found), tmp_path)
+    rows = HeldOutRows(config, examples, pairs, found)
+    held_out_rows.write(rows, rows, tmp_path)
 
     with np.load(tmp_path / "examples.npz") as arrays:
         assert arrays["indices"].tolist() == [2, 0, 3, 1]

@@ -253,7 +253,9 @@ def test_the_command_writes_weights_that_pin_each_member(runs, tmp_path, capsys)
     assert told["score"] >= max(each["alone"] for each in told["members"])
     weights = [each["weight"] for each in told["members"]]
     assert weights == sorted(weights, reverse=True) and sum(weights) == pytest.approx(1)
-    assert [each["weight"] for each in ensemble.read(one)] == [each for each in weights if each]
+    assert [each["weight"] for each in ensemble.read(one)["members"]] == [
+        each for each in weights if each
+    ]
 
 
 def test_what_each_member_adds_is_measured_without_it(runs):

@@ -136,8 +136,8 @@ def test_a_soup_that_is_not_better_names_the_best_member(base, tmp_path):
     one, two = ({"run_id": run, **nothing} for run in ("x", "y"))
     scores = {"metric": "rmse", "greater_is_better": False, "score": 1.0}
     scores["members"] = [one | {"weight": 1.0, "alone": 1.0}, two | {"weight": 0.0, "alone": 2.0}]
-    half = {"ensemble": 1.0, "best_member": 1.1, "gain": 0.1, "error": 0.0}
-    for half in (None, half):  # it is the best member
+    better = {"ensemble": 1.0, "best_member": 1.1, "gain": 0.1, "error": 0.0}
+    for half in (None, better):  # it is the best member
         assert ensemble.table({**scores, "other_half": half}, "soup")[-1].endswith("rows: x")
         assert "Warning" not in "".join(ensemble.table({**scores, "other_half": half}))
 
