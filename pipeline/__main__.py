@@ -228,7 +228,7 @@ def _ensemble(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.infer import csv_members, ensemble
 
     csv = csv_members.files_of(options.csv)
-    return ensemble.find(options.runs, options.output, show, options.input, csv)
+    return ensemble.find(options.runs, options.output, show, csv, options.input)
 
 
 def _soup(options: argparse.Namespace) -> dict[str, Any]:

@@ -252,8 +252,8 @@ def find(
     outputs: Sequence[Path],
     output: Path,
     show: Callable[[str], None],
-    folder: Path | None = None,
     csv: Sequence[csv_members.Files] = (),
+    folder: Path | None = None,
 ) -> dict[str, Any]:
     """Find weights for the models of several runs, show them as a table, and write ensemble.json.
 
@@ -261,8 +261,8 @@ def find(
         outputs: output folders of the runs.
         output: folder for ensemble.json, and for a folder csv-NAME of each member in `csv`.
         show: callback for the lines of the table.
-        folder: the competition folder, for a `postprocess` that reads it.
         csv: predictions of other models.
+        folder: the competition folder, for a `postprocess` that reads it.
 
     Returns:
         The contents of ensemble.json (see `search`).

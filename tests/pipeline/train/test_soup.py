@@ -104,7 +104,7 @@ def test_the_command_makes_a_model_like_any_other(
     assert main(["soup", *words, "--input", str(base[0]), "--output", str(place)]) == 0
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
 
-    (only,) = ensemble.read(place / "ensemble.json")
+    (only,) = ensemble.read(place / "ensemble.json")["members"]
     assert (only["run_id"], only["folder"]) == (told["run_id"], told["artifact"])
     config = str(written_config(replace(tiny, folds=2, epochs=3)))
     given = [
@@ -156,9 +156,8 @@ def test_each_member_is_added_only_if_the_score_does_not_fall():
 
     metric = Metric("made", score, True, "numbers", metrics.OWN)
     places, truth = np.zeros(1, int), np.ones(1)
-    rows = soup.Soups(
-        [None] * 4, [], metric, pd.Index(["r"]), truth, np.zeros((4, 1)), Pot(), places
-    )
+    common = [None] * 4, [], metric, pd.Index(["r"]), truth, np.zeros((4, 1))
+    rows = soup.Soups(*common, pot=Pot(), places=places)
     assert soup.greedy(rows).tolist() == [1.0, 0.0, 0.0, 0.0]
     values[0, :2] = 0.9, 1.2  # then the second of the order corrects the first
     assert soup.greedy(rows).tolist() == [0.5, 0.5, 0.0, 0.0]
