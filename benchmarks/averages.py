@@ -33,7 +33,8 @@ from pipeline.data.dataset import Batches
 from pipeline.evaluate import metrics
 from pipeline.infer import submission
 from pipeline.models import architectures
-from pipeline.train import checkpoint, soup, training
+from pipeline.train import checkpoint, training
+from workbench import soup
 
 # Fixed before the first measurement.
 SEEDS, SWA_START, RATES = range(5), 0.75, (0.25, 0.5, 1.0)

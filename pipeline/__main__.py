@@ -22,7 +22,6 @@ EXAMPLES = """  python -m localkaggle export digits data/digits
   python -m pipeline preset keras/dinov3/keras/dinov3_vit_small_lvd1689m/1 --output data/dinov3
   python -m pipeline train --config digits --input data/digits --output out
   python -m pipeline ensemble out-1 out-2 out-3 --output mean
-  python -m pipeline soup out-1 out-2 out-3 --input data/digits --output soup
   python -m pipeline infer --config digits --input data/digits --artifact out/artifact --output out
 """
 
@@ -54,19 +53,12 @@ def main(arguments: list[str] | None = None) -> int:
     fresh = "set old checkpoints and history aside and start over"
     train.add_argument("--fresh", action="store_true", help=fresh)
     custom = "path to a member's config outside pipeline/configs/ (repeatable)"
-    for name, command, needs in (("ensemble", _ensemble, run[1:]), ("soup", _soup, run)):
-        mean = commands.add(name, command, *needs)
-        mean.add_argument("runs", nargs="+", type=Path, help="output folders of training runs")
-        mean.add_argument("--config", action="append", default=[], help=custom)
-        if name == "ensemble":
-            reads = "competition folder, if postprocess reads it"
-            mean.add_argument("--input", type=Path, help=reads)
-            files = (
-                "out-of-fold and test predictions of another model (repeatable; docs/members.md)"
-            )
-            mean.add_argument(
-                "--csv", action="append", default=[], metavar="NAME=OOF,TEST", help=files
-            )
+    mean = commands.add("ensemble", _ensemble, "--output")
+    mean.add_argument("runs", nargs="+", type=Path, help="output folders of training runs")
+    mean.add_argument("--config", action="append", default=[], help=custom)
+    mean.add_argument("--input", type=Path, help="competition folder, if postprocess reads it")
+    files = "out-of-fold and test predictions of another model (repeatable; docs/members.md)"
+    mean.add_argument("--csv", action="append", default=[], metavar="NAME=OOF,TEST", help=files)
     infer = commands.add("infer", _infer, *run)
     members = f"{CONFIG}; repeat it for members with custom code outside pipeline/configs/"
     infer.add_argument("--config", required=True, action="append", help=members)
@@ -229,17 +221,6 @@ def _ensemble(options: argparse.Namespace) -> dict[str, Any]:
 
     csv = csv_members.files_of(options.csv)
     return ensemble.find(options.runs, options.output, show, csv, options.input)
-
-
-def _soup(options: argparse.Namespace) -> dict[str, Any]:
-    """Average the weights of several runs of one architecture and write OUT/artifact."""
-    backend.choose("jax")
-    for name in options.config:
-        config_module.load(name)
-    refuse_missing_input(options.input)
-    from pipeline.train import soup
-
-    return soup.make(options.runs, options.input, options.output, show)
 
 
 def _infer(options: argparse.Namespace) -> dict[str, Any]:

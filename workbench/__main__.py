@@ -1,5 +1,5 @@
-"""python -m workbench inspect|plan|images|report|scale-check|bench|bench-report: commands for your
-own machine.
+"""python -m workbench inspect|plan|images|report|soup|scale-check|bench|bench-report: commands for
+your own machine.
 """
 
 import argparse
@@ -18,10 +18,12 @@ from workbench.options import BASE, BENCH, INSPECT, LARGEST, PLAN, SWEEP, TITLE
 from workbench.plan import plan_command
 
 IMAGES = "competition folder (default: CIFAR-100 if Keras can download it, otherwise random noise)"
+MEMBER = "path to a member's config outside pipeline/configs/ (repeatable)"
 EXAMPLES = """  python -m workbench inspect data/leaves --write leaves --page leaves.html
   python -m workbench plan --config cifar100_wrn --for tpu-v5e-8,gpu-t4x2
   python -m workbench images --config leaves
   python -m workbench report --output out
+  python -m workbench soup out-1 out-2 out-3 --input data/digits --output soup
   python -m workbench scale-check --config digits_sgd --input data/digits --output check
   python -m workbench scale-check --sweep --config digits --input data/digits --output sweep
   python -m workbench bench --config cifar100_wrn --batch 256,1024 --output bench
@@ -45,6 +47,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     report.add_argument("--title", help=TITLE)
     run = ("--config", "--input", "--output")
+    soup = commands.add("soup", _soup, *run[1:])
+    soup.add_argument("runs", nargs="+", type=Path, help="output folders of training runs")
+    soup.add_argument("--config", action="append", default=[], help=MEMBER)
     checked = commands.add("scale-check", _scale_check, *run, resumes=True)
     checked.add_argument("--batch", type=int, help=BASE)
     checked.add_argument("--sweep", action="store_true", help=SWEEP)
@@ -62,6 +67,17 @@ def main(arguments: list[str] | None = None) -> int:
     )
     page.add_argument("--accuracy", type=float, default=0.5, help="target accuracy (default: 0.5)")
     return commands.main(arguments)
+
+
+def _soup(options: argparse.Namespace) -> dict[str, Any]:
+    """Average the weights of several runs of one architecture and write OUT/artifact."""
+    backend.choose("jax")
+    for name in options.config:
+        config_module.load(name)
+    refuse_missing_input(options.input)
+    from workbench import soup
+
+    return soup.make(options.runs, options.input, options.output, show)
 
 
 def _scale_check(options: argparse.Namespace) -> dict[str, Any]:

@@ -18,9 +18,11 @@ from pipeline.evaluate import metrics
 from pipeline.evaluate.metrics import Metric
 from pipeline.infer import check, ensemble, forward_pass, inference
 from pipeline.models import architectures
-from pipeline.train import soup, training
+from pipeline.train import training
 from tests.pipeline.rounding import EPS
 from tests.small_competition import write_competition
+from workbench import soup
+from workbench.__main__ import main as local
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +103,7 @@ def test_the_command_makes_a_model_like_any_other(
 ):
     """It infers, is a member of an ensemble, and can be published by its ensemble.json."""
     place, words = tmp_path / "soup", [*map(str, opposite), "--json"]
-    assert main(["soup", *words, "--input", str(base[0]), "--output", str(place)]) == 0
+    assert local(["soup", *words, "--input", str(base[0]), "--output", str(place)]) == 0
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
 
     (only,) = ensemble.read(place / "ensemble.json")["members"]
