@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.data.labels import codes
 from pipeline.errors import DataError
 from pipeline.evaluate.metrics import Metric, f_beta
 
@@ -49,8 +50,8 @@ def apply(found: Found | None, predictions: np.ndarray) -> np.ndarray:
 
 def _levels(kind: str, predictions: np.ndarray) -> np.ndarray:
     """Return what each value applies to, float64 (n, values)."""
-    levels, codes = predictions.astype(np.float64), np.arange(predictions.shape[1])
-    return np.outer(levels @ codes, np.ones(len(codes) - 1)) if kind == "ordinal" else levels
+    levels, every = predictions.astype(np.float64), np.arange(predictions.shape[1])
+    return np.outer(levels @ every, np.ones(len(every) - 1)) if kind == "ordinal" else levels
 
 
 def fit(
@@ -67,6 +68,7 @@ def fit(
     Raises:
         DataError: if the metric has no value.
     """
+    truth = truth if kind == "multilabel" else codes(truth)
     found, nested = search(metric, kind, truth, predictions), np.zeros_like(predictions)
     for part in np.unique(parts):
         here = parts == part
@@ -92,18 +94,18 @@ def search(metric: Metric, kind: str, truth: np.ndarray, predictions: np.ndarray
     Of several values with the same score, the closest to the default is chosen. A label that all or
     no rows have keeps its default.
     """
-    levels, codes = _levels(kind, predictions), np.arange(predictions.shape[1])
+    levels, every = _levels(kind, predictions), np.arange(predictions.shape[1])
     of_labels = getattr(metric.score, "func", metric.score) is f_beta
     if kind == "multilabel" and of_labels:
         beta = getattr(metric.score, "keywords", {}).get("beta", 1.0)
         return {"kind": kind, "values": _of_f_beta(truth, levels, beta), "used": True}
     has, defaults = truth > 0.5, np.full(levels.shape[1], 0.5)
     if kind == "classes":
-        has, defaults = truth[:, None] == codes, 2 * defaults
+        has, defaults = truth[:, None] == every, 2 * defaults
     elif kind == "ordinal":
-        has, defaults = truth[:, None] > codes[:-1], codes[:-1] + defaults
+        has, defaults = truth[:, None] > every[:-1], every[:-1] + defaults
     # With two classes, only the ratio of the factors matters.
-    places = range(kind == "classes" and len(codes) == 2, len(defaults))
+    places = range(kind == "classes" and len(every) == 2, len(defaults))
     most = int(np.clip(BUDGET // (len(truth) * len(places)), LEAST, MOST))
 
     def found(values: np.ndarray) -> Found:

@@ -79,6 +79,15 @@ def test_a_row_s_own_label_never_decides_it(kind):
     assert np.array_equal(one[parts == 2], two[parts == 2])
 
 
+def test_soft_labels_are_decided_by_the_most_probable_class():
+    truth, found = rare(0)
+    soft = np.eye(2, dtype=np.float32)[truth] * 0.6 + 0.2
+    metric, parts = metrics.find("f1", "classes"), np.arange(len(truth)) % FOLDS
+
+    hard = thresholds.fit(metric, "classes", truth, found, parts)
+    assert thresholds.fit(metric, "classes", soft, found, parts)[0] == hard[0]
+
+
 def test_noise_keeps_the_defaults_and_says_so():
     """Probabilities that tell nothing, and a metric for which the default is the optimum."""
     random, metric = np.random.default_rng(0), metrics.find("accuracy", "classes")
