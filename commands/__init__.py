@@ -7,6 +7,7 @@ This file is the first to be imported, even during pip install, so it must suppo
 versions.
 """
 
+import os
 import sys
 
 if sys.version_info < (3, 11):  # noqa: UP036 - pip may run this on an older Python
@@ -25,3 +26,6 @@ if sys.platform == "win32":  # pipeline and localkaggle print the same message
         " https://learn.microsoft.com/windows/wsl/install\n"
     )
     sys.exit(2)
+
+# A config may import Keras, which would start TensorFlow and print its startup messages.
+os.environ.setdefault("KERAS_BACKEND", "jax")

@@ -31,6 +31,7 @@ WEIGHTS = (
     "efficientnet_v2/efficientnetv2-b0_notop.h5"
 )
 REACHED_WITHIN = 10.0  # seconds
+LONGER = "10m"
 AGAIN = "To resume, run the same command again"
 
 
@@ -211,6 +212,9 @@ def _rehearse(config: str, folder: str) -> Result:
         found = rehearsal.rehearse(config, folder, internet=internet)
     about = found["about"] or f"score {found['score']} on the hidden test set"
     _step(4, "rehearse", f"{before}{about}")
+    if folder:
+        words = ["--config", config, "--input", os.path.relpath(folder), "--budget", LONGER]
+        show(f"To rehearse for longer: {shlex.join(['invoke', 'dry-run', *words])}")
     return found
 
 

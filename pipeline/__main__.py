@@ -120,8 +120,10 @@ def _check(options: argparse.Namespace) -> dict[str, Any]:
     backend.use_every_core(2)  # creates two devices
     config = config_module.load(options.config)
     from pipeline.evaluate import metrics
+    from pipeline.models import architectures
     from pipeline.train import custom_check
 
+    architectures.require(config)
     metrics.of(config)  # raises for an unknown name
     custom_check.check_optimizer_of(config)
     if custom_code.functions(config):

@@ -14,6 +14,7 @@ model with the same signature in your config file (docs/custom-code.md). keras.a
 are in `pipeline.models.backbones`, KerasHub networks in `pipeline.models.published`.
 """
 
+import difflib
 import inspect
 import math
 import random
@@ -290,6 +291,18 @@ def seed(number: int) -> None:
     np.random.seed(number)  # unused here, but custom models may use it
 
 
+def require(config: Config) -> None:
+    """Raise `ConfigError` if there is no model with the config's `model` name."""
+    names = [*MODELS, *backbones.BACKBONES, published.NAME, *custom_code.written(config)]
+    if config.model not in names and not custom_code.function(config, "model"):
+        alike = difflib.get_close_matches(config.model, names, n=1)
+        raise ConfigError(
+            f"model={config.model!r} does not exist; expected one of {', '.join(names)}.\n"
+            + (f"Did you mean {alike[0]!r}? " if alike else "")
+            + "Correct the name, or define the function in your config file (docs/custom-code.md)."
+        )
+
+
 def build(
     config: Config,
     batchnorm_momentum: float | None = None,
@@ -304,6 +317,7 @@ def build(
     Raises:
         ConfigError: if the model does not exist or does not accept `config.model_options`.
     """
+    require(config)
     custom = custom_code.function(config, "model")
     random = config.pretrained == backbones.RANDOM
     ours: dict[str, Callable[..., Any]] = {
@@ -311,13 +325,7 @@ def build(
         for name, one in backbones.BACKBONES.items()
     }
     ours[published.NAME] = published.published
-    function = custom or {**MODELS, **ours}.get(config.model)
-    if function is None:
-        names = [*MODELS, *ours, *custom_code.written(config)]
-        raise ConfigError(
-            f"model={config.model!r} does not exist; expected one of {', '.join(names)}.\n"
-            "Correct the name, or define the function in your config file (docs/custom-code.md)."
-        )
+    function = custom or {**MODELS, **ours}[config.model]
     options = dict(config.model_options)
     if "pretrained" in options and not custom:
         raise ConfigError(

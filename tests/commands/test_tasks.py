@@ -102,6 +102,13 @@ def test_an_error_is_a_message_an_exit_code_and_a_json_object(prompt, words, cod
     assert "Traceback" not in message and len(message) < 2000
 
 
+def test_a_config_that_imports_keras_starts_no_tensorflow():
+    """TensorFlow takes seconds, and prints startup messages on stderr of every task."""
+    code = "import os; del os.environ['KERAS_BACKEND']; import tasks, keras, sys"
+    done = python(f"{code}; print('tensorflow' in sys.modules)")
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
 def test_a_notebook_is_built_without_an_account(prompt):
     """It shows the placeholder for the owner."""
     code, shown, _ = prompt("build", "--json")

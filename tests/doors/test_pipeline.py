@@ -103,6 +103,15 @@ def seals(manifest: Mapping[str, Any]) -> set[str]:
     return {manifest["manifest_sha256"], hashlib.sha256(text.encode()).hexdigest()}
 
 
+def test_check_refuses_a_misspelled_model_and_names_the_one_that_was_meant(tmp_path):
+    function = "\n\ndef siamese(inputs, outputs, momentum):\n    return inputs\n"
+    config = write_config(tmp_path, function, model="siamse", model_options={})
+
+    code, _, said = pipeline("check", "--config", config)
+
+    assert code == 2 and "Did you mean 'siamese'?" in said
+
+
 # Output
 
 

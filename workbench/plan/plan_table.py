@@ -44,7 +44,7 @@ def about(made: Plan) -> list[str]:
             f"{made.config}: fit={made.fit!r}, one pass over {made.labelled:,} {noun}"
             f" ({made.images_basis}) in batches of {made.batch}, without gradients",
             f"{each}. Fitting the linear models or trees on the CPU is not included",
-            f"Inference on two T4: {_inference(made)}",
+            f"Inference on two T4s: {_inference(made)}",
         ]
     frozen = f" ({made.frozen_epochs} frozen, which take a third of the time)"
     frozen *= bool(made.frozen_epochs)
@@ -54,7 +54,7 @@ def about(made: Plan) -> list[str]:
         f"{each} in training",
         f"Checkpoints: {_short(made.checkpoint)}B each, up to {_short(disk)}B in total"
         f"{limit * (disk > MOST_BYTES)}",
-        f"Inference on two T4: {_inference(made)}",
+        f"Inference on two T4s: {_inference(made)}",
     ]
 
 
