@@ -227,9 +227,9 @@ FEW = labelled([0, 1] * 9, [0, 1, 1] * 6)
         (
             labelled([0, 1, 2], [0, 1, 2]),
             asked(count=2, **PATIENTS),
-            "rows in a fold: '0'",
+            "rows in some fold: '0'",
         ),
-        (labelled([0] * 9 + [1], range(10)), asked(count=3, **PATIENTS), "rows in a fold: '1'"),
+        (labelled([0] * 9 + [1], range(10)), asked(count=3, **PATIENTS), "rows in some fold: '1'"),
         (of_groups([[8], [6], [4]]), asked(**COPIES), "in 3 groups .*group_duplicates=False"),
         (of_sizes([1, 1, 1]), asked(), "3 rows in 3 groups .*Complete train\\.csv"),
     ],
