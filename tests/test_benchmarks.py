@@ -80,13 +80,12 @@ def test_a_short_rehearsal_is_scored_by_the_rows_that_it_predicts(tmp_path):
     assert folders.scored({"submission": path}, "accuracy", elsewhere) is None
 
 
-@pytest.mark.parametrize(("metric", "score", "better"), [("rmse", 4.0, True), ("auc", 0.4, False)])
+@pytest.mark.parametrize(
+    ("metric", "score", "better"), [("rmse", 0.4, True), ("auc", 0.4, False), ("dice", 0.6, True)]
+)
 def test_a_score_is_compared_with_the_baseline_by_its_metric(metric, score, better):
-    """Where it does not beat it, the whole training is tried, too."""
-    target = "regression" if metric == "rmse" else "classes"
-    baseline = {"score": 5.0 if metric == "rmse" else 0.5}
-
-    assert folders.beats(folders.Scored(score, 9), baseline, metric, target) == better
+    """Where it does not beat it, the whole training is tried, too. dice is a custom metric."""
+    assert folders.beats(folders.Scored(score, 9), {"score": 0.5}, metric) == better
 
 
 def test_rows_of_folders_that_are_not_run_again_stay_and_are_named(tmp_path, monkeypatch, capsys):
