@@ -15,9 +15,9 @@ import sys
 from collections.abc import Sequence
 
 SUBJECTS = ("feed", "jpeg", "inference", "loop", "starts")
-# averages takes a quarter of an hour and plan 20 minutes. published takes half an hour and requires
-# keras-hub. folders takes two hours and finetuning takes one; their docstrings list the packages
-# that they require. gpu requires an NVIDIA GPU.
+# averages takes half an hour, plan a quarter of an hour, folders and published 40 minutes, and
+# finetuning over an hour. published requires keras-hub; the docstrings of folders and finetuning
+# list the packages that they require. gpu requires an NVIDIA GPU.
 LONGER = ("averages", "plan", "published", "folders", "finetuning", "gpu")
 
 

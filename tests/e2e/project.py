@@ -4,9 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +81,18 @@ def opened(folder: Path, **options: Any) -> Iterator[tuple[LocalKaggle, Kaggle]]
 
 def quiet(line: str) -> None:
     """Drop a line that a user would see."""
+
+
+def runner(project: Path, local: LocalKaggle) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return `given` for this Kaggle, and a function that pushes, watches and pulls a run. It
+    returns the run's folder, and the options that name it.
+    """
+    run = partial(given, project, **local.environment)
+
+    def ran(command, config, *more):
+        pushed = run("invoke", command, *config, *more, "--yes")["run"]
+        which = (*config, "--run", pushed)
+        run("invoke", "watch", *which)
+        return Path(run("invoke", "pull", *which)["folder"]), which
+
+    return run, ran

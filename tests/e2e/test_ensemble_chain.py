@@ -1,13 +1,11 @@
 """An ensemble of two members, from the training to the score."""
 
 import json
-from functools import partial
-from pathlib import Path
 
 import pytest
 
 from localkaggle.server import LocalKaggle
-from tests.e2e.project import by_jax, copied, given
+from tests.e2e.project import by_jax, copied, runner
 
 # The second one has larger images and a custom loss.
 MEMBER = """from dataclasses import replace
@@ -40,15 +38,7 @@ def test_an_ensemble_is_published_scored_and_traced_by_its_members(tmp_path):
         path = project / "pipeline/configs" / f"{name}.py"
         path.write_text(MEMBER.format(name=name, more=more))
     with LocalKaggle(tmp_path / "kaggle", competitions=["digits"], offline=True) as local:
-        run = partial(given, project, **local.environment)
-
-        def ran(command, config, *more):
-            """Push, watch and pull a run; return its folder, and the options that name it."""
-            pushed = run("invoke", command, *config, *more, "--yes")["run"]
-            which = (*config, "--run", pushed)
-            run("invoke", "watch", *which)
-            return Path(run("invoke", "pull", *which)["folder"]), which
-
+        run, ran = runner(project, local)
         outputs = [ran("push-train", ("--config", name))[0] for name in MEMBERS]
         mean, again = (tmp_path / place for place in ("mean", "again"))
         for place in (mean, again):

@@ -1,6 +1,5 @@
 """Boosting, and predictions in CSV files, beside a network: from the training to the score."""
 
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -9,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 
 from localkaggle import competitions
 from localkaggle.server import LocalKaggle
-from tests.e2e.project import by_jax, copied, given
+from tests.e2e.project import by_jax, copied, runner
 
 CONFIG = """from dataclasses import replace
 from pipeline.configs.{base} import CONFIG as base
@@ -21,19 +20,6 @@ BOOSTED = 'model="columns", model_options={}, fit="boosting"'
 def write(project: Path, base: str, name: str, more: str) -> None:
     path = project / "pipeline/configs" / f"{name}.py"
     path.write_text(CONFIG.format(base=base, name=name, more=more))
-
-
-def runner(project: Path, local: LocalKaggle):
-    """Return `given` for this Kaggle, and a function that pushes, watches and pulls a run."""
-    run = partial(given, project, **local.environment)
-
-    def ran(command, config, *more):
-        pushed = run("invoke", command, *config, *more, "--yes")["run"]
-        which = (*config, "--run", pushed)
-        run("invoke", "watch", *which)
-        return Path(run("invoke", "pull", *which)["folder"]), which
-
-    return run, ran
 
 
 @pytest.mark.slow
