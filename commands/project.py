@@ -43,12 +43,19 @@ def load(
         sample=settings.data.sample_submission,
         needs=_datasets(settings),
         models=settings.kaggle_models,
-        first_stage=settings.init_from,
+        earlier=_earlier(settings),
         decoding=settings.data.decoding,
         infer_hours=settings.infer_hours,
         slug=init.slug(ROOT, settings.competition),
         **more,
     )
+
+
+def _earlier(settings: "Config") -> dict[str, str]:
+    pseudo = settings.pseudo_labels
+    fields = {"init_from": settings.init_from}
+    fields["pseudo_labels.teacher"] = pseudo.teacher if pseudo else ""
+    return {name: source for name, source in fields.items() if source}
 
 
 def _datasets(settings: "Config") -> tuple[str, ...]:

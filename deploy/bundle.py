@@ -344,8 +344,8 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
             mounted.append(needs)
     mounted += listed
     networks = [*code.metadata["model_sources"], *(project.models if trains else ())]
-    if trains and project.first_stage and not expect:  # a resumed run already has its weights
-        mounted.append(project.first_stage)
+    if trains and not expect:  # a resumed run already has its weights and labels
+        mounted += project.earlier.values()
     shape = project.machine_shape if kernel in (TRAIN, BENCH) else ""
     return {
         **code.metadata,

@@ -353,8 +353,8 @@ def _gates(
         datasets.require_current(kaggle, records, member.folder, member)
     yield from datasets.require_shared(kaggle, project, built.kernel)
     yield from models.require(kaggle, built.metadata["model_sources"], built.kernel)
-    if built.kernel == TRAIN and following.base is None:  # a resumed run already has its weights
-        datasets.require_first_stage(kaggle, project)
+    if built.kernel == TRAIN and following.base is None:  # a resumed run needs no earlier one
+        datasets.require_earlier(kaggle, project)
     if project.mounts:
         yield from competition.require(kaggle, project.competition)
 

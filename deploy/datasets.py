@@ -166,36 +166,36 @@ def require_shared(kaggle: Kaggle, project: Project, kernel: str) -> Steps[None]
             yield Note(f"Could not check that Kaggle has {name}: {str(error).splitlines()[0]}")
 
 
-def require_first_stage(kaggle: Kaggle, project: Project) -> None:
-    """Raise `UsageError` if the dataset in `init_from` does not exist or would be replaced."""
-    if not project.first_stage:
-        return
-    owner, slug, *pinned = project.first_stage.split("/")  # the bundle is built, so this is valid
-    handle, named = f"{owner}/{slug}", f"init_from={project.first_stage!r} in the config"
-    current = _require_ready(kaggle, handle, f"{named} {project.name} starts from it")
-    try:
-        kaggle.dataset_files(handle, int(pinned[0]) if pinned else current)
-    except (NotFound, Denied) as error:
-        raise SourceMissing(
-            f"{named} {project.name}: {handle} has no version {pinned[0] if pinned else current}."
-            f'\nSet init_from="{handle}/{current}" to use the current version, or choose another'
-            " version."
-        ) from error
-    if project.handoff == "dataset":  # this training will be published
+def require_earlier(kaggle: Kaggle, project: Project) -> None:
+    """Raise `UsageError` if a dataset in `project.earlier` does not exist or would be replaced."""
+    for field, source in project.earlier.items():
+        owner, slug, *pinned = source.split("/")  # the bundle is built, so this is valid
+        handle, named = f"{owner}/{slug}", f"{field}={source!r} in the config"
+        current = _require_ready(kaggle, handle, f"{named} {project.name} reads it")
+        try:
+            kaggle.dataset_files(handle, int(pinned[0]) if pinned else current)
+        except (NotFound, Denied) as error:
+            raise SourceMissing(
+                f"{named} {project.name}: {handle} has no version"
+                f' {pinned[0] if pinned else current}.\nSet {field}="{handle}/{current}" to use the'
+                " current version, or choose another version."
+            ) from error
+    if project.earlier and project.handoff == "dataset":  # this training will be published
         refuse_overwriting(kaggle, project)
 
 
 def refuse_overwriting(kaggle: Kaggle, project: Project) -> None:
-    """Raise `UsageError` if `init_from` sets no version and names the dataset that this config
-    publishes to, because the next run would then start from its own weights.
+    """Raise `UsageError` if a field of `project.earlier` sets no version and names the dataset that
+    this config publishes to, because the next run would then use this run's own weights.
     """
     handle = _handle(kaggle, project)
-    if project.first_stage == handle and (current := _shown_version(kaggle, handle)):
-        raise UsageError(
-            f"init_from={handle!r} has no version, and `invoke publish` adds new ones. Later runs"
-            " would start from this run's own weights.\nAdd the version that this run starts from"
-            f' to the config {project.name}: init_from="{handle}/{current}"'
-        )
+    for field, source in project.earlier.items():
+        if source == handle and (current := _shown_version(kaggle, handle)):
+            raise UsageError(
+                f"{field}={handle!r} has no version, and `invoke publish` adds new ones. Later runs"
+                " would use this run's own weights.\nAdd the version that this run uses to the"
+                f' config {project.name}: {field}="{handle}/{current}"'
+            )
 
 
 def _handle(kaggle: Kaggle, project: Project, member: Member | None = None) -> str:

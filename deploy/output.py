@@ -43,6 +43,7 @@ COMPLETE = "COMPLETE"
 NOTES = f"notes{PARTIAL}"  # folder that exists during a pull
 LATER = "Kaggle may need a minute. Pull again."
 COMPILED, HISTORY, PROGRESS = "compiled", "history.csv", "progress.jsonl"
+PSEUDO_LABELS = "pseudo_labels.npz"
 LISTED = re.compile(r"(?:.*/)?checkpoints/step-(\d{8,})/manifest\.json")
 # Decoded images, which are complete once this file exists (`pipeline.data.image_arrays`).
 SHARD = re.compile(r"([0-9]{1,6})-of-([0-9]{1,6})-[0-9a-f]{32}\.json")
@@ -606,7 +607,7 @@ def _is_needed(name: PurePath, checkpoints: Sequence[Checkpoint], *, ended: bool
     """Return whether the next session needs a file.
 
     It needs the latest checkpoints with their training curves, the results of finished folds, the
-    memory measurements, and the executables of sessions that were not killed.
+    pseudo-labels, the memory measurements, and the executables of sessions that were not killed.
     """
     if CHECKPOINTS in name.parts:
         is_newest = name.parent.as_posix() in {checkpoint.folder for checkpoint in checkpoints}
@@ -615,6 +616,8 @@ def _is_needed(name: PurePath, checkpoints: Sequence[Checkpoint], *, ended: bool
         return ended
     if len(name.parts) > 1:
         return name.parts[0].startswith(FOLD)
+    if name.name == PSEUDO_LABELS:
+        return True
     return not checkpoints[0].fold and name.name in (HISTORY, PROGRESS)
 
 

@@ -61,7 +61,8 @@ class Project:
         sample: the competition's sample submission, or None if there is none.
         needs: owner/slug of each dataset used for training.
         models: Kaggle models used for training, as owner/model/framework/variation/version.
-        first_stage: the config's `init_from`.
+        earlier: datasets of earlier runs that training reads, by field: the config's `init_from`
+            and `pseudo_labels.teacher`.
         decoding: text that is the same for all configs that decode images in the same way, or "" if
             there is nothing to prepare.
         slug: first part of the notebook URLs, or "" for the competition's slug.
@@ -86,7 +87,7 @@ class Project:
     sample: str | None = "sample_submission.csv"
     needs: Sequence[str] = ()
     models: Sequence[str] = ()
-    first_stage: str = ""
+    earlier: Mapping[str, str] = field(default_factory=dict)
     decoding: str = ""
     slug: str = ""
     infer_hours: float | None = None

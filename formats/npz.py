@@ -4,6 +4,7 @@ import io
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -22,8 +23,8 @@ def to_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
     return buffer.getvalue()
 
 
-def read(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays in an .npz file, keyed by name.
+def read(path: Path | BinaryIO) -> dict[str, np.ndarray]:
+    """Return the arrays in an .npz file, which can be open, keyed by name.
 
     Raises:
         Exception: of various types, from numpy and zipfile, if the file is invalid.
@@ -32,5 +33,5 @@ def read(path: Path) -> dict[str, np.ndarray]:
         arrays = {name: archive[name] for name in archive.files}
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):  # numpy returns other members as bytes
-            raise ValueError(f"{path.name} contains {name!r}, which is not an array")
+            raise ValueError(f"{path} contains {name!r}, which is not an array")
     return arrays

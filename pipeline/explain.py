@@ -31,6 +31,10 @@ def way(config: Config) -> dict[str, str]:
         *_readers(config),
         ("data/labels.py", f"converts the labels ({target}) to numbers"),
         ("data/folds.py", f"holds out {held_out}"),
+        (
+            "train/pseudo_labels.py",
+            config.pseudo_labels and f"adds rows that {config.pseudo_labels.teacher} labels",
+        ),
         ("data/sampler.py", config.sampler and f"draws rows with {config.sampler!r}", "sampler"),
         ("train/loop.py", f"runs and validates {config.epochs} epochs (batch size {config.batch})"),
         ("train/feed.py", f"moves the batches of a call to the devices (feed={config.feed})"),

@@ -4,8 +4,17 @@ A config is loaded from a Python file in `pipeline/configs/` or from JSON. This 
 `pipeline.errors`, so commands can load a config in milliseconds.
 """
 
-from pipeline.config.config import Baseline, Config, Optimizer
+from pipeline.config.config import Baseline, Config, Optimizer, PseudoLabels
 from pipeline.config.config_files import from_json, load, to_text
 from pipeline.config.data_layout import Data
 
-__all__ = ["Baseline", "Config", "Data", "Optimizer", "from_json", "load", "to_text"]
+__all__ = [
+    "Baseline",
+    "Config",
+    "Data",
+    "Optimizer",
+    "PseudoLabels",
+    "from_json",
+    "load",
+    "to_text",
+]

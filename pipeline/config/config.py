@@ -30,6 +30,8 @@ SHARES = Rule(
     ),
     "increasing fractions between 0 and 1, such as (0.5, 0.75)",
 )
+PATH = f"'' for the test set, or {rules.FILE.expected}"
+ABOVE_0 = "a number above 0, up to 1"
 NAME = text("[a-z][a-z0-9_]*", "the file name: lowercase letters, digits and underscores")
 SLUG = text(
     "[A-Za-z0-9][A-Za-z0-9-]{2,99}",
@@ -178,6 +180,41 @@ class Baseline(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PseudoLabels(Checked):
+    """Rows without labels to train on, labelled with the predictions of an earlier run, the teacher
+    (docs/pseudo-labels.md).
+
+    Attributes:
+        teacher: the artifact of a run with the same folds: its folder, or owner/slug/version of the
+            dataset that contains it.
+        rows: the rows to label: a path in the competition folder of a table, a folder of images, an
+            array, or TFRecords, like data.test_csv, data.test_images and so on. "" uses the test
+            set.
+        confidence: minimum probability of a row's most probable label. Rows below are not used.
+        share: fraction of the rows of each predicted label to use, beginning with the most
+            confident ones.
+        power: exponent that is applied to probabilities, whose sum for target="classes" is then
+            scaled to 1 again. Above 1, labels become more certain. For multilabel, small
+            probabilities, which are often noise, become smaller.
+        weight: weight of these rows in the loss. Labelled rows have a weight of 1.
+    """
+
+    prefix = "pseudo_labels."
+
+    teacher: Annotated[str, rules.TEXT]
+    rows: Annotated[str, Rule(lambda value: value == "" or rules.FILE.allows(value), PATH)] = ""
+    confidence: Annotated[float, number(0, 1)] = 0.0
+    share: Annotated[float, Rule(lambda value: value == 1 or SHARE.allows(value), ABOVE_0)] = 1.0
+    power: Annotated[float, number(0.01, 100)] = 1.0
+    weight: Annotated[float, number(0, 1000, open_ends=True)] = 1.0
+
+    @property
+    def defaults(self) -> bool:
+        """Whether every probability is used as it is, which is the only choice for numbers."""
+        return (self.confidence, self.share, self.power) == (0, 1, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config(Checked):
     """The configuration of a run for one competition.
 
@@ -228,6 +265,7 @@ class Config(Checked):
             `pipeline.infer.submission`.
         init_from: earlier artifact to start from: its folder, or the owner/slug of a dataset that
             contains it (pipeline.train.warm_start).
+        pseudo_labels: trains on rows without labels as well, using another run's predictions.
         drop_path: stochastic depth for residual networks, an argument of the model's function: the
             fraction of training images that skip the branch of the last block, increasing linearly
             from 0 over the blocks (typically 0.1, or 0.2 and more for deep networks).
@@ -314,6 +352,7 @@ class Config(Checked):
     thresholds: Annotated[bool, rules.TRUTH, Only("target", TARGETS[:3]), FREE] = False
     write_submission: Annotated[Function, FREE] = ""
     init_from: Annotated[str, rules.ANY_TEXT] = ""
+    pseudo_labels: Annotated[PseudoLabels | None, rules.instance(PseudoLabels)] = None
     model_options: Annotated[Options, OPTIONS] = field(default_factory=dict)
     drop_path: Annotated[float, number(0, 0.95)] = 0.0
     warmup_epochs: Annotated[float, number(0, 10**6)] = 5.0
@@ -344,7 +383,8 @@ class Config(Checked):
         rises = self.warmup_epochs > 0 or given.schedule != "one_cycle"
         expected = f"at most epochs={epochs}, and above 0 with 'one_cycle' (such as 0.3 x epochs)"
         yield "warmup_epochs", rises and self.warmup_epochs <= epochs, expected
-        steps = ("loss", "train_step", "sampler", "init_from", "label_smoothing", "progressive")
+        steps = ["loss", "train_step", "sampler", "init_from", "label_smoothing", "progressive"]
+        steps += ["pseudo_labels"]
         too = [name for name in steps if getattr(self, name)]
         too += ["target='custom'"] * (self.target == "custom")
         fitted = self.model != "columns" or (self.fit and data.kind == "table")
@@ -383,6 +423,12 @@ class Config(Checked):
         yield "num_classes", counted, expected
         expected = f"another value because target={target!r} has no classes"
         yield "sampler", self.sampler != "balanced" or single, expected
+        pseudo = self.pseudo_labels
+        labelled = target not in ("ordinal", "custom")
+        yield "pseudo_labels", not pseudo or labelled, f"None with target={target!r}"
+        used = target != "regression" or not pseudo or pseudo.defaults
+        expected = "confidence=0, share=1 and power=1, because numbers have no probabilities"
+        yield "pseudo_labels", used, expected
         mixed = self.augment_batch and (data.mixup or data.cutmix)
         yield "augment_batch", not mixed, "'' with data.mixup or data.cutmix, which also mix images"
         mixes = target in CLASSES.values or not data.cutmix
@@ -452,6 +498,11 @@ class Config(Checked):
     def soft(self) -> bool:
         """Whether each class has a label column of votes or probabilities."""
         return self.target == "classes" and len(self.data.labels) > 1
+
+    @property
+    def learns_shares(self) -> bool:
+        """Whether the training labels of classes are probabilities."""
+        return self.soft or (self.target == "classes" and self.pseudo_labels is not None)
 
     def with_epochs(self, epochs: int) -> dict[str, Any]:
         """Return the changed fields for a run with this number of epochs. Warm-up and frozen epochs

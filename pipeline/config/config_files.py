@@ -15,12 +15,17 @@ from types import ModuleType
 from typing import Any
 
 from pipeline.config import custom_code
-from pipeline.config.config import Baseline, Config, Optimizer
+from pipeline.config.config import Baseline, Config, Optimizer, PseudoLabels
 from pipeline.config.data_layout import Data
 from pipeline.errors import ConfigError, place
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
-PARTS = {"data": Data, "optimizer": Optimizer, "baseline": Baseline}
+PARTS = {
+    "data": Data,
+    "optimizer": Optimizer,
+    "baseline": Baseline,
+    "pseudo_labels": PseudoLabels,
+}
 
 
 def load(config: str) -> Config:

@@ -65,6 +65,7 @@ class FileImages:
         data: describes how to decode images.
 
     Attributes:
+        sources: as passed.
         broken: {row: reason} for images that could not be decoded. Their pixels are zeros.
         shape, dtype, nbytes: properties of the full array, uint8 (n, height, width, channels).
         row_digests: digests for `pipeline.data.duplicates`. None computes them from the pixels.
@@ -76,12 +77,12 @@ class FileImages:
     row_digests: list[bytes] | None = None
 
     def __init__(self, sources: Sequence[Source | np.ndarray], data: Data) -> None:
-        self._sources, self._data, self.broken = list(sources), data, dict[int, str]()
-        self.shape = (len(self._sources), *data.shape)
+        self.sources, self._data, self.broken = list(sources), data, dict[int, str]()
+        self.shape = (len(self.sources), *data.shape)
         self.nbytes = math.prod(self.shape)
 
     def __len__(self) -> int:
-        return len(self._sources)
+        return len(self.sources)
 
     def __getitem__(self, rows: Any) -> np.ndarray:
         """Return a single image, or the images of a slice or an array of rows."""
@@ -94,7 +95,7 @@ class FileImages:
 
     def subset(self, rows: np.ndarray) -> "FileImages":
         """Return some of the images, without decoding them."""
-        images = FileImages([self._sources[row] for row in rows], self._data)
+        images = FileImages([self.sources[row] for row in rows], self._data)
         images.decodable = self.decodable
         if self.row_digests is not None:
             images.row_digests = [self.row_digests[row] for row in rows]
@@ -110,7 +111,7 @@ class FileImages:
         return [pool.submit(run, start) for start in range(0, len(rows), RUN)]
 
     def _decode(self, row: int, into: np.ndarray) -> None:
-        source = self._sources[row]
+        source = self.sources[row]
         try:
             if not isinstance(source, np.ndarray):
                 source = decode(readable(source), self._data)
@@ -122,6 +123,19 @@ class FileImages:
                     f"{error}.\nRestore the file, and run the same command to resume."
                 ) from error
             into[:], self.broken[row] = 0, "it is missing" if source == MISSING else str(error)
+
+
+def joined(first: Any, second: Any, data: Data) -> Any:
+    """Return the rows of two arrays or `FileImages` as one. Nothing is decoded."""
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        return np.concatenate([first, second])
+    parts = [
+        each if isinstance(each, FileImages) else FileImages(list(each), data)
+        for each in (first, second)
+    ]
+    images = FileImages([source for part in parts for source in part.sources], data)
+    images.decodable = True
+    return images
 
 
 def some(images: Any, rows: np.ndarray) -> Any:

@@ -372,7 +372,7 @@ def _metric(config: Config) -> str:
     metric = metrics.of(config)
     given = metric.takes
     if config.target == "custom":
-        metric(_labels(config), _outputs(config))
+        metric(_labels(config, soft=config.soft), _outputs(config))
         given = "labels and outputs"
     better = "greater" if metric.greater_is_better else "smaller"
     return f"{better} is better; receives {given}"
@@ -654,8 +654,12 @@ def _outputs_of(model: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     return jax.tree.unflatten(structure, arrays)  # type: ignore[no-any-return]
 
 
-def _labels(config: Config) -> np.ndarray:
-    """Return synthetic labels in the format of `pipeline.data.labels`."""
+def _labels(config: Config, *, soft: bool | None = None) -> np.ndarray:
+    """Return synthetic labels in the format of `pipeline.data.labels`.
+
+    Args:
+        soft: whether the labels of classes are probabilities; None to use those of training.
+    """
     rows = np.arange(ROWS)
     if config.target == "custom":
         labels = _made_up(config.data.custom_labels, 0)
@@ -663,7 +667,8 @@ def _labels(config: Config) -> np.ndarray:
     if config.target in metrics.CLASSES:
         # Use several rows per class, since a loss may compare them.
         labels = (rows % min(config.classes, ROWS // 4)).astype(np.int32)
-        return np.eye(config.classes, dtype=np.float32)[labels] if config.soft else labels
+        soft = config.learns_shares if soft is None else soft
+        return np.eye(config.classes, dtype=np.float32)[labels] if soft else labels
     numbers = np.add.outer(rows, np.arange(config.outputs)).astype(np.float32)
     return numbers % 2 if config.target == "multilabel" else numbers / ROWS - 0.5
 

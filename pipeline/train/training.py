@@ -37,6 +37,7 @@ from pipeline.train import (
     frozen_features,
     learning_rate,
     loss_scale,
+    pseudo_labels,
     step,
     warm_start,
 )
@@ -143,6 +144,8 @@ class Training:
         metric: the competition's metric.
         examples: all labelled examples.
         pairs: (training rows, held-out rows) of each fold; a single pair without folds.
+        taught: each pair's examples and training rows, including those with pseudo-labels.
+        labelled: rows with pseudo-labels, if any.
         held_out: digest of each pair's held-out rows, for comparison with other runs.
         applied: scaled hyperparameters for each pair.
         first: artifact whose weights the run starts from, if any.
@@ -154,6 +157,8 @@ class Training:
     """
 
     examples: dataset.Examples
+    taught: list[tuple[dataset.Examples, np.ndarray]]
+    labelled: pseudo_labels.Labelled | None = None
     first: artifact.Artifact | None
     seen: bool
     networks: published.Networks
@@ -203,15 +208,27 @@ class Training:
             examples = replace(examples, target=examples.target.limited(examples.labels[seen]))
         self.examples = examples
         self.held_out = [folds.held_out(examples, pair) for pair in self.pairs]
+        self.taught = [(examples, rows) for rows, _ in self.pairs]
+        if config.pseudo_labels:
+            self._add_pseudo_labels(fresh=fresh)
         if self.first:
             self.seen = warm_start.compare(self.first, config, self.held_out, examples, self.show)
         for _, rows in self.pairs:
             custom_check.check_metric_of(config, examples.target.truth(examples.labels[rows]))
-        self.applied = [learning_rate.apply(config, len(rows)) for rows, _ in self.pairs]
+        self.applied = [learning_rate.apply(config, len(rows)) for _, rows in self.taught]
         self._refuse_float16_that_overflows()
         self.seconds["read"] = time.monotonic() - started
         self._show_plan()
         self._clear_output(fresh=fresh)
+        if self.labelled:
+            self.labelled.write(self.output)
+
+    def _add_pseudo_labels(self, *, fresh: bool) -> None:
+        """Add rows that an earlier run labels to the training rows of each fold."""
+        begun = any(any(place.glob("checkpoints/step-*")) for place in self.places)
+        given = self.config, self.folder, self.output, self.examples, self.held_out, self.show
+        self.labelled = pseudo_labels.find(*given, resumes=begun and not fresh)
+        self.taught = self.labelled.with_labelled(self.examples, self.pairs, self.config)
 
     def _refuse_float16_that_overflows(self) -> None:
         """If float16 was chosen automatically but its outputs differ too much, use float32."""
@@ -250,7 +267,9 @@ class Training:
         for place in (self.output, *sorted(self.output.glob("fold-*"))):
             folder = place / "checkpoints"
             if fresh:
-                checkpoint.set_aside(folder, [place / name for name in OUTPUTS])
+                checkpoint.set_aside(
+                    folder, [place / name for name in (*OUTPUTS, pseudo_labels.FILE)]
+                )
             elif (self.config.fit or place not in self.places) and any(folder.glob("step-*")):
                 raise CheckpointError(
                     f"{folder} contains a different run; expected folds={self.config.folds} and"
@@ -393,8 +412,8 @@ class Training:
 
     def _loop(self, number: int) -> Loop:
         """Return a fold's loop with its initial weights."""
-        config, examples, applied = self.config, self.examples, self.applied[number]
-        place, (rows, held_out), fold = self.places[number], self.pairs[number], None
+        config, applied, (examples, rows) = self.config, self.applied[number], self.taught[number]
+        place, (_, held_out), fold = self.places[number], self.pairs[number], None
         split = f"{len(rows)} {config.data.noun} for training, {len(held_out)} for validation"
         if config.folds:
             after = sum(later.total_steps for later in self.applied[number + 1 :])
@@ -419,14 +438,15 @@ class Training:
         )
         loop = Loop(config, applied, model, batches, held_out, place, self.show, fold)
         if config.compares_epochs:
-            labels = examples.labels[held_out]
+            labels = self.examples.labels[held_out]
             loop.score = held_out_rows.EpochScore(self.metric, examples.target, labels, self.show)
         loop.record.init_from = init_from
         return loop
 
     def _origin(self, number: int) -> dict[str, Any]:
+        data = folds.fingerprint(self.examples, self.pairs[number])
         origin = {
-            "data": folds.fingerprint(self.examples, self.pairs[number]),
+            "data": f"{data} and {self.labelled.digest}" if self.labelled else data,
             "precision": self.precision,
             "code": provenance_module.code(),
             "pretrained": self.pretrained,
@@ -469,6 +489,7 @@ class Training:
             "pretrained": self.pretrained,
             "networks": {name: each.to_json() for name, each in self.networks.items()},
             "init_from": fitted[0].record.init_from,
+            "pseudo_labels": self.labelled and self.labelled.origin,
             "held_out": self.held_out,
             "applied": self.head if config.fit else asdict(self.applied[0]),
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},

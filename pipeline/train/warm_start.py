@@ -38,11 +38,15 @@ def find(config: Config, places: Sequence[Path], *, fresh: bool) -> Artifact | N
     begun = all(any(place.glob("checkpoints/step-*")) for place in places)
     if not config.init_from or (begun and not fresh):
         return None
-    return artifact.load(_folder(config.init_from))
+    return artifact.load(folder(config.init_from, "init_from"))
 
 
-def _folder(source: str) -> Path:
-    """Return the folder that contains the manifest, given a path or a dataset's name."""
+def folder(source: str, field: str) -> Path:
+    """Return the folder that contains the manifest, given a path or a dataset's name.
+
+    Args:
+        field: name of the config's field, for the error.
+    """
     inputs, names = mounts.root() / "input", (artifact.MANIFEST, f"artifact/{artifact.MANIFEST}")
     places: list[Path | None] = [Path(source) / name for name in names]
     if dataset := DATASET.fullmatch(source):
@@ -51,7 +55,7 @@ def _folder(source: str) -> Path:
         if place and os.path.isfile(place):  # noqa: PTH113 - Path.is_file raises for a long name
             return place.parent
     raise ConfigError(
-        f"Invalid init_from={source!r}: it is neither a folder with {artifact.MANIFEST} nor a"
+        f"Invalid {field}={source!r}: it is neither a folder with {artifact.MANIFEST} nor a"
         f" mounted dataset. {mounts.listing(inputs)}.\n"
         "Expected the artifact of a training run: OUT/artifact, or a dataset's owner/slug."
     )

@@ -252,7 +252,7 @@ def blank_labels(config: Config, size: tuple[int, ...]) -> np.ndarray:
     dtype = "float32"
     if config.target == "custom":
         shape, dtype = sizes(config.data.custom_labels), str(config.data.custom_labels[0])
-    elif config.target in ("classes", "ordinal") and not config.soft:
+    elif config.target in ("classes", "ordinal") and not config.learns_shares:
         shape, dtype = (), "int32"
     return np.broadcast_to(np.zeros((), dtype), (*size, *shape))
 

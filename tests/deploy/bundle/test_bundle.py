@@ -23,7 +23,7 @@ from tests.deploy.small import commit
 from tests.shipped import DIGITS, there
 
 ARTIFACT, CHECKPOINT, OWN = "ann/digits-artifact", "ann/digits-checkpoint", "keras/weights"
-BEGUN = {"first_stage": f"{ARTIFACT}/2"}
+BEGUN = {"earlier": {"init_from": f"{ARTIFACT}/2"}}
 EXPECT = {"run_id": "r1", "weights_sha256": "ab"}
 RESUMED = {"run_id": "r1", "step": 2, "checkpoint": "checkpoints/step-00000002", "files": {}}
 
@@ -160,7 +160,7 @@ TRAIN, INFER = "train-tpu", "infer-gpu"
         ([OWN], TRAIN, BEGUN, [OWN, f"{ARTIFACT}/2"], []),
         ([OWN], TRAIN, BEGUN | {"expect": RESUMED}, [CHECKPOINT, OWN], []),
         # A folder of this machine is on no Kaggle, and an inference needs none.
-        ([], INFER, {"first_stage": "out"}, [ARTIFACT], []),
+        ([], INFER, {"earlier": {"init_from": "out"}}, [ARTIFACT], []),
         # What the training reads is mounted by itself; a version that is listed will do, and a
         # dataset that begins alike is another one.
         ([], TRAIN, {"needs": [OWN]}, [OWN], []),
@@ -187,7 +187,7 @@ def test_handed_over_and_own_sources_are_mounted(root, mounted, kernel, more, da
         # A training begins with a dataset on Kaggle alone.
         (
             [],
-            {"first_stage": "runs/out/artifact"},
+            {"earlier": {"init_from": "runs/out/artifact"}},
             "(?s)owner/slug.*pretrained in the config, or publish",
         ),
         # What is no list of datasets is refused with the file in which it stands.

@@ -133,24 +133,25 @@ def test_an_unclear_publish_hides_the_one_before_it(live, ours, local, publish):
         push(live, ours, INFER, artifact=folder / "artifact")
 
 
+@pytest.mark.parametrize("field", ["init_from", "pseudo_labels.teacher"])
 @pytest.mark.parametrize(
-    ("first_stage", "said"),
+    ("stage", "said"),
     [
         ("rehearsal/missing", "no access to the dataset rehearsal/missing"),
         ("ann/theirs/1", "no access to the dataset ann/theirs"),
-        (f"{STAGE}/3", rf'has no version 3\..*\n.*init_from="{STAGE}/2"'),
-        (STAGE, rf'has no version, (.|\n)*to the config.*init_from="{STAGE}/2"'),
+        (f"{STAGE}/3", rf'has no version 3\..*\n.*FIELD="{STAGE}/2"'),
+        (STAGE, rf'has no version, (.|\n)*to the config.*FIELD="{STAGE}/2"'),
     ],
 )
 def test_a_second_stage_is_not_pushed_without_its_first(
-    live, local, ours, publish, first_stage, said
+    live, local, ours, publish, stage, said, field
 ):
     """Nor if its own publish would replace it: no session is spent on a worthless run."""
     for version in (1, 2):
         publish(version, b"%d" % version)
 
-    with pytest.raises(UsageError, match=said) as caught:
-        push(live, dataclasses.replace(ours, first_stage=first_stage))
+    with pytest.raises(UsageError, match=said.replace("FIELD", field)) as caught:
+        push(live, dataclasses.replace(ours, earlier={field: stage}))
 
     assert (caught.value.exit_code, not local.kernels.kernels) == (2, True)
 
@@ -160,12 +161,12 @@ def test_a_second_stage_that_names_a_version_is_pushed_and_published(live, local
     version, the next run would start from its weights.
     """
     publish()
-    second = dataclasses.replace(ours, first_stage=f"{STAGE}/1")
+    second = dataclasses.replace(ours, earlier={"init_from": f"{STAGE}/1"})
 
     run = push(live, second)
 
     assert live.get_kernel(run.handle).asks["dataset_sources"] == (f"{STAGE}/1",)
-    with pytest.raises(UsageError, match=rf'to the config.*init_from="{STAGE}/1"'):
-        publish(2, b"second", dataclasses.replace(ours, first_stage=STAGE))
+    with pytest.raises(UsageError, match=rf'to the config.*teacher="{STAGE}/1"'):
+        publish(2, b"second", dataclasses.replace(ours, earlier={"pseudo_labels.teacher": STAGE}))
     assert versions(local) == 1
     assert publish(2, b"second", second)[0].version == 2
