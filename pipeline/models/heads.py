@@ -13,7 +13,6 @@ POOLS = ("auto", "token", "mean", "gem", "attention")
 
 
 def is_new(layer: Any) -> bool:
-    """Return whether a layer's name shows that it belongs to the head."""
     return bool(layer.name == LOGITS or layer.name.startswith(NEW))
 
 
@@ -24,7 +23,6 @@ class GeM(layers.Layer):  # type: ignore[misc]
     """
 
     def build(self, shape: Any) -> None:
-        """Create the power weight."""
         del shape
         self.power = self.add_weight(
             name="power", shape=(), initializer=keras.initializers.Constant(3.0), dtype="float32"
@@ -51,9 +49,6 @@ def logits(
             "token" (the first token). "auto" uses "token" if `token` is set, otherwise "mean".
         token: whether the first token represents the example.
         skip: number of extra tokens before the positions. "mean" and "gem" ignore them.
-
-    Raises:
-        ValueError: if `pool` does not support outputs of this shape.
     """
     rank, x = len(outputs.shape), outputs
     possible = {2: ("auto",), 4: POOLS[:1] + POOLS[2:]}.get(rank, POOLS if token else POOLS[2:])
