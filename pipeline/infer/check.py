@@ -57,9 +57,6 @@ def restore(
     Args:
         precision: "auto", "float32" or "mixed_float16"; "" uses the config's `infer_precision`.
         rows: number of test set rows, which determines the batch size.
-
-    Raises:
-        ArtifactError: if the weights do not fit the model, or the golden outputs differ.
     """
     precision = precision or artifact.config.infer_precision
     # Rounding to float16 can also change a row's path through trees, which golden rows do not show.

@@ -56,9 +56,7 @@ def read(path: Path) -> dict[str, Any]:
 def mounted(inputs: Path, expect: Mapping[str, Any]) -> tuple[list[Artifact], list[float]]:
     """Find the artifacts that a bundle expects by their run ids, and load and verify them.
 
-    Args:
-        inputs: /kaggle/input.
-        expect: `PINS` of a single model, or "members" with `PINS` and a weight each.
+    `expect` contains the `PINS` of a single model, or "members" with `PINS` and a weight each.
     """
     members = expect.get("members", [{**expect, "weight": 1.0}])
     return _pinned(members, [mounts.artifact(inputs, each["run_id"]) for each in members])
@@ -69,9 +67,8 @@ def chosen(
 ) -> tuple[list[Artifact], list[float] | None]:
     """Return the verified artifacts in these folders, and their weights in an ensemble, if any.
 
-    Args:
-        members: members from `read`, one for each folder, or none without an ensemble.json.
-        config: config for inference. A single artifact must have been trained with this config.
+    `members` are those from `read`, one for each folder, or none without an ensemble.json. A single
+    artifact must have been trained with `config`.
     """
     if members:
         return _pinned(members, folders)
@@ -161,7 +158,6 @@ class CommonRows:
         truth: true values for the metric, (n, …).
         predictions: predictions of each member, float32 (m, n, …).
         changed: the members' `postprocess`.
-        searched: whether to search thresholds for each mean.
         found: thresholds that are used by `score`.
     """
 
@@ -232,9 +228,7 @@ def find(
     """Find weights for the models of several runs, show them as a table, and write ensemble.json.
 
     Args:
-        outputs: output folders of the runs.
         output: folder for ensemble.json, and for a folder csv-NAME of each member in `csv`.
-        csv: predictions of other models.
         folder: the competition folder, for a `postprocess` that reads it.
     """
     rows = common_rows(outputs, show, {output / f"csv-{each.name}": each for each in csv})
@@ -391,12 +385,6 @@ def common_rows(
     Args:
         outputs: output folders of training runs, or the folders of their artifacts.
         csv: predictions of other models, by the folder of each, which is written later.
-
-    Raises:
-        ConfigError: if there are too few common rows.
-        DataError: if a file in `csv` is invalid.
-        ArtifactError: if a run is not complete, or the runs predict different things.
-        ReportError: if a file is corrupt, or two files have different labels for the same id.
     """
     outputs = [each.parent if (each / artifact.MANIFEST).is_file() else each for each in outputs]
     runs = {output: artifact.load(output / "artifact") for output in outputs}

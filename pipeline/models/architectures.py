@@ -301,9 +301,6 @@ def build(
     Args:
         batchnorm_momentum: scaled by `pipeline.train.learning_rate` (None uses the config's value).
         networks: an artifact's networks for `config.pretrained`. None reads them from the presets.
-
-    Raises:
-        ConfigError: if the model does not exist or does not accept `config.model_options`.
     """
     require(config)
     custom = custom_code.function(config, "model")

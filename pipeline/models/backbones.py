@@ -62,7 +62,6 @@ class Frozen(NamedTuple):
     """The frozen parts of a published network.
 
     Attributes:
-        all: whether the whole network is frozen.
         batchnorm_momentum: momentum of BatchNormalization. None freezes its statistics and scales.
     """
 
@@ -148,7 +147,7 @@ def published(config: Config) -> list[list[np.ndarray]] | None:
 
     keras.applications downloads "imagenet", verifies its hash and caches it in ~/.keras/models. A
     file is read from its path or from `owner/slug/path` in a mounted dataset. Keras reads both
-    kinds of file with h5py, which does not load code.
+    with h5py, which does not load code.
     """
     if config.model not in BACKBONES or config.init_from:  # weights from another run
         return None
@@ -157,10 +156,8 @@ def published(config: Config) -> list[list[np.ndarray]] | None:
 
 
 def load_published(model: Any, config: Config) -> dict[str, str | None] | None:
-    """Load the published weights into a model built by `logits`.
-
-    Returns:
-        The weights' source and SHA-256 for the manifest, or None if the model has none.
+    """Load the published weights into a model built by `logits`. Return their source and SHA-256
+    for the manifest, or None if the model has none.
     """
     weights = published(config)
     if weights is None:

@@ -3,10 +3,8 @@
 A training step splits its batch into micro-batches that fit on a replica. BatchNormalization
 statistics are computed over groups of images, even if a group spans several micro-batches or
 replicas. Random layers such as Dropout draw numbers for each image from (seed, step, index in the
-batch).
-
-Only the sums over each image's pixels, which are small, are combined by group. Convolutions process
-the whole micro-batch, so groups need no extra memory or communication (docs/dev/findings.md).
+batch). Only the sums over each image's pixels, which are small, are combined by group, so groups
+need no extra memory or communication (docs/dev/findings.md).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +31,6 @@ class MicroBatch:
     Attributes:
         places: int32 (n,), consecutive indices of the images in the batch.
         group: number of images per BatchNormalization group (group g starts at index g * group).
-        groups: number of groups in the batch.
         axis: mesh axis over which groups are distributed. None if no group is split.
     """
 

@@ -29,7 +29,6 @@ class GeM(layers.Layer):  # type: ignore[misc]
         )
 
     def call(self, inputs: Any) -> Any:
-        """Pool (batch, positions, features) to (batch, features)."""
         positive = ops.maximum(ops.cast(inputs, "float32"), 1e-6)
         mean = ops.mean(positive**self.power, axis=1) ** (1.0 / self.power)
         return ops.cast(mean, self.compute_dtype)
@@ -43,7 +42,6 @@ def logits(
     Args:
         outputs: feature map (batch, height, width, features), tokens (batch, tokens, features), or
             vectors (batch, features).
-        dropout: dropout rate before the logits.
         pool: how to pool positions: "mean", "gem" (`GeM`), "attention" (the mean attends to all
             positions, with a head per 64 features: Radford et al. 2021, arXiv:2103.00020), or
             "token" (the first token). "auto" uses "token" if `token` is set, otherwise "mean".

@@ -102,12 +102,7 @@ def place(source: str, *, weights: bool = True) -> Path | None:
     """Return the path of a source's folder or file, or None if it does not exist.
 
     Kaggle models can be in the notebook's mounted inputs or in kagglehub's cache, datasets only in
-    the mounted inputs. `weights` determines whether to download the weights of a Hugging Face
-    model.
-
-    Raises:
-        ConfigError: if a Hugging Face model cannot be downloaded.
-        DataError: if a dataset is not mounted.
+    the mounted inputs. Hugging Face models are downloaded, with or without `weights`.
     """
     inputs = mounts.root() / "input"
     if source.startswith(HUGGING_FACE):
@@ -410,10 +405,8 @@ def _interpolated(positions: np.ndarray, before: Sequence[int], now: Sequence[in
 def write(source: str, output: Path, blocks: int | None = None) -> dict[str, Any]:
     """Write a preset with random weights (from a fixed seed) for rehearsals, and describe it.
 
-    Args:
-        source: entry of `KNOWN`, or a source with a config.json on this machine.
-        output: folder to write to, which must not contain a downloaded preset.
-        blocks: maximum number of transformer blocks. None keeps all.
+    The source can be an entry of `KNOWN`, or have a config.json on this machine. `blocks` is the
+    maximum number of transformer blocks.
     """
     if (output / CONFIG).is_file() and not (output / RANDOM).is_file():
         raise ConfigError(

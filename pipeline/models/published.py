@@ -278,9 +278,8 @@ def _file(source: str) -> Path:
 def load(model: Any, config: Config, given: Networks, show: Show) -> list[dict[str, Any]]:
     """Load the published weights into a model that was built with these networks.
 
-    Returns:
-        For the manifest, each source's name, its weights' SHA-256, and whether they are random. The
-        list is empty for a run that starts from another run's artifact.
+    Return each source's name, its weights' SHA-256, and whether they are random, for the manifest.
+    The list is empty for a run that starts from another run's artifact.
     """
     if config.init_from:
         return []
@@ -309,12 +308,9 @@ def load(model: Any, config: Config, given: Networks, show: Show) -> list[dict[s
 
 
 def refuse_another(before: Sequence[Any], now: Sequence[Any]) -> None:
-    """Check that a fold starts from the same published weights as the previous fold.
+    """Check that a fold starts from the same published weights as the previous fold (see `load`).
 
     If that fold ran in an earlier session, a dataset may have a new version by now.
-
-    Args:
-        before, now: values returned by `load`.
     """
     if [*before] != [*now]:
         names = ", ".join(one["source"] for one in now)
