@@ -1,5 +1,4 @@
 """Read and write the file formats that are used both locally and on Kaggle.
 
-This package only requires the standard library and numpy. Files are written atomically, and their
-contents are verified when they are read.
+This package only requires the standard library and numpy.
 """

@@ -1,8 +1,8 @@
 """Unpack the archives among a competition's files, and pack their contents again.
 
-Kaggle serves a competition's files as a single archive. This archive may contain further archives,
-which stay packed in a notebook. Their contents are unpacked to locations that depend only on names,
-so they are the same on this machine and in a session:
+Kaggle serves a competition's files as a single archive, which may contain further archives that
+stay packed in a notebook. Their contents are unpacked to locations that depend only on names, so
+they are the same on this machine and in a session:
 
     archive         contains             which goes to
     train.csv.zip   train.csv            train.csv
@@ -92,11 +92,7 @@ def _stem(name: str) -> str:
 def _opened(archive: Path, *, whole: bool = False) -> Iterator[list[Member]]:
     """Yield the files in an archive.
 
-    Args:
-        whole: whether to read to the end afterwards, where a compressed TAR has its checksum.
-
-    Raises:
-        ArchiveError: if the archive cannot be read, or contains a path outside the folder.
+    With `whole`, read to the end afterwards, where a compressed TAR has its checksum.
     """
     name = archive.name.lower()
     try:
@@ -140,11 +136,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _members(found: Iterable[tuple[str, int, Callable[[], Any]]]) -> list[Member]:
-    """Return an archive's files, except notes and the files that macOS adds.
-
-    Raises:
-        ValueError: if a path is outside the folder.
-    """
+    """Return an archive's files, except notes and the files that macOS adds."""
     members = []
     for name, size, read in found:
         path = PurePosixPath(name.replace("\\", "/"))
@@ -164,11 +156,7 @@ def _prefix(archive: Path, members: Iterable[Member]) -> PurePosixPath:
 
 
 def roots(archive: Path) -> list[str]:
-    """Return the names of the files and folders that unpacking an archive creates in its folder.
-
-    Raises:
-        ArchiveError: if the archive cannot be read.
-    """
+    """Return the names of the files and folders that unpacking an archive creates in its folder."""
     with _opened(archive) as members:
         prefix = _prefix(archive, members)
         return sorted({(prefix / member.path).parts[0] for member in members})
@@ -177,14 +165,8 @@ def roots(archive: Path) -> list[str]:
 def unpack(archive: Path, folder: Path, show: Show, prefix: PurePosixPath | None = None) -> None:
     """Unpack an archive, and verify each file's checksum.
 
-    Args:
-        folder: destination.
-        show: callback for progress messages, called at most every `SHOWN_SECONDS`.
-        prefix: subfolder to unpack to. By default, it depends on the names in the archive.
-
-    Raises:
-        ArchiveError: if the archive is damaged. Some files may have been unpacked already.
-        DiskError: if its files do not fit on the disk or cannot be written.
+    By default, the subfolder `prefix` depends on the names in the archive. If the archive is
+    damaged (`ArchiveError`), some files may have been unpacked already.
     """
     with _opened(archive, whole=True) as members:
         prefix = _prefix(archive, members) if prefix is None else prefix
@@ -204,13 +186,7 @@ def unpack(archive: Path, folder: Path, show: Show, prefix: PurePosixPath | None
 def unpack_below(folder: Path, show: Show) -> dict[str, list[str]]:
     """Unpack all archives in a folder, including nested ones, and delete them.
 
-    An archive that cannot be unpacked is kept, and the reason is shown.
-
-    Returns:
-        The unpacked archives, as `Packed`.
-
-    Raises:
-        DiskError: see `unpack`.
+    Return the contents of each. If an archive cannot be unpacked, keep it and show the reason.
     """
     done, left = dict[str, list[str]](), set[Path]()
     for _ in range(LEVELS):
@@ -241,8 +217,7 @@ def find(folder: Path, levels: int = LEVELS) -> list[Path]:
 def holding(folder: Path, names: Collection[str] | None) -> list[Path]:
     """Return the archives in a folder that contain one of these paths and are not unpacked yet.
 
-    Args:
-        names: paths in the folder, or patterns; None matches the contents of every archive.
+    `names` are paths in the folder, or patterns. None matches the contents of every archive.
     """
     if names is None:
         return [path for path in find(folder) if _holds(folder, path, None)]
@@ -276,30 +251,23 @@ def _holds(folder: Path, archive: Path, wanted: PurePosixPath | None) -> bool:
 
 
 def beside(folder: Path, names: Collection[str] | None, place: Path, show: Show) -> Path:
-    """Return a folder in which these paths are unpacked.
+    """Return a folder in which the paths `names` (see `holding`) are unpacked.
 
     If no archive contains one of the paths, this is `folder` itself. Otherwise, it is a new folder
-    with links to everything in `folder`, including the archives, which a custom reader may open.
-
-    Args:
-        names: see `holding`.
-        place: path of the new folder.
-        show: callback for messages.
-
-    Raises:
-        DiskError: if the contents do not fit on the disk.
+    `place` with links to everything in `folder`, including the archives, which a custom reader may
+    open.
     """
     if not holding(folder, names):
         return folder
     done, tried = [], set[Path]()
-    _link(folder, place)
+    _link_contents(folder, place)
     while held := [path for path in holding(place, names) if path not in tried]:
         tried.update(held)
         for path in held:
             for parent in reversed(path.relative_to(place).parents):
                 if (place / parent).is_symlink():
                     (place / parent).unlink()
-                    _link(folder / parent, place / parent)
+                    _link_contents(folder / parent, place / parent)
             # An earlier archive may have had the same contents.
             if _holds(place, path, None) and _unpacked(path, show):
                 done.append(path.relative_to(place).as_posix())
@@ -329,8 +297,7 @@ def _unpacked(archive: Path, show: Show) -> list[Path]:
     return made
 
 
-def _link(folder: Path, place: Path) -> None:
-    """Create a folder with links to everything in another folder."""
+def _link_contents(folder: Path, place: Path) -> None:
     with writing(place):
         place.mkdir(parents=True)
         for path in folder.iterdir():
@@ -338,11 +305,7 @@ def _link(folder: Path, place: Path) -> None:
 
 
 def pack(folder: Path, packed: Packed) -> None:
-    """Pack the contents of unpacked archives again, as Kaggle does, but always into ZIP files.
-
-    Raises:
-        DiskError: if an archive cannot be written.
-    """
+    """Pack the contents of unpacked archives again, as Kaggle does, but always into ZIP files."""
     for name, held in reversed([*packed.items()]):
         path = folder / name
         path = path.with_name(f"{_stem(path.name)}{ZIP}")
@@ -359,11 +322,7 @@ def pack(folder: Path, packed: Packed) -> None:
 
 
 def packed_in(folder: Path) -> Packed:
-    """Return the archives that were unpacked in a folder according to its note, or {}.
-
-    Raises:
-        ArchiveError: if the note is invalid, or lists a path outside the folder.
-    """
+    """Return the archives that were unpacked in a folder according to its note, or {}."""
     note = folder / NOTE
     try:
         packed: Packed = json.loads(note.read_text("utf-8"))
@@ -377,7 +336,6 @@ def packed_in(folder: Path) -> Packed:
 
 
 def require_space(folder: Path, size: int, what: str) -> None:
-    """Raise `DiskError` if a folder's disk has less free space than `size` bytes."""
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free

@@ -16,11 +16,7 @@ NAME = re.compile(r"step-(\d{8,})")
 
 
 def newest_first(folder: Path) -> list[Path]:
-    """Return all checkpoint folders, complete or not, or [] if `folder` does not exist.
-
-    Raises:
-        OSError: if the folder cannot be listed.
-    """
+    """Return all checkpoint folders, complete or not, or [] if `folder` does not exist."""
     if not folder.is_dir():
         return []
     named = [path for path in folder.iterdir() if NAME.fullmatch(path.name) and path.is_dir()]

@@ -31,7 +31,7 @@ def sha256(path: Path) -> str:
 
 
 def file_entry(path: Path) -> dict[str, Any]:
-    """Return a file's {"sha256", "size"}, as in manifests. Raises `OSError` like `sha256`."""
+    """Return a file's {"sha256", "size"}, as in manifests."""
     return {"sha256": sha256(path), "size": path.stat().st_size}
 
 
@@ -49,11 +49,7 @@ def sealed(manifest: Mapping[str, Any]) -> bytes:
 
 
 def opened(content: bytes) -> dict[str, Any]:
-    """Parse a manifest that `sealed` has written, and verify it.
-
-    Raises:
-        ValueError: if the manifest was changed.
-    """
+    """Parse a manifest that `sealed` has written, and raise `ValueError` if it was changed."""
     manifest = json.loads(content)
     if not isinstance(manifest, dict) or SEAL not in manifest:
         raise ValueError(f"{SEAL} is missing, so it was changed or not written by this project")

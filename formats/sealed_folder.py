@@ -1,8 +1,7 @@
 """Write and verify folders whose sealed manifest.json contains each file's SHA-256.
 
 A folder is written to a temporary location, flushed to the disk and renamed. If the process is
-killed or the power fails, either the old or the new folder remains. Later changes to a file are
-detected.
+killed or the power fails, either the old or the new folder remains.
 """
 
 import hashlib
@@ -22,12 +21,8 @@ def write(folder: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any])
     """Write a folder, replacing an existing one, and return its manifest.
 
     An existing folder is first renamed to `.<name>-old`, and deleted at the end. If the process
-    fails between the two renames, the next write restores the existing folder.
-
-    Args:
-        folder: path of the folder. Its parent must exist.
-        files: {name: content}.
-        manifest: JSON values, to which "files": {name: {"sha256", "size"}} is added.
+    fails between the two renames, the next write restores the existing folder. The parent of the
+    folder must exist, and "files": {name: {"sha256", "size"}} is added to the manifest.
 
     Raises:
         DiskError: if the folder cannot be written. An existing one is kept.

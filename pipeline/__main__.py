@@ -29,7 +29,6 @@ IMAGES = 50_000  # assumed if `data.labelled` is not set, as in CIFAR-10 and CIF
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit code (listed in docs/dev/design.md)."""
     commands, run = Commands("python -m pipeline", str(__doc__), EXAMPLES), ("--input", "--output")
     describe = commands.add("describe", _describe, "--config")
     images = f"number of training rows (default: data.labelled minus held-out rows, else {IMAGES})"

@@ -1,12 +1,10 @@
 """Save trained models as artifacts, and load them for inference.
 
-An artifact consists of a manifest, weights, and golden inputs and outputs. Inference uses nothing
-else from training.
-
-Weights are stored as arrays, keyed by their index in the model (`pipeline.models.weight_names`).
-To load them, the same code rebuilds the model and assigns the weights. Saved Keras models are not
-used, because Keras 3.13.2 on Kaggle's GPU image cannot load models from Keras 3.15 on its TPU
-image, and because loading a model can run code. Pickle is never used.
+An artifact consists of a manifest, weights, and golden inputs and outputs. The weights are stored
+as arrays, keyed by their index in the model (`pipeline.models.weight_names`). To load them, the
+same code rebuilds the model and assigns the weights. Saved Keras models are not used, because Keras
+3.13.2 on Kaggle's GPU image cannot load models from Keras 3.15 on its TPU image, and because
+loading a model can run code. Pickle is never used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,8 +36,6 @@ class Artifact:
         manifest: contents of manifest.json. For `save`, which adds the rest, it must contain
             run_id, status, versions, git_commit, bundle_sha256 and metrics, and can contain other
             values.
-        config: the run's config.
-        target: meaning and order of the model's outputs.
         encoding: encoding of a table, state of a custom reader, or None for images.
         prior: mean prediction over the validation examples, which is used for corrupt inputs, as
             float32 (k,), or with the shape of one output if target="custom".
@@ -81,14 +77,7 @@ def weights_of(model: Any) -> dict[str, np.ndarray]:
 
 
 def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
-    """Assign weights to a Keras model.
-
-    Args:
-        weights: arrays by key, as returned by `weights_of`.
-
-    Raises:
-        ArtifactError: if the index or shape of a weight differs.
-    """
+    """Assign weights to a Keras model, or raise `ArtifactError` if an index or a shape differs."""
     keys = weight_names.keys(model)
     weights = weight_names.matched(keys.values(), weights)
     wanted = {keys[id(weight)]: tuple(weight.shape) for weight in model.weights}
@@ -133,11 +122,8 @@ def joined(folds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
 def save(folder: Path, artifact: Artifact) -> dict[str, Any]:
     """Write an artifact folder, replacing any existing one, and return its manifest.
 
-    Args:
-        folder: path to the artifact folder, whose parent must exist.
-
-    Raises:
-        DiskError: if the artifact cannot be written. An existing one is kept.
+    The parent of the folder must exist. If the artifact cannot be written, `DiskError` is raised
+    and an existing one is kept.
     """
     config, target, encoding = artifact.config, artifact.target, artifact.encoding
     golden = {"inputs": artifact.golden_inputs, "outputs": artifact.golden_outputs}
@@ -163,10 +149,8 @@ def save(folder: Path, artifact: Artifact) -> dict[str, Any]:
 def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
     """Load the artifact in a folder and verify each file against the sealed manifest.
 
-    Args:
-        folder: folder with manifest.json, weights.npz and golden.npz (no other files are read).
-        expect: required manifest values, for example the run_id and weights_sha256 pinned by a
-            bundle.
+    `expect` contains required manifest values, for example the run_id and weights_sha256 pinned by
+    a bundle.
 
     Raises:
         ArtifactError: if a file is missing or was modified, the parts are inconsistent, or a value
@@ -189,7 +173,6 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
 
 
 def require(path: Path, manifest: Mapping[str, Any], expect: Mapping[str, str]) -> None:
-    """Raise `ArtifactError` if a value in a manifest differs from the expected one."""
     for key, value in expect.items():
         if manifest.get(key) != value:
             raise ArtifactError(
@@ -200,7 +183,6 @@ def require(path: Path, manifest: Mapping[str, Any], expect: Mapping[str, str]) 
 
 
 def _parsed(folder: Path, manifest: Mapping[str, Any]) -> Artifact:
-    """Return the artifact in a verified folder, or raise an exception if its parts do not match."""
     config = config_module.from_json(manifest["config"])
     target, prior = Target.from_json(manifest["target"]), np.array(manifest["prior"], np.float32)
     golden = npz.read(folder / GOLDEN)

@@ -1,9 +1,9 @@
 """Describe a config's model, as built by the installed library versions, in a blueprint.
 
-A blueprint lists each weight's index, name, shape and dtype, and contains the outputs for synthetic
-rows and weights. A synthetic weight depends only on its index and shape, and artifacts also store
-weights by index. Two versions with identical blueprints therefore compute the same outputs from the
-same artifact. `python -m workbench images` compares the blueprints of Kaggle's two images.
+A blueprint contains the model's outputs for synthetic rows and weights. A synthetic weight depends
+only on its index and shape, and artifacts also store weights by index. Two versions with identical
+blueprints therefore compute the same outputs from the same artifact. `python -m workbench images`
+compares the blueprints of Kaggle's two images.
 """
 
 from collections.abc import Sequence
@@ -25,15 +25,9 @@ ROWS = 2
 def draw(config: Config, networks: published.Networks | None = None) -> dict[str, Any]:
     """Return the blueprint of a config's model with the current backend, ready for `json.dumps`.
 
-    Args:
-        networks: networks from an artifact. None uses the presets.
-
-    Returns:
-        A dict with the library versions, the networks as an artifact stores them, each weight's
-        place, path, shape and dtype in the model's order, and outputs of shape (2, …).
-
-    Raises:
-        ConfigError: if these versions cannot build the model.
+    It has the library versions, the networks as an artifact stores them, each weight's place, path,
+    shape and dtype in the model's order, and outputs of shape (2, …). If the argument `networks` is
+    None, the networks come from the presets.
     """
     given = published.networks(config) if networks is None else networks
     architectures.seed(config.seed)
@@ -62,9 +56,6 @@ def made_up(place: str, shape: Sequence[int]) -> np.ndarray:
     Names are ignored because they differ between versions. Vectors have values around 1, since a
     variance must be positive and a small scale would mask the layers behind it. Other weights are
     scaled to preserve the magnitude of their inputs.
-
-    Args:
-        place: index of the weight (`weight_names`).
     """
     random = np.random.default_rng([*place.encode()])
     if len(shape) < 2:

@@ -20,7 +20,6 @@ class Once(argparse.Action):
     """An option that can only be passed once. argparse itself would use the last value."""
 
     def __call__(self, parser: Any, namespace: Any, value: Any, option: Any = None) -> None:
-        """Store the value."""
         if first := getattr(namespace, self.dest):
             parser.error(f"{option} was given twice ({first}, {value}). Pass it once.")
         setattr(namespace, self.dest, value)
@@ -40,10 +39,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 class Commands:
     """The commands of a program.
 
-    Args:
-        program: program name, as typed by the user.
-        about: description of the program.
-        examples: one example per line, each of which is also shown in its command's help.
+    `examples` has one example per line, each of which is also shown in its command's help.
     """
 
     def __init__(self, program: str, about: str, examples: str) -> None:
@@ -60,10 +56,8 @@ class Commands:
         """Add a command and return its parser.
 
         Args:
-            name: command name, as typed by the user.
             command: function to call, whose docstring is the help text.
             options: names of `OPTIONS`; --json is always added.
-            resumes: whether the command resumes when it is run again.
         """
         about, example = command.__doc__, f"example:\n{self._examples[name]}"
         added = self._commands.add_parser(
@@ -96,14 +90,12 @@ class Commands:
 
 
 def refuse_missing(option: str, folder: Path, advice: str) -> None:
-    """Raise `ConfigError` unless the folder exists."""
     if not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises for a long name
         problem = "is a file" if os.path.lexists(folder) else "there is no such folder"
         raise ConfigError(f"{option} {folder}: {problem}. {advice}")
 
 
 def refuse_missing_input(folder: Path) -> None:
-    """Raise `ConfigError` unless the competition folder exists."""
     advice = "Expected a competition folder.\nCorrect the path, or export a bundled competition:\n"
     refuse_missing("--input", folder, f"{advice}python -m localkaggle export digits DIR")
 

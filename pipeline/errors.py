@@ -49,11 +49,7 @@ class CheckpointError(PipelineError):
 
 
 class DivergedError(PipelineError):
-    """A loss or weight is no longer finite.
-
-    Args:
-        what: The values that are not finite, and the learning rate.
-    """
+    """A loss or weight is no longer finite. `what` names the values and the learning rate."""
 
     def __init__(self, what: str) -> None:
         # Resuming does not help: the same learning rate would diverge again, and the checkpoints
@@ -80,13 +76,7 @@ class ReportError(PipelineError):
 
 @contextmanager
 def reading(path: Path | str, kind: type[PipelineError], advice: str) -> Iterator[None]:
-    """Convert an OSError that occurs while reading `path` into an error of type `kind`.
-
-    Args:
-        path: File to show in the message.
-        kind: Error class to raise.
-        advice: How to fix the problem, added to the message.
-    """
+    """Convert an OSError that occurs while reading `path` into an error of type `kind`."""
     try:
         yield
     except OSError as error:

@@ -13,7 +13,6 @@ Row = tuple[Any, ...]
 
 
 def way(config: Config) -> dict[str, str]:
-    """Return a mapping from each file's path to what the file does in training and inference."""
     data, given = config.data, config.optimizer
     target = config.target if config.num_classes == 0 else f"{config.target}, {config.num_classes}"
     fields = (name for change in CHANGES for name in change.fields)
@@ -70,7 +69,6 @@ def way(config: Config) -> dict[str, str]:
 
 
 def _told(config: Config, does: str, *fields: str) -> str:
-    """Return a file's purpose, and the locations of the custom functions that it calls."""
     called = [field for field in fields if custom_code.function(config, field)]
     told = " and ".join(custom_code.described(config, field) for field in called)
     return f"{does}; calls {told}" if told else does

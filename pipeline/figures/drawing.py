@@ -14,7 +14,6 @@ BLUE, ORANGE, GREY = "#1f5fa8", "#d9741a", "#8a8a8a"
 def draw_each(
     pictures: Mapping[Path, Callable[[Path], None]], show: Callable[[str], None]
 ) -> list[Path]:
-    """Draw each plot and save it at its path. Return the paths of the plots that succeeded."""
     paths = []
     for path, draw in pictures.items():
         try:
@@ -49,7 +48,6 @@ def escape(text: str) -> str:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Remove a figure's top and right spines, save it as a PNG file, and close it."""
     for axis in figure.axes:
         axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=110)

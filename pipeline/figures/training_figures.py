@@ -1,4 +1,4 @@
-"""Plot a training run from its output files, and save the plots as PNG files."""
+"""Plot a training run from its output files."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -28,14 +28,9 @@ def of_training(
 ) -> list[Path]:
     """Plot curves.png, time.png, and either confusion.png or, for a regression, predicted.png.
 
-    Args:
-        output: output folder of a training run, which also receives the plots.
-        config: config of the run. Its custom `log` function receives {"status", "pictures"}.
-        status: if it is "partial", only curves are plotted, and only after the first epoch.
-        show: callback for a warning about each plot that fails.
-
-    Returns:
-        The paths of all plots that succeeded.
+    Return the paths of all plots that succeeded. The config's custom `log` function receives
+    {"status", "pictures"}. With the status "partial", only curves are plotted, and only after the
+    first epoch.
     """
     kind = "classes"
     with suppress(Exception):  # plots that require the manifest report what is wrong with it
@@ -55,9 +50,10 @@ def of_training(
 def training_sample(
     examples: dataset.Examples, config: Config, output: Path, *, show: Callable[[str], None] = print
 ) -> list[Path]:
-    """Plot the first images of the first training batch, with their labels, to images.png. Images
-    are augmented unless `config.fit` is set. Nothing is plotted without images or with custom
-    labels.
+    """Plot the first images of the first training batch, with their labels, to images.png.
+
+    Images are augmented unless `config.fit` is set. Nothing is plotted without images or with
+    custom labels.
     """
     if not config.data.images or config.target == "custom":
         return []

@@ -1,7 +1,7 @@
 """Check that models and image decoding produce the same results as in training.
 
-Before the test set is predicted, the golden outputs are computed again with the same program, the
-golden file is decoded again, and both are compared with those of training.
+Before the test set is predicted, the golden outputs and the pixels of the golden file are computed
+again and compared with those of training.
 """
 
 from collections.abc import Iterator
@@ -36,10 +36,8 @@ class Checked(NamedTuple):
     """Result of the golden check.
 
     Attributes:
-        run_id: id of the training run.
-        precision: precision of the models.
         difference: maximum difference from the predictions in training.
-        tolerance: maximum allowed difference. NaN always fails.
+        tolerance: maximum allowed difference. A `difference` of NaN always fails.
     """
 
     run_id: str
@@ -59,10 +57,6 @@ def restore(
     Args:
         precision: "auto", "float32" or "mixed_float16"; "" uses the config's `infer_precision`.
         rows: number of test set rows, which determines the batch size.
-        show: callback for a message if float16 is too inexact or a batch does not fit in memory.
-
-    Raises:
-        ArtifactError: if the weights do not fit the model, or the golden outputs differ.
     """
     precision = precision or artifact.config.infer_precision
     # Rounding to float16 can also change a row's path through trees, which golden rows do not show.
@@ -88,7 +82,6 @@ def restore(
 
 
 def _restored(artifact: Artifact, precision: str, rows: int, show: Show) -> tuple[Forward, Checked]:
-    """Return the models and the result of comparing their golden outputs with those of training."""
     models, networks = [], published.carried(artifact.manifest)
     with building(precision):
         for weights in artifact.folds:
@@ -103,9 +96,7 @@ def _restored(artifact: Artifact, precision: str, rows: int, show: Show) -> tupl
 
 
 def difference(artifact: Artifact, outputs: np.ndarray) -> float:
-    """Return the maximum difference of golden outputs from those of training, with numbers in
-    standard deviations.
-    """
+    """Return the maximum difference from the golden outputs; numbers are in standard deviations."""
     expected, unit = artifact.golden_outputs, np.array(artifact.target.spread or 1.0)
     if artifact.target.log or artifact.target.kind == "custom":
         unit = np.abs(expected) + 1
@@ -133,11 +124,6 @@ def building(precision: str) -> Iterator[None]:
 
 
 def check_decoding(artifact: Artifact) -> None:
-    """Decode the golden file, if there is one, and compare the pixels with the first golden input.
-
-    Raises:
-        ArtifactError: if the mean difference exceeds `LEVELS`. The message lists differing rules.
-    """
     if artifact.golden_file is None:
         return
     data = artifact.config.data

@@ -35,7 +35,7 @@ SHARED = ("config", "custom_code", "target", "encoding", "metric")  # copied fro
 
 
 class Files(NamedTuple):
-    """The value of a --csv option: a name, and paths of out-of-fold and test predictions."""
+    """The value of a --csv option."""
 
     name: str
     oof: Path
@@ -54,7 +54,8 @@ NONE = Rows(pd.Index([]), np.zeros(0))
 
 @dataclass(frozen=True)
 class CsvMember(Artifact):
-    """An artifact with test predictions, read from `path`, instead of weights and golden outputs.
+    """An artifact with test predictions from the CSV `path` instead of weights and golden outputs.
+
     Its out-of-fold predictions are not saved.
     """
 
@@ -64,13 +65,10 @@ class CsvMember(Artifact):
 
     @property
     def folds(self) -> tuple[()]:
-        """No weights."""
         return ()
 
     def of(self, ids: Sequence[str]) -> np.ndarray:
-        """Return the predictions for test ids, float32 (n, k), or raise `DataError` if some are
-        missing.
-        """
+        """Return the predictions for test ids, float32 (n, k)."""
         places = self.test.ids.get_indexer(pd.Index(ids, dtype=object))
         missing = np.array(ids, object)[places < 0].tolist()
         if missing:
@@ -86,9 +84,6 @@ class CsvMember(Artifact):
 
 def files_of(options: Sequence[str]) -> list[Files]:
     """Parse the values of --csv options, and return them sorted by name.
-
-    Raises:
-        ConfigError: if a value has a different format, or a name occurs twice.
 
     >>> files_of(["lgbm=oof.csv,test.csv"])[0].name
     'lgbm'
@@ -109,10 +104,6 @@ def read(files: Files, run: Artifact, ids: pd.Index, truth: np.ndarray) -> CsvMe
     Args:
         run: a run in the same ensemble, which determines the labels, the metric and the test set.
         ids, truth: ids and true values of the rows that this run held out.
-
-    Raises:
-        DataError: if a file is invalid, or has no prediction for any of these rows.
-        ConfigError: if the run has a custom target.
     """
     if run.target.kind == "custom":
         raise ConfigError("--csv does not support target='custom'; expected labels or numbers.")
@@ -138,14 +129,12 @@ def read(files: Files, run: Artifact, ids: pd.Index, truth: np.ndarray) -> CsvMe
 
 
 def write(folder: Path, member: CsvMember) -> None:
-    """Write a member's folder. Raises `DiskError` if it cannot be written."""
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
     sealed_folder.write(folder, {TEST: member.path.read_bytes()}, member.manifest)
 
 
 def load(folder: Path, expect: Mapping[str, str] | None = None) -> CsvMember:
-    """Load a member's folder, and verify it like `artifact.load`."""
     path = folder / TEST
     try:
         manifest = opened((folder / MANIFEST).read_bytes())
@@ -177,8 +166,8 @@ def _member(manifest: Mapping[str, Any], path: Path, test: Rows, oof: Rows = NON
 def _read(path: Path, target: Target, config: Config) -> Rows:
     """Read a CSV with ids in its first column, and a column for each label.
 
-    A single column can have any name if there is only one number to predict, or two classes. It
-    then contains the probability of the same class as in a submission.
+    If there is only one number to predict, or two classes, the file can have a single column with
+    any name. For two classes, it contains the probability of the same class as in a submission.
     """
     table, names = csv_files.read(path, DataError, FIX), list(target.names)
     ids, columns = table.iloc[:, 0], list(table.columns[1:])

@@ -43,11 +43,7 @@ ROUNDS = 50  # rounds of hill climbing, so the smallest weight is 1/50
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the contents of an ensemble.json (see `search`), without members of weight 0.
-
-    Raises:
-        ConfigError: if the file is not an unmodified ensemble.json.
-    """
+    """Return the contents of an ensemble.json (see `search`), without members of weight 0."""
     try:
         value = opened(path.read_bytes())
         return {**value, "members": [each for each in value["members"] if each["weight"] > 0]}
@@ -60,15 +56,7 @@ def read(path: Path) -> dict[str, Any]:
 def mounted(inputs: Path, expect: Mapping[str, Any]) -> tuple[list[Artifact], list[float]]:
     """Find the artifacts that a bundle expects by their run ids, and load and verify them.
 
-    Args:
-        inputs: /kaggle/input.
-        expect: `PINS` of a single model, or "members" with `PINS` and a weight each.
-
-    Returns:
-        The artifacts and their weights.
-
-    Raises:
-        ArtifactError: if an artifact is not mounted, or its content is not as expected.
+    `expect` contains the `PINS` of a single model, or "members" with `PINS` and a weight each.
     """
     members = expect.get("members", [{**expect, "weight": 1.0}])
     return _pinned(members, [mounts.artifact(inputs, each["run_id"]) for each in members])
@@ -79,13 +67,8 @@ def chosen(
 ) -> tuple[list[Artifact], list[float] | None]:
     """Return the verified artifacts in these folders, and their weights in an ensemble, if any.
 
-    Args:
-        members: members from `read`, one for each folder, or none without an ensemble.json.
-        config: config for inference. A single artifact must have been trained with this config.
-
-    Raises:
-        ConfigError: if a single artifact was trained with another config.
-        ArtifactError: if the content of an artifact is not as expected.
+    `members` are those from `read`, one for each folder, or none without an ensemble.json. A single
+    artifact must have been trained with `config`.
     """
     if members:
         return _pinned(members, folders)
@@ -120,16 +103,11 @@ def best_first(
     """Return all members with a weight above 0, sorted by validation score and then by weight.
 
     A weight alone does not show how good a member is, because it also depends on how much the
-    predictions differ.
+    predictions differ. Raises `ConfigError` or `ArtifactError` if the members are incompatible, a
+    run occurs twice, or a member's custom code is missing or not the same as in training.
 
     Args:
-        artifacts: artifacts of models with the same target.
         weights: weights of 0 or more, divided by their sum; None weights all equally.
-
-    Raises:
-        ConfigError: if a run occurs twice, or a member's custom code is missing or not the same as
-            in training.
-        ArtifactError: if two members have different competitions, metrics, targets or labels.
     """
     weights = [1.0] * len(artifacts) if weights is None else list(weights)
     runs, total = [each.manifest["run_id"] for each in artifacts], sum(weights)
@@ -177,14 +155,9 @@ class CommonRows:
     """Predictions of several runs for the rows that all of them held out.
 
     Attributes:
-        members: artifact of each run.
-        folders: folders of the artifacts.
-        metric: the competition's metric.
-        ids: ids of n rows.
         truth: true values for the metric, (n, …).
         predictions: predictions of each member, float32 (m, n, …).
         changed: the members' `postprocess`.
-        searched: whether to search thresholds for each mean.
         found: thresholds that are used by `score`.
     """
 
@@ -206,11 +179,9 @@ class CommonRows:
         return self.changed(self.ids.tolist(), mean)
 
     def decided(self, weights: np.ndarray) -> np.ndarray:
-        """Return the mean, or the decisions of `found` about it, (n, …)."""
         return thresholds.apply(self.found, self.mean(weights))
 
     def score(self, weights: np.ndarray) -> float:
-        """Score the weighted mean of the members with the metric."""
         return self.metric(self.truth, self.decided(weights))
 
     def fitted(self, weights: np.ndarray) -> Found | None:
@@ -240,7 +211,6 @@ class CommonRows:
         return np.array([self.metric.sign * self.score(weights) for weights in candidates])
 
     def part(self, rows: np.ndarray) -> "CommonRows":
-        """Return some of the rows."""
         truth, predictions = self.truth[rows], self.predictions[:, rows]
         return replace(self, ids=self.ids[rows], truth=truth, predictions=predictions)
 
@@ -258,18 +228,8 @@ def find(
     """Find weights for the models of several runs, show them as a table, and write ensemble.json.
 
     Args:
-        outputs: output folders of the runs.
         output: folder for ensemble.json, and for a folder csv-NAME of each member in `csv`.
-        show: callback for the lines of the table.
-        csv: predictions of other models.
         folder: the competition folder, for a `postprocess` that reads it.
-
-    Returns:
-        The contents of ensemble.json (see `search`).
-
-    Raises:
-        ConfigError, ArtifactError, ReportError: see `common_rows`.
-        DiskError: if the file cannot be written.
     """
     rows = common_rows(outputs, show, {output / f"csv-{each.name}": each for each in csv})
     configs = [member.config for member in rows.members]
@@ -323,13 +283,13 @@ def search(rows: CommonRows, choose: Choose | None = None) -> dict[str, Any]:
 
 
 def climb(rows: CommonRows) -> np.ndarray:
-    """Return the weight of each member, float (m,). The weights sum to 1, and the ensemble scores
-    at least as well as its best member.
+    """Return the weight of each member, float (m,), with a sum of 1. On these rows, the ensemble
+    scores at least as well as its best member.
 
     This is greedy selection with replacement, starting from the best member (Caruana et al. 2004,
     Ensemble selection from libraries of models). Each round adds the member that results in the
-    best mean, even if this is worse than before. Ties are resolved in favour of the member that is
-    better on its own, so a useless member gets no weight. The result is the round with the best
+    best mean, even if this is worse than before. Of members that tie, the one that is better on
+    its own is added, so a useless member gets no weight. The result is the round with the best
     score or, if several are equal, the last one, because it averages more members.
     """
     every = np.eye(len(rows.members))
@@ -349,11 +309,8 @@ def climb(rows: CommonRows) -> np.ndarray:
 def _other_half(rows: CommonRows, choose: Choose = climb) -> dict[str, Any] | None:
     """Find weights on half of the rows, score them on the other half, and average both ways.
 
-    Returns:
-        The scores of the `ensemble` and of the `best_member` on the first half, the `gain` of the
-        former with its standard `error`, and "adds" with (gain, error) for each member: the gain
-        over weights that were found without it by hill climbing. None if the metric has no value
-        for a half.
+    "adds" has (gain, error) for each member: the gain over weights that were found without it by
+    hill climbing. None if the metric has no value for a half.
     """
     order = np.random.default_rng(len(rows.ids)).permutation(len(rows.ids))
     halves = [rows.part(np.sort(half)) for half in np.array_split(order, 2)]
@@ -364,7 +321,7 @@ def _other_half(rows: CommonRows, choose: Choose = climb) -> dict[str, Any] | No
             weights, best = choose(begun), every[begun.ranks(every).argmax()]
             others = [best]  # and the weights without each member
             for place, weight in enumerate(weights) if choose is climb else ():
-                others.append(_without(begun, place) if weight else weights)
+                others.append(_weights_without(begun, place) if weight else weights)
             # Thresholds come from the same half as the weights.
             ours, *theirs = (
                 replace(there, found=here.fitted(each)).decided(each) for each in (weights, *others)
@@ -381,15 +338,13 @@ def _other_half(rows: CommonRows, choose: Choose = climb) -> dict[str, Any] | No
     return found | {"adds": adds}
 
 
-def _without(rows: CommonRows, place: int) -> np.ndarray:
-    """Find the weights of all members but one, which gets 0."""
+def _weights_without(rows: CommonRows, place: int) -> np.ndarray:
     members = [*rows.members[:place], *rows.members[place + 1 :]]
     others = replace(rows, members=members, predictions=np.delete(rows.predictions, place, axis=0))
     return np.insert(climb(others), place, 0.0)
 
 
 def table(value: Mapping[str, Any], what: str = "ensemble") -> list[str]:
-    """Format the result of `search` as a table with a row per member, followed by the whole."""
     name, half, greater = value["metric"], value["other_half"], value["greater_is_better"]
     columns = ["weight", "alone", "without", "adds", "adds_error", "run_id"]
     if what == "soup":
@@ -428,17 +383,8 @@ def common_rows(
     """Return several runs' predictions, sorted by run id, for the rows that all of them held out.
 
     Args:
-        outputs: folders of training runs, from `python -m pipeline train` or `invoke pull`, or of
-            their artifacts.
-        show: callback for a message about the rows.
+        outputs: output folders of training runs, or the folders of their artifacts.
         csv: predictions of other models, by the folder of each, which is written later.
-
-    Raises:
-        ConfigError: if there are too few common rows.
-        DataError: if a file in `csv` is invalid.
-        ArtifactError: if a run is not complete, or two runs have different competitions, metrics,
-            targets or labels.
-        ReportError: if a file is corrupt, or two files have different labels for the same id.
     """
     outputs = [each.parent if (each / artifact.MANIFEST).is_file() else each for each in outputs]
     runs = {output: artifact.load(output / "artifact") for output in outputs}

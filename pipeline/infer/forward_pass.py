@@ -1,6 +1,6 @@
 """Run the models of all folds on all devices, using one compiled function.
 
-The weights are passed to this function as arguments.
+The function receives the weights as arguments, so one compilation serves all folds.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,6 @@ class Forward:
     Args:
         models: Keras models with the same architecture, one per fold.
         batch: rows per device and call, which is halved when out of memory.
-        show: callback for a message if a batch does not fit.
     """
 
     def __init__(self, models: Sequence[Any], batch: int, show: Show = print) -> None:
@@ -42,7 +41,7 @@ class Forward:
                 self._weights[device] = [_weights(model) for model in models]
 
     def outputs(self, inputs: np.ndarray) -> list[np.ndarray]:
-        """Return the outputs of each fold as float32 (n, …). Each device computes one batch.
+        """Return the outputs of each fold as float32 (n, …).
 
         Raises:
             DeviceError: if a device's memory is too small for a single row.
@@ -66,27 +65,21 @@ class Forward:
                 self._show(f"Out of memory; retrying with {self.batch} rows at a time")
 
     def _outputs(self, device: str, batch: tuple[np.ndarray, int]) -> list[np.ndarray]:
-        """Return the outputs of each fold for a batch, without padding rows."""
         inputs, real = batch
         with keras.device(device):
             placed = keras.ops.convert_to_tensor(inputs)  # only once for all folds
             outputs = [self._call(weights, placed) for weights in self._weights[device]]
             arrays = [keras.ops.convert_to_numpy(each) for each in outputs]
-        return [np.asarray(array, np.float32)[:real] for array in arrays]
+        return [np.asarray(array, np.float32)[:real] for array in arrays]  # drops padding
 
 
 def device_names() -> list[str]:
-    """Return the Keras names of all GPUs or TPU cores, or of a single CPU."""
     names: list[str] = keras.distribution.list_devices()
     return names[:1] if names[0].startswith("cpu") else names
 
 
 def batch_size(inputs: np.ndarray, rows: int) -> int:
     """Return the batch size per device, which is a power of two.
-
-    Args:
-        inputs: any inputs, to compute the size of a row.
-        rows: number of rows in the test set.
 
     >>> image = np.zeros((1, 224, 224, 3), np.uint8)
     >>> [batch_size(*each) for each in ((image, 10**5), (image[:, :8, :8], 10**5), (image, 3000))]
@@ -98,7 +91,6 @@ def batch_size(inputs: np.ndarray, rows: int) -> int:
 
 
 def mean_of_folds(artifact: Artifact, outputs: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the mean prediction of all folds, float32 (n, …), given the outputs of each."""
     return artifact.target.mean([artifact.target.predictions(each) for each in outputs])
 
 

@@ -1,9 +1,9 @@
 """Predict a test set and write submission.csv before time runs out, using TensorFlow or JAX.
 
-If there is no submission yet, one that contains the mean prediction for every id is written first.
-If anything fails later, this submission or the older one remains. Then every artifact is checked
-(`pipeline.infer.check`), and the test set is predicted in blocks. Threads decode the next blocks
-while devices compute. Only the predictions stay in memory. Ensemble members run one by one.
+If there is no submission yet, one with the mean prediction for every id is written first. It, or
+the older submission, remains if anything fails later. The test set is predicted in blocks: threads
+decode the next blocks while devices compute, and only predictions stay in memory. The members of an
+ensemble run one after the other.
 
 When time runs short, views are dropped first, then entire members, and finally rows of the best
 member. An unreadable input gets the mean prediction and is reported, so every id has a prediction.
@@ -62,12 +62,9 @@ class Predictions:
     """Predictions for a test set.
 
     Attributes:
-        test: test set, from which inputs can be read again.
         values: float32 (n, …), see `pipeline.data.labels.Target.predictions`.
-        labels: predicted label of each row as a string.
         broken: {id: reason} for each id that got the mean prediction.
         left_out: number of rows that were skipped because time ran out.
-        checked: results of the golden checks.
     """
 
     test: TestSet
@@ -79,7 +76,6 @@ class Predictions:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids, in the order of the sample submission."""
         return self.test.ids
 
 
@@ -96,9 +92,6 @@ def infer(
 ) -> Predictions:
     """Predict the test set in `folder`, write `output`/submission.csv, and return the predictions.
 
-    Several artifacts form an ensemble, whose members' predictions are averaged. The member with the
-    best validation score is computed first.
-
     Args:
         artifact: artifact of a model, or the artifacts of an ensemble.
         folder: competition folder.
@@ -111,7 +104,6 @@ def infer(
             their config's file if it exists, and otherwise from the artifact. None uses the
             artifact's config.
         precision: "auto", "float32" or "mixed_float16"; "" uses the config's precision.
-        show: callback for each line of text.
 
     Raises:
         ConfigError: if the config is for another competition, or custom code is missing.
@@ -172,7 +164,6 @@ def infer(
 
 
 def _thresholds(members: Sequence[Member], found: Found | None, show: Show) -> Found | None:
-    """Return the thresholds of an ensemble.json or a single artifact, if the config uses any."""
     first = members[0].artifact
     if found is None and len(members) == 1:
         found = first.manifest.get("thresholds")
@@ -221,11 +212,7 @@ def _config(member: Artifact, config: Config | None) -> Config:
     """Return the config that a member was trained with, except that fields that do not affect
     training (paths, views and hours) are taken from the current file.
 
-    Args:
-        config: config for inference, which is the current config of members with the same name.
-
-    Raises:
-        ConfigError: if the config is for another competition.
+    `config` is the config for inference. It is the current file of members with the same name.
     """
     trained = member.config
     if config is not None and config.competition != trained.competition:
@@ -244,7 +231,6 @@ def _config(member: Artifact, config: Config | None) -> Config:
 
 
 def _free(part: Config | Data) -> dict[str, Any]:
-    """Return the fields of a config, or of its data, that do not affect the weights."""
     return {name: getattr(part, name) for name in rules.marked(type(part), rules.FREE)}
 
 
@@ -253,12 +239,8 @@ def _averaged(
 ) -> tuple[Predictions, list[float]]:
     """Average as many members as time allows. Return the mean prediction and each member's weight.
 
-    The best member is always used. Other members are either computed completely or skipped. The
-    remaining time is divided equally between members when choosing the number of views.
-
-    Args:
-        members: members, starting with the best one.
-        end: deadline on `clock`.
+    The best member comes first and is always used. Other members are either computed completely
+    or skipped. When choosing the number of views, the members share the remaining time equally.
     """
     mean, used = _predicted(members[0], precision, end, len(members), show), [members[0].weight]
     for place, member in enumerate(members[1:], start=1):
@@ -280,11 +262,6 @@ def _averaged(
 
 
 def _predicted(member: Member, precision: str, end: float, sharing: int, show: Show) -> Predictions:
-    """Return a member's predictions, using float32 if some predictions overflow in float16.
-
-    Args:
-        end, sharing: see `Pace`.
-    """
     artifact, test = member.artifact, member.test
     if isinstance(artifact, CsvMember):
         values = artifact.of(test.ids)
@@ -307,8 +284,6 @@ class Pace:
     """Adjusts the number of views for each block, so that all rows are computed in time.
 
     Args:
-        views: maximum number of views.
-        rows: total number of rows.
         end: deadline on `clock`.
         sharing: number of models that share the remaining time. This model can use its share of the
             time for several views, or all of the time for a single view.
@@ -323,17 +298,13 @@ class Pace:
         self._views_end = self._last + (end - self._last) / sharing
 
     def over(self) -> bool:
-        """Return whether the next block would exceed the deadline."""
-        return clock() + self._block_seconds >= self._end
+        return clock() + self._block_seconds >= self._end  # assumes the next block takes as long
 
     def block_ended(self, rows: int) -> None:
         """Drop views if the remaining blocks would otherwise take too long.
 
         The estimate assumes that time is proportional to the number of views. Decoding time does
         not change, so dropping views can save less than expected. The next block corrects this.
-
-        Args:
-            rows: number of rows in the block.
         """
         now = clock()
         self._block_seconds, self._last = now - self._last, now
@@ -356,10 +327,7 @@ def predict(
     """Predict all rows of a test set.
 
     A row gets the artifact's prior as its prediction if it is unreadable, if its prediction is not
-    finite, or if time runs out.
-
-    Args:
-        end, sharing: see `Pace`.
+    finite, or if time runs out. For `end` and `sharing`, see `Pace`.
     """
     values, broken, done = _mean_prediction(artifact, len(test)), dict[str, str](), 0
     seen = views(artifact.config.data, artifact.config.views)
@@ -395,16 +363,13 @@ def _mean_prediction(artifact: Artifact, rows: int) -> np.ndarray:
 
 
 def _refuse_broken(broken: Mapping[str, str], total: int, config: Config) -> None:
-    """Raise `DataError` if more than one row in ten is broken. In the scored rerun, where rows
-    cannot be corrected, raise it only if all rows are broken.
-    """
+    # Nobody can correct rows in the scored rerun, so it only fails if all of them are broken.
     most = total - 1 if os.environ.get(image_files.RERUN) else total * image_files.MOST_BROKEN
     if len(broken) > most:
         raise DataError(image_files.describe_broken(broken, total, config.data))
 
 
 def _warn(predictions: Predictions, show: Show) -> None:
-    """Show warnings if some rows got the mean prediction, or if all predictions are the same."""
     rows, broken, left_out = len(predictions.test), predictions.broken, predictions.left_out
     if broken:
         listed = "; ".join(f"{name[:80]!r}: {reason}" for name, reason in list(broken.items())[:5])

@@ -63,8 +63,6 @@ class Form:
     """Format of a competition's submission.
 
     Attributes:
-        target: target of the run.
-        metric: the competition's metric.
         sample: the sample submission. A generated one gets its columns from target and metric.
         positive: `data.positive_label` of the config.
         writer: the config's `write_submission`, wrapped by `writer_of`.
@@ -140,9 +138,6 @@ class Form:
         Args:
             values: float32 (n, k) from `Target.predictions`, in the order of `ids`, or (n, …) for
                 target="custom".
-
-        Raises:
-            SubmissionError: if a value is not finite, or for any reason listed in `write`.
         """
         if not (finite := np.isfinite(values)).all():
             # `argmax` would convert NaN to a label.
@@ -160,7 +155,6 @@ class Form:
         return write(path, sample, ids, texts, within=within)
 
     def texts(self, values: np.ndarray) -> Texts:
-        """Return the values of each column as strings."""
         target, columns = self.target, self.sample.columns
         names, layout, several = target.names, self._layout, target.kind == "multilabel"
         if layout == COLUMNS:
@@ -188,7 +182,6 @@ class Form:
 
 
 def form_of(config: Config, target: Target, metric: Metric, folder: Path) -> Form:
-    """Return a config's submission format, based on the sample in the competition folder."""
     data, sample = config.data, samples.of(folder, config.data, SubmissionError)
     writer = writer_of(config, folder)
     return Form(target, metric, sample, data.positive_label, writer, data.labels)
@@ -210,9 +203,9 @@ def columns_of(target: Target, metric: Metric, labels: Sequence[str]) -> Sequenc
 def writer_of(config: Config, folder: Path) -> Writer | None:
     """Return the config's `write_submission` function with checks, or None if it has none.
 
-    If the function has a third parameter, it receives the competition folder, for example to read
-    image sizes. `SubmissionError` is raised unless it returns a dict of the sample's columns with a
-    string or a number for each id.
+    A third parameter of the function receives the competition folder, for example to read image
+    sizes. The function must return a dict of the sample's columns with a string or a number for
+    each id, or `SubmissionError` is raised.
     """
     custom: Any = custom_code.function(config, "write_submission")
     return partial(_written, config, folder) if custom else None
@@ -261,10 +254,6 @@ def positive_code(names: Sequence[str], column: str, chosen: str | None) -> int:
 def separator(target: Target, shown: Collection[str]) -> str:
     """Return the separator between labels in a sample or, if it has none, in the training table.
 
-    Args:
-        target: target with several labels.
-        shown: texts in the sample's column.
-
     >>> separator(Target("multilabel", ("big cat", "dog")), ["big cat|dog"])
     '|'
     """
@@ -289,14 +278,8 @@ def write(
 ) -> int:
     """Write the submission atomically, unless Kaggle would reject it, and return the row count.
 
-    Args:
-        sample: sample submission with unique ids in its first column.
-        ids: ids of the predictions, in any order.
-        columns: values of each column as strings, in the order of `ids`.
-        within: see `check`.
-
-    Raises:
-        SubmissionError: if columns, ids or types do not match the sample. Lists all problems.
+    The sample must have unique ids in its first column. The columns are in the order of `ids`,
+    which can be any order. For `within`, see `check`.
     """
     wanted = sample.table
     key = wanted.columns[0]
@@ -313,16 +296,15 @@ def check(
 ) -> int:
     """Check that Kaggle would score a submission, and return the number of rows.
 
+    `SubmissionError` lists all problems: wrong columns, ids, order or types, values that are empty,
+    not finite or out of range, or a single prediction for all rows.
+
     Args:
         sample: sample submission; None to not compare ids and columns.
         within: range of finite numbers, such as (0, 1) for probabilities. None only requires
             integers if the sample contains integers. () allows any text, including an empty text
             for an empty mask.
         constant: whether to accept a submission with the same prediction for all rows.
-
-    Raises:
-        SubmissionError: if columns, ids, order or types do not match the sample, a value is empty,
-            not finite or out of range, or all predictions are the same. Lists all problems.
     """
     given = samples.read(path, SubmissionError, AGAIN)
     table, expected = given.table, given.with_columns(given.columns)
@@ -340,7 +322,6 @@ def check(
 
 
 def _problems(table: pd.DataFrame, wanted: pd.DataFrame, within: Range | None) -> list[str]:
-    """Describe each difference between a submission and the sample."""
     if list(table) != list(wanted):
         found, expected = (", ".join(map(str, each)) for each in (table, wanted))
         return [f"the columns are {found}; expected {expected}"]
@@ -402,8 +383,7 @@ def _is_a(texts: pd.Series, kind: str) -> pd.Series:
 
 
 def _numbers(texts: pd.Series) -> pd.Series:
-    """Convert texts to float64, with NaN for anything that is not a number."""
-    return texts.where(texts.str.fullmatch(NUMBER).astype(bool)).astype(float)
+    return texts.where(texts.str.fullmatch(NUMBER).astype(bool)).astype(float)  # else NaN
 
 
 def _some(texts: Sequence[str], number: int = 3) -> str:

@@ -1,10 +1,9 @@
 """Test-time augmentation, which averages predictions over several views of an image.
 
-Besides the original image, there are mirrored views if `data.flip` is set, upside-down views if
-`data.flip_vertical` is set, and quarter turns if `data.rotate` is set. Further views enlarge the
-centre if `data.crop_scale` is set, or are shifted by a pixel, with zero padding, if
-`data.crop_padding` is set. Mirrored and turned views form a group, so the mean over them does not
-change if an image is mirrored or turned.
+The views follow the data augmentation of the config: mirrored images for `data.flip`, upside-down
+images for `data.flip_vertical`, quarter turns for `data.rotate`, an enlarged centre for
+`data.crop_scale`, and shifts by a pixel with zero padding for `data.crop_padding`. Mirrored and
+turned views form a group, so the mean over them does not change if an image is mirrored or turned.
 """
 
 from dataclasses import dataclass, replace
@@ -21,8 +20,10 @@ AREAS = (0.5, 0.25)
 
 @dataclass(frozen=True)
 class View:
-    """A view of an image, whose centre (this fraction of each side) is enlarged, then shifted by up
-    to a pixel, then mirrored horizontally, then rotated to the left by quarter turns.
+    """A view of an image.
+
+    The centre, which is a fraction `zoom` of each side, is enlarged, then shifted by up to a pixel,
+    then mirrored horizontally, then rotated to the left by quarter turns.
     """
 
     down: int = 0
@@ -33,7 +34,7 @@ class View:
 
     def apply(self, images: np.ndarray) -> np.ndarray:
         """Return this view of uint8 images (n, height, width, channels), which must be square for
-        quarter turns. Other inputs are only accepted for the original view.
+        quarter turns. The original view also accepts other inputs.
 
         >>> View(right=1).apply(np.array([[[[1], [2]]]], np.uint8)).ravel().tolist()
         [0, 1]

@@ -1,5 +1,4 @@
-"""Build Keras models from a config.
+"""Build uncompiled Keras models from a config.
 
-Models are functional and uncompiled, with named layers and weights. This package must not import
-training or inference.
+This package must not import training or inference.
 """

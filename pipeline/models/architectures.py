@@ -3,11 +3,9 @@
 Model inputs are images, uint8 `(batch, height, width, channels)`, or table rows, float32 `(batch,
 features)`, from `pipeline.data.table_features`. Outputs are float32 `(batch, Config.outputs)` and
 are interpreted by `pipeline.data.labels`. Pixel scaling and category embeddings are part of the
-model, so training and inference cannot differ. Weights are stored by their position in the model
-(`pipeline.models.weight_names`), so custom models can leave their layers unnamed. The models below
-name their layers for readable summaries and warm start messages.
+model, so training and inference cannot differ.
 
-The first argument of each function below is either images, float (batch, height, width, channels)
+The first argument of each architecture is either images, float (batch, height, width, channels)
 from 0 to 1, or numeric features and embedded categories, float (batch, features). The others are
 the number of logits, the BatchNormalization momentum and the model's options. You can define a
 model with the same signature in your config file (docs/custom-code.md). keras.applications networks
@@ -81,8 +79,6 @@ def wide_resnet(
     103,465,028 parameters, of which 12,544 are not trainable.
 
     Args:
-        k: width factor.
-        n: number of blocks per stage.
         kernel_size: kernel size in the blocks, in pixels.
         drop_path: drop rate of the last block (see `_add`).
     """
@@ -188,12 +184,10 @@ def tabular(
     https://arxiv.org/abs/2203.05556. The network has no BatchNormalization.
 
     Args:
-        width: number of units per layer.
-        depth: number of hidden layers.
+        width, depth, dropout: see `mlp`.
         frequencies: number of learned frequencies per feature.
         spread: initial standard deviation of the frequencies, in periods per standard deviation of
             the feature.
-        dropout: dropout rate after each layer.
     """
     del batchnorm_momentum
     x = layers.Flatten(name="flatten")(features)
@@ -246,9 +240,7 @@ def _convolution(
 def _residual_stage(x: Any, stage: int, blocks: int, drop_path: float, convolution: Any) -> Any:
     """Apply the residual blocks of one of the three stages to x.
 
-    Args:
-        drop_path: drop rate of the last block in the last stage (see `_add`).
-        convolution: function that accepts a tensor, the number of channels and a name.
+    `drop_path` is the drop rate of the last block in the last stage (see `_add`).
     """
     for block in range(1, blocks + 1):
         branch, name = x, f"stage{stage}_block{block}"
@@ -261,11 +253,8 @@ def _residual_stage(x: Any, stage: int, blocks: int, drop_path: float, convoluti
 def _add(x: Any, branch: Any, drop_path: float, name: str) -> Any:
     """Add a block's residual branch to its input, with stochastic depth.
 
-    During training, some examples skip the branch. For the others, the branch's output is scaled up
-    to preserve the mean (Huang et al. 2016, arXiv:1603.09382).
-
-    Args:
-        drop_path: fraction of examples that skip the branch during training.
+    During training, a fraction `drop_path` of the examples skips the branch. For the others, its
+    output is scaled up to preserve the mean (Huang et al. 2016, arXiv:1603.09382).
     """
     if drop_path:
         per_example = (None, *(1 for _ in branch.shape[1:]))
@@ -292,7 +281,6 @@ def seed(number: int) -> None:
 
 
 def require(config: Config) -> None:
-    """Raise `ConfigError` if there is no model with the config's `model` name."""
     names = [*MODELS, *backbones.BACKBONES, published.NAME, *custom_code.written(config)]
     if config.model not in names and not custom_code.function(config, "model"):
         alike = difflib.get_close_matches(config.model, names, n=1)
@@ -313,9 +301,6 @@ def build(
     Args:
         batchnorm_momentum: scaled by `pipeline.train.learning_rate` (None uses the config's value).
         networks: an artifact's networks for `config.pretrained`. None reads them from the presets.
-
-    Raises:
-        ConfigError: if the model does not exist or does not accept `config.model_options`.
     """
     require(config)
     custom = custom_code.function(config, "model")
@@ -385,7 +370,6 @@ def without_numbers() -> Iterator[None]:
 
 
 def count(model: Any) -> dict[str, int]:
-    """Return the numbers of all ("total"), "trainable" and "non_trainable" parameters."""
     trainable = sum(math.prod(v.shape) for v in model.trainable_weights)
     total = sum(math.prod(v.shape) for v in model.weights)
     return {"total": total, "trainable": trainable, "non_trainable": total - trainable}
@@ -409,12 +393,9 @@ def outputs(model: Any, inputs: np.ndarray, batch: int) -> np.ndarray:
 def _inputs(config: Config, *, scaled: bool) -> tuple[Any, Any]:
     """Return the model's input, and the tensors to pass to its function.
 
-    The tensors are images from 0 to 1, table features (see `_joined_columns`), or one or several
-    named custom inputs. Layers without weights have names that start with relay_, so that custom
-    functions can use all other names.
-
-    Args:
-        scaled: whether to scale uint8 inputs to the range from 0 to 1.
+    The tensors are images (from 0 to 1 if `scaled`), table features (see `_joined_columns`), or one
+    or several named custom inputs. Layers without weights have names that start with relay_, so
+    that custom functions can use all other names.
     """
     data = config.data
     inputs = keras.Input(data.shape, dtype=data.dtype, name="relay_inputs")
@@ -432,7 +413,6 @@ def _inputs(config: Config, *, scaled: bool) -> tuple[Any, Any]:
 
 
 def _joined_columns(data: Data, rows: Any) -> Any:
-    """Return numeric features, a learned term for each missing one, and embedded categories."""
     numbers = len(data.number_names)
     parts = []
     if numbers:
@@ -456,7 +436,6 @@ def _joined_columns(data: Data, rows: Any) -> Any:
 
 
 def _zero_for_unknown(shape: tuple[int, ...], dtype: Any = None) -> Any:
-    """Return random initial embeddings, with zeros for code 0, which is an unseen category."""
     random = keras.initializers.RandomUniform()(shape, dtype)
-    known = np.arange(shape[0])[:, None] > 0
+    known = np.arange(shape[0])[:, None] > 0  # code 0 is an unseen category
     return random * keras.ops.cast(known, random.dtype)

@@ -1,10 +1,8 @@
 """Build keras.applications networks with a new head, and load their published weights.
 
-Pixels are preprocessed inside the model, in float32, so training and inference cannot differ.
-Building a backbone does not require internet access. Only training reads the published weights
-(`published`), because the artifact contains the trained ones.
-
-To add a network, add a line with its `preprocess_input` parameters to `BACKBONES`.
+Pixels are preprocessed inside the model, in float32, so training and inference cannot differ. Only
+training reads the published weights, because the artifact contains the trained ones. To add a
+network, add a line with its `preprocess_input` parameters to `BACKBONES`.
 """
 
 import functools
@@ -34,7 +32,6 @@ class Backbone(NamedTuple):
 
     Attributes:
         application: name of the function in keras.applications.
-        pixels: preprocessing of its images.
         prepares: whether the function has an `include_preprocessing` argument.
         random: whether training starts from random weights (`Config.pretrained`).
     """
@@ -65,7 +62,6 @@ class Frozen(NamedTuple):
     """The frozen parts of a published network.
 
     Attributes:
-        all: whether the whole network is frozen.
         batchnorm_momentum: momentum of BatchNormalization. None freezes its statistics and scales.
     """
 
@@ -76,16 +72,6 @@ class Frozen(NamedTuple):
     def of(
         cls, batchnorm: str, backbone_rate: float, momentum: float, *, random: bool = False
     ) -> "Frozen":
-        """Determine the frozen parts from a model's options.
-
-        Args:
-            batchnorm: "frozen", "groups", or "auto", which trains random weights only.
-            backbone_rate: learning rate factor. 0 freezes the whole network.
-            momentum: momentum of BatchNormalization layers that are trained.
-
-        Raises:
-            ValueError: if an option is invalid, or if the options contradict each other.
-        """
         if batchnorm not in ("auto", "frozen", "groups"):
             raise ValueError(f"batchnorm={batchnorm!r}; expected 'auto', 'frozen' or 'groups'")
         if not isinstance(backbone_rate, int | float) or not 0 <= backbone_rate <= 1:
@@ -96,7 +82,6 @@ class Frozen(NamedTuple):
         return cls(not backbone_rate, None if frozen else momentum)
 
     def set(self, network: Any) -> None:
-        """Freeze the layers of a Keras model, including nested ones."""
         for layer in descendants(network):
             if self.all:
                 layer.trainable = False
@@ -106,11 +91,7 @@ class Frozen(NamedTuple):
 
 
 def prepared(images: Any, pixels: Pixels, name: str = "prepared") -> Any:
-    """Preprocess images for a network, and return them with three channels.
-
-    Args:
-        images: tensor (batch, height, width, 1 or 3).
-    """
+    """Preprocess images (batch, height, width, 1 or 3), and return them with three channels."""
     if images.shape[-1] == 1:
         images = layers.Concatenate()([images] * 3)
     scale, offset = (np.array(each, np.float32) for each in pixels)
@@ -135,7 +116,6 @@ def logits(
         backbone: entry of `BACKBONES`.
         images: tensor (batch, height, width, channels), 0 to 255, at least 32x32 pixels. Grayscale
             images are repeated to three channels.
-        num_classes: length of the logits.
         batchnorm_momentum: momentum of all BatchNormalization layers that are not frozen.
         batchnorm: "frozen" keeps the published BatchNormalization statistics and scales, "groups"
             trains them (docs/decisions/0010), "auto" freezes them unless the weights are random.
@@ -143,9 +123,6 @@ def logits(
         backbone_rate: learning rate factor for the backbone, 0 to 1. 0 only trains the head, which
             takes about a third of the compute.
         pool: pooling of the feature map (see `heads.logits`).
-
-    Raises:
-        ValueError: if an argument is invalid.
     """
     frozen = Frozen.of(batchnorm, backbone_rate, batchnorm_momentum, random=backbone.random)
     pixels = prepared(images, backbone.pixels)
@@ -170,10 +147,7 @@ def published(config: Config) -> list[list[np.ndarray]] | None:
 
     keras.applications downloads "imagenet", verifies its hash and caches it in ~/.keras/models. A
     file is read from its path or from `owner/slug/path` in a mounted dataset. Keras reads both
-    kinds of file with h5py, which does not load code.
-
-    Raises:
-        ConfigError: if the download fails, or if the file is missing or for a different network.
+    with h5py, which does not load code.
     """
     if config.model not in BACKBONES or config.init_from:  # weights from another run
         return None
@@ -182,10 +156,8 @@ def published(config: Config) -> list[list[np.ndarray]] | None:
 
 
 def load_published(model: Any, config: Config) -> dict[str, str | None] | None:
-    """Load the published weights into a model built by `logits`.
-
-    Returns:
-        The weights' source and SHA-256 for the manifest, or None if the model has none.
+    """Load the published weights into a model built by `logits`. Return their source and SHA-256
+    for the manifest, or None if the model has none.
     """
     weights = published(config)
     if weights is None:
@@ -198,7 +170,6 @@ def load_published(model: Any, config: Config) -> dict[str, str | None] | None:
 
 
 def arrays_sha256(arrays: Iterable[np.ndarray]) -> str:
-    """Return the SHA-256 of the arrays' data, in order."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(np.ascontiguousarray(array).data)

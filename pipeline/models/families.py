@@ -1,8 +1,8 @@
 """Describe KerasHub's model families and well-known presets.
 
-A preset consists of a class name and its arguments. `FAMILIES` adds details that a preset may lack,
-such as how to preprocess pixels and which output represents an image. `KNOWN` contains the
-arguments of presets, so `plan` and `python -m pipeline preset` can use them without a download.
+A preset consists of a class name and its arguments. `FAMILIES` adds details that a preset may lack.
+`KNOWN` contains the arguments of presets, so `plan` and `python -m pipeline preset` can use them
+without a download.
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 class Pixels(NamedTuple):
     """A network's image preprocessing: pixels x scale + offset, for pixels from 0 to 255.
 
-    Attributes:
-        scale: one factor, or one per channel (red, green, blue).
-        offset: one offset, or one per channel.
+    Both have a single number, or one per channel (red, green, blue).
     """
 
     scale: tuple[float, ...]
@@ -50,7 +48,6 @@ class Family:
             not accept images.
         token: whether the first output token represents the image; if False, the output is a
             feature map to be averaged, or already one vector per image.
-        square: whether images must be square.
         part: argument that contains the image encoder, which has its own class.
     """
 
@@ -97,7 +94,6 @@ class Known(NamedTuple):
     Attributes:
         kind: class in keras_hub.models, or the class of the image encoder.
         numbers: arguments of the class that differ from its defaults.
-        parameters: number of parameters.
         pixels: image preprocessing. None uses the family's.
     """
 

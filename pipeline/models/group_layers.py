@@ -3,10 +3,8 @@
 A training step splits its batch into micro-batches that fit on a replica. BatchNormalization
 statistics are computed over groups of images, even if a group spans several micro-batches or
 replicas. Random layers such as Dropout draw numbers for each image from (seed, step, index in the
-batch).
-
-Only the sums over each image's pixels, which are small, are combined by group. Convolutions process
-the whole micro-batch, so groups need no extra memory or communication (docs/dev/findings.md).
+batch). Only the sums over each image's pixels, which are small, are combined by group, so groups
+need no extra memory or communication (docs/dev/findings.md).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +31,6 @@ class MicroBatch:
     Attributes:
         places: int32 (n,), consecutive indices of the images in the batch.
         group: number of images per BatchNormalization group (group g starts at index g * group).
-        groups: number of groups in the batch.
         axis: mesh axis over which groups are distributed. None if no group is split.
     """
 
@@ -45,9 +42,6 @@ class MicroBatch:
     def per_image(self, layer: Any, size: int) -> int:
         """Return how many consecutive windows, slices or time steps of each image a first axis of
         this size contains. For the batch axis, the number is 1.
-
-        Raises:
-            ConfigError: if the first axis is not a multiple of the batch.
         """
         count, rest = divmod(size, len(self.places))
         if rest:
@@ -70,7 +64,6 @@ class MicroBatch:
 
 
 def normalizes(model: Any) -> bool:
-    """Return whether the model has trainable BatchNormalization layers."""
     return any(
         isinstance(layer, BatchNormalization) and layer.trainable for layer in descendants(model)
     )
@@ -78,11 +71,6 @@ def normalizes(model: Any) -> bool:
 
 @contextmanager
 def replaced_calls(calls: Sequence[tuple[Any, Callable[..., Any]]]) -> Iterator[None]:
-    """Temporarily replace the `call` methods of layers.
-
-    Args:
-        calls: pairs of a layer and a function with the arguments of its `call` method.
-    """
     try:
         for layer, call in calls:
             layer.call = call
@@ -104,7 +92,7 @@ def computing(model: Any, part: MicroBatch) -> Iterator[None]:
     inside = {id(inner) for layer in drawing for inner in descendants(layer)}
     calls: list[tuple[Any, Callable[..., Any]]] = []
     for layer in layers:
-        _refuse(layer, inside)
+        _refuse_dependent(layer, inside)
         if isinstance(layer, BatchNormalization):
             calls.append((layer, partial(_normalize, layer, part)))
         elif layer in drawing and id(layer) not in inside:
@@ -113,12 +101,7 @@ def computing(model: Any, part: MicroBatch) -> Iterator[None]:
         yield
 
 
-def _refuse(layer: Any, inside: set[int]) -> None:
-    """Raise `ConfigError` if a layer's output would depend on the micro-batch size.
-
-    Args:
-        inside: ids of the layers nested in random layers.
-    """
+def _refuse_dependent(layer: Any, inside: set[int]) -> None:
     norm, regular = isinstance(layer, BatchNormalization), layer.activity_regularizer is not None
     if norm and id(layer) in inside:
         raise _refusal(layer, "BatchNormalization inside a random layer")
@@ -182,7 +165,6 @@ def _normalize(
 
 
 def is_seed(variable: Any) -> bool:
-    """Return whether a Keras variable is a `keras.random.SeedGenerator` state."""
     return str(variable.dtype) == "uint32" and tuple(variable.shape) == (2,)
 
 

@@ -13,7 +13,6 @@ POOLS = ("auto", "token", "mean", "gem", "attention")
 
 
 def is_new(layer: Any) -> bool:
-    """Return whether a layer's name shows that it belongs to the head."""
     return bool(layer.name == LOGITS or layer.name.startswith(NEW))
 
 
@@ -24,14 +23,12 @@ class GeM(layers.Layer):  # type: ignore[misc]
     """
 
     def build(self, shape: Any) -> None:
-        """Create the power weight."""
         del shape
         self.power = self.add_weight(
             name="power", shape=(), initializer=keras.initializers.Constant(3.0), dtype="float32"
         )
 
     def call(self, inputs: Any) -> Any:
-        """Pool (batch, positions, features) to (batch, features)."""
         positive = ops.maximum(ops.cast(inputs, "float32"), 1e-6)
         mean = ops.mean(positive**self.power, axis=1) ** (1.0 / self.power)
         return ops.cast(mean, self.compute_dtype)
@@ -45,15 +42,11 @@ def logits(
     Args:
         outputs: feature map (batch, height, width, features), tokens (batch, tokens, features), or
             vectors (batch, features).
-        dropout: dropout rate before the logits.
         pool: how to pool positions: "mean", "gem" (`GeM`), "attention" (the mean attends to all
             positions, with a head per 64 features: Radford et al. 2021, arXiv:2103.00020), or
             "token" (the first token). "auto" uses "token" if `token` is set, otherwise "mean".
         token: whether the first token represents the example.
         skip: number of extra tokens before the positions. "mean" and "gem" ignore them.
-
-    Raises:
-        ValueError: if `pool` does not support outputs of this shape.
     """
     rank, x = len(outputs.shape), outputs
     possible = {2: ("auto",), 4: POOLS[:1] + POOLS[2:]}.get(rank, POOLS if token else POOLS[2:])

@@ -8,10 +8,8 @@ from typing import Any
 
 
 def children(layer: Any) -> list[Any]:
-    """Return the direct sublayers of a model or layer."""
     return list(layer._flatten_layers(include_self=False, recursive=False))
 
 
 def descendants(layer: Any) -> list[Any]:
-    """Return all sublayers of a model or layer, recursively."""
     return list(layer._flatten_layers(include_self=False))

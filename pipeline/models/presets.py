@@ -1,9 +1,7 @@
 """Read and write KerasHub presets, which contain a published network's config.json and weights.
 
-A *source* is one of the strings in `Config.pretrained`. `place` locates its files, `find` returns
-the network's arguments, and `arrays` returns its weights. Only KerasHub classes are instantiated,
-by name and from plain values. Pickles, serialized models and code in a preset are never loaded.
-`write` creates a preset with random weights for rehearsals.
+A *source* is one of the strings in `Config.pretrained`. Only KerasHub classes are instantiated, by
+name and from plain values. Pickles, serialized models and code in a preset are never loaded.
 """
 
 import difflib
@@ -55,7 +53,6 @@ class Preset:
 
     Attributes:
         kind: class in keras_hub.models, or the class of the image encoder.
-        numbers: arguments of the class.
         pixels: image preprocessing, or None if it is unknown or the network does not accept images.
         random: whether `write` created the weights.
     """
@@ -67,7 +64,6 @@ class Preset:
 
     @property
     def family(self) -> Family:
-        """Family of this class."""
         return FAMILIES.get(self.kind, UNKNOWN)
 
     @property
@@ -83,12 +79,10 @@ class Preset:
         return int(height), int(width)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the preset as JSON values for `from_json`."""
         return dict(json.loads(json.dumps(asdict(self), default=dict)))
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Preset":
-        """Load a preset from an artifact's JSON values."""
         pixels = values["pixels"]
         numbers = _plain(dict(values["numbers"]), "the artifact")
         return cls(str(values["kind"]), numbers, pixels and Pixels(*map(tuple, pixels)))
@@ -108,15 +102,7 @@ def place(source: str, *, weights: bool = True) -> Path | None:
     """Return the path of a source's folder or file, or None if it does not exist.
 
     Kaggle models can be in the notebook's mounted inputs or in kagglehub's cache, datasets only in
-    the mounted inputs.
-
-    Args:
-        source: see `Config.pretrained`.
-        weights: whether to download the weights of a Hugging Face model.
-
-    Raises:
-        ConfigError: if a Hugging Face model cannot be downloaded.
-        DataError: if a dataset is not mounted.
+    the mounted inputs. Hugging Face models are downloaded, with or without `weights`.
     """
     inputs = mounts.root() / "input"
     if source.startswith(HUGGING_FACE):
@@ -137,7 +123,6 @@ def place(source: str, *, weights: bool = True) -> Path | None:
 
 
 def _of_hugging_face(source: str, *, weights: bool) -> Path:
-    """Return a Hugging Face model's folder, and download it if it is not cached."""
     wanted = ["*.json", "*.txt", "*.model", "assets/*"]
     if weights:  # .bin and .pt are excluded because they are pickles
         wanted += ["*.h5", "*.safetensors"]
@@ -157,7 +142,6 @@ def _of_hugging_face(source: str, *, weights: bool) -> Path:
 
 
 def missing(source: str) -> ConfigError:
-    """Return the error for a source that was not found. It lists commands to obtain the source."""
     inputs, alike, known = mounts.root() / "input", _alike(source), _known(source)
     if not KAGGLE_MODEL.fullmatch(source):
         advice = (
@@ -188,18 +172,13 @@ def missing(source: str) -> ConfigError:
 
 
 def _alike(source: str) -> str:
-    """Return a well-known model with a similar full or short name, or ""."""
     names = {name.rpartition("/")[2]: name for name in KNOWN} | {name: name for name in KNOWN}
     text = source.rpartition("/")[0] if KAGGLE_MODEL.fullmatch(source) else source
     return next((names[one] for one in difflib.get_close_matches(text.lower(), names, 1, 0.9)), "")
 
 
 def find(source: str) -> Preset:
-    """Return a source's network, from its config.json or the table of well-known presets.
-
-    Raises:
-        ConfigError: if it is not found, or if the preset contains objects that are not supported.
-    """
+    """Return a source's network, from its config.json or the table of well-known presets."""
     folder = place(source, weights=False)
     if folder is not None and folder.is_dir():
         return _read(folder, source)
@@ -211,22 +190,17 @@ def find(source: str) -> Preset:
 
 
 def kind(source: str) -> str:
-    """Return a network's class name without importing KerasHub, or "" if KerasHub converts it.
-
-    Raises:
-        ConfigError: if the source is not found.
-    """
+    """Return a network's class name without importing KerasHub, or "" if KerasHub converts it."""
     folder, known = place(source, weights=False), _known(source)
     if folder is None or not folder.is_dir():
         if folder is not None or known is None:
             raise missing(source)
         return known.kind
     config = _values(folder / CONFIG)
-    return str(_that_sees(config)["class_name"]) if "registered_name" in config else ""
+    return str(_image_encoder(config)["class_name"]) if "registered_name" in config else ""
 
 
-def _that_sees(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the config of the image encoder, or the whole config if there is no such part."""
+def _image_encoder(config: dict[str, Any]) -> dict[str, Any]:
     part = FAMILIES.get(config["class_name"], UNKNOWN).part
     return dict(config["config"][part]) if part else config
 
@@ -237,7 +211,7 @@ def _read(folder: Path, source: str) -> Preset:
         config = json.loads(text)
         if "registered_name" not in config:  # transformers or timm, converted by KerasHub
             config = _converted(folder, text)
-        config = _that_sees(config)
+        config = _image_encoder(config)
         kind = config["class_name"]
         numbers = _plain(_completed(kind, config["config"], source), str(folder))
         class_of(kind)
@@ -261,18 +235,12 @@ def _completed(kind: str, numbers: Mapping[str, Any], source: str) -> dict[str, 
 
 @functools.lru_cache(maxsize=8)
 def _converted(folder: Path, text: str) -> dict[str, Any]:
-    """Convert another library's config to the KerasHub format.
-
-    Args:
-        text: content of the file, so that the cache notices changes.
-    """
-    del text
+    del text  # content of the file, so that the cache notices changes
     network = _hub().models.Backbone.from_preset(str(folder), load_weights=False)
     return dict(keras.saving.serialize_keras_object(network))
 
 
 def _pixels(folder: Path, kind: str) -> Pixels | None:
-    """Return the preset's image preprocessing, or its family's if it has none."""
     names = ("image_converter.json", "preprocessor.json")
     configs = (_values(folder / name).get("config") for name in names)
     hub: dict[str, Any] = next(filter(None, configs), {})
@@ -296,12 +264,6 @@ def _values(file: Path) -> dict[str, Any]:
 
 
 def _plain(numbers: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return a class's arguments, without those that are set by the run.
-
-    Raises:
-        ConfigError: if they contain an object that is not from KerasHub, such as a custom layer.
-    """
-
     def part(value: Any) -> Any:
         if isinstance(value, list | tuple):
             return [part(each) for each in value]
@@ -339,11 +301,6 @@ def _hub() -> Any:
 
 
 def class_of(kind: str) -> Any:
-    """Return a class from keras_hub.models.
-
-    Raises:
-        ConfigError: if the installed KerasHub version does not include it.
-    """
     hub = _hub()
     found = getattr(hub.models, kind, None)
     if not (isinstance(found, type) and issubclass(found, hub.models.Backbone)):
@@ -357,11 +314,7 @@ def class_of(kind: str) -> Any:
 def network(preset: Preset, shape: tuple[int, ...] | None, name: str) -> Any:
     """Build a Keras model with random weights and the current dtype policy.
 
-    Args:
-        shape: image shape. None uses the preset's.
-
-    Raises:
-        ConfigError: if the network does not support this image size.
+    The image shape None uses the preset's.
     """
     numbers = dict(preset.numbers)
     if shape is not None and preset.shape is not None:
@@ -380,11 +333,7 @@ def network(preset: Preset, shape: tuple[int, ...] | None, name: str) -> Any:
 
 
 def arrays(source: str) -> list[np.ndarray]:
-    """Read the weights of a source's network, in the network's order.
-
-    Raises:
-        ConfigError: if they are not found, or do not match the preset's arguments.
-    """
+    """Read the weights of a source's network, in the network's order."""
     folder = place(source)
     if folder is None or not folder.is_dir():
         raise missing(source)
@@ -423,10 +372,6 @@ def resized(preset: Preset, published: Sequence[np.ndarray], network: Any) -> li
 
     Position embeddings are resized with bicubic interpolation (Dosovitskiy et al. 2021,
     arXiv:2010.11929, 3.2), except those of the extra tokens at the start.
-
-    Args:
-        published: weights returned by `arrays`.
-        network: model built by `network`.
     """
     theirs, ours = preset.shape, network.input_shape
     if isinstance(ours, Mapping):
@@ -448,7 +393,6 @@ def resized(preset: Preset, published: Sequence[np.ndarray], network: Any) -> li
 
 
 def _interpolated(positions: np.ndarray, before: Sequence[int], now: Sequence[int]) -> np.ndarray:
-    """Resize embeddings (…, tokens, features) from one patch grid to another."""
     import jax  # only installed for training
 
     first = positions.shape[-2] - before[0] * before[1]  # extra tokens without a position
@@ -459,19 +403,10 @@ def _interpolated(positions: np.ndarray, before: Sequence[int], now: Sequence[in
 
 
 def write(source: str, output: Path, blocks: int | None = None) -> dict[str, Any]:
-    """Write a preset with random weights (from a fixed seed) for rehearsals.
+    """Write a preset with random weights (from a fixed seed) for rehearsals, and describe it.
 
-    Args:
-        source: entry of `KNOWN`, or a source with a config.json on this machine.
-        output: folder to write to, which must not contain a downloaded preset.
-        blocks: maximum number of transformer blocks. None keeps all.
-
-    Returns:
-        A dict with the source, kind, number of parameters and output folder.
-
-    Raises:
-        ConfigError: if the source is not found, or the folder contains a downloaded preset.
-        DiskError: if a file cannot be written.
+    The source can be an entry of `KNOWN`, or have a config.json on this machine. `blocks` is the
+    maximum number of transformer blocks.
     """
     if (output / CONFIG).is_file() and not (output / RANDOM).is_file():
         raise ConfigError(
@@ -486,7 +421,7 @@ def write(source: str, output: Path, blocks: int | None = None) -> dict[str, Any
         if isinstance(layer, keras.layers.BatchNormalization):
             layer.gamma.assign(layer.gamma * CALM)
     with writing(output):
-        for name, text in _files(preset, source).items():
+        for name, text in _files_without_weights(preset, source).items():
             (output / name).parent.mkdir(parents=True, exist_ok=True)
             (output / name).write_text(text, encoding="utf-8")
         made.save_weights(str(output / WEIGHTS[0]))
@@ -494,8 +429,7 @@ def write(source: str, output: Path, blocks: int | None = None) -> dict[str, Any
     return {"source": source, "kind": preset.kind, "parameters": count, "output": str(output)}
 
 
-def _files(preset: Preset, source: str) -> dict[str, str]:
-    """Return a preset's files except its weights, with KerasHub's file names."""
+def _files_without_weights(preset: Preset, source: str) -> dict[str, str]:
     hub = {"module": "keras_hub.models", "class_name": preset.kind}
     named = {"registered_name": f"keras_hub>{preset.kind}", "config": dict(preset.numbers)}
     marked = {"of": source, "seed": 0, "written_by": "python -m pipeline preset"}

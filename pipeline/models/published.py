@@ -65,11 +65,6 @@ def _given(config: Config) -> tuple[str, ...]:
 
 
 def networks(config: Config) -> Networks:
-    """Return a config's networks, keyed by source, for use in `building` and in the artifact.
-
-    Raises:
-        ConfigError: if a source is not found or not supported by the model.
-    """
     given = [name for name in rules.as_tuple(config.pretrained) if name]
     if config.model in BACKBONES:
         folders = [name for name in given if presets.is_preset(name)]
@@ -89,11 +84,6 @@ def networks(config: Config) -> Networks:
 
 
 def carried(manifest: Mapping[str, Any]) -> Networks:
-    """Return the networks in an artifact's manifest.
-
-    Raises:
-        ArtifactError: if the entry is invalid.
-    """
     given = manifest.get("networks") or {}
     try:
         return {name: Preset.from_json(values) for name, values in given.items()}
@@ -106,7 +96,6 @@ def carried(manifest: Mapping[str, Any]) -> Networks:
 
 @contextmanager
 def building(config: Config, given: Networks) -> Iterator[None]:
-    """Make these networks available to `backbone` in this context."""
     names = (f"backbone_{number}" if number > 1 else "backbone" for number in count(1))
     before = _building.set(_Build(given, names, _files(config)))
     try:
@@ -116,11 +105,7 @@ def building(config: Config, given: Networks) -> Iterator[None]:
 
 
 def refuse_unused(model: Any, config: Config) -> None:
-    """Check that a model uses all weights in the config's `pretrained`.
-
-    Raises:
-        ValueError: if it does not.
-    """
+    """Raise `ValueError` unless a model uses all weights in the config's `pretrained`."""
     unused = {*_given(config)} - {source for source, _ in begun(model)}
     if unused:
         raise ValueError(
@@ -148,14 +133,9 @@ def backbone(
             They are preprocessed like the preset's training images. Other networks accept other
             inputs, such as {"token_ids": …, "padding_mask": …}.
         source: which network to use, if `pretrained` has several.
-        trainable: whether the network is trained.
         batchnorm_momentum: momentum with which BatchNormalization layers are trained over groups of
             images (None keeps the published statistics).
         prepared: whether the images are already preprocessed.
-
-    Raises:
-        ConfigError: if the network does not support this image size.
-        ValueError: if `pretrained` does not contain the source.
     """
     build = _building.get(NOTHING)
     given, source = build.networks, source or next(iter(build.networks), "")
@@ -185,9 +165,6 @@ def begin(
         names: function that maps a weight's Keras name, such as "block1/conv/kernel", to its name
             in a .safetensors file (None if the names are the same).
         torch: whether the file uses PyTorch's axis order.
-
-    Raises:
-        ValueError: if `pretrained` does not contain the file.
     """
     files = _building.get(NOTHING).files
     source = source or next(iter(files), "")
@@ -212,21 +189,12 @@ def published(
     """Return the logits of the network in `Config.pretrained` with a new head
     (`pipeline.models.heads`).
 
-    Args:
-        images: tensor (batch, height, width, channels), 0 to 255. Grayscale images are repeated to
-            three channels.
-        num_classes: length of the logits.
-        batchnorm_momentum: momentum of all BatchNormalization layers that are not frozen.
-        batchnorm: "auto" and "frozen" keep the published BatchNormalization statistics and scales,
-            "groups" trains them (docs/decisions/0010).
-        dropout: dropout rate before the logits.
-        backbone_rate: learning rate factor for the backbone, 0 to 1. 0 freezes it.
-        pool: pooling of tokens or of a feature map (see `heads.logits`).
+    The arguments are those of `backbones.logits`, but images can have any size that the network
+    supports, and "auto" always freezes BatchNormalization.
 
     Raises:
         ConfigError: if `pretrained` is not a single preset of an image network, or if it is unknown
             which output represents an image.
-        ValueError: if an argument is invalid.
     """
     given = _building.get(NOTHING).networks
     if len(given) != 1:
@@ -284,11 +252,7 @@ def _prepared(images: Any, preset: Preset, name: str) -> Any:
 
 
 def require(config: Config) -> None:
-    """Read and cache the config's published weights, to report problems before a long run.
-
-    Raises:
-        ConfigError: if the weights are not found, or if they are for a different network.
-    """
+    """Read and cache the config's published weights, to report problems before a long run."""
     backbones.published(config)
     on_kaggle = (mounts.root() / "input").is_dir() and devices.LOCAL not in os.environ
     if not config.init_from:
@@ -314,15 +278,8 @@ def _file(source: str) -> Path:
 def load(model: Any, config: Config, given: Networks, show: Show) -> list[dict[str, Any]]:
     """Load the published weights into a model that was built with these networks.
 
-    Args:
-        show: callback for a message about each source.
-
-    Returns:
-        For the manifest, each source's name, its weights' SHA-256, and whether they are random. The
-        list is empty for a run that starts from another run's artifact.
-
-    Raises:
-        ConfigError: if the weights are not found or have different shapes.
+    Return each source's name, its weights' SHA-256, and whether they are random, for the manifest.
+    The list is empty for a run that starts from another run's artifact.
     """
     if config.init_from:
         return []
@@ -351,15 +308,9 @@ def load(model: Any, config: Config, given: Networks, show: Show) -> list[dict[s
 
 
 def refuse_another(before: Sequence[Any], now: Sequence[Any]) -> None:
-    """Check that a fold starts from the same published weights as the previous fold.
+    """Check that a fold starts from the same published weights as the previous fold (see `load`).
 
     If that fold ran in an earlier session, a dataset may have a new version by now.
-
-    Args:
-        before, now: values returned by `load`.
-
-    Raises:
-        ConfigError: if the weights differ.
     """
     if [*before] != [*now]:
         names = ", ".join(one["source"] for one in now)

@@ -27,16 +27,16 @@ def iterations(outputs: int) -> int:
 
 
 class Numbers(NamedTuple):
-    """The parameters of the trees for all outputs.
+    """The parameters of the trees for all outputs, as float32.
 
     Rows whose feature is at most the threshold continue to a node's first child, others to the
     second. A leaf is its own child.
 
     Attributes:
-        features, thresholds: feature and threshold of each node, float32 (outputs, trees, nodes).
-        children: children of each node, float32 (outputs, trees, nodes, 2).
-        values: value of each leaf, float32 (outputs, trees, nodes).
-        first: initial value of each output, float32 (outputs,).
+        features, thresholds: feature and threshold of each node, (outputs, trees, nodes).
+        children: children of each node, (outputs, trees, nodes, 2).
+        values: value of each leaf, (outputs, trees, nodes).
+        first: initial value of each output, (outputs,).
     """
 
     features: np.ndarray
@@ -59,12 +59,10 @@ class Numbers(NamedTuple):
 
     @property
     def weights(self) -> Sequence[np.ndarray]:
-        """The layer's weights."""
         return tuple(self)
 
     @property
     def described(self) -> dict[str, Any]:
-        """The number of trees."""
         return {"trees": int(self.values.any(axis=2).sum())}
 
     def outputs(self, rows: np.ndarray) -> np.ndarray:
@@ -100,7 +98,6 @@ class Trees(layers.Layer):  # type: ignore[misc]
         self.outputs_number = outputs
 
     def build(self, shape: Any) -> None:
-        """Create the weights, initialized to zeros."""
         del shape
         self.numbers = Numbers(
             *(
@@ -110,20 +107,14 @@ class Trees(layers.Layer):  # type: ignore[misc]
         )
 
     def call(self, inputs: Any) -> Any:
-        """Predict (batch, outputs) from (batch, features)."""
         return _sums(inputs, self.numbers)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the layer's config."""
         return {**super().get_config(), "outputs": self.outputs_number}
 
 
 def last_layer(logits: Any, fit: str) -> Any:
-    """Return a model's last layer, which is fitted with `Config.fit`.
-
-    Raises:
-        ValueError: if it is not a dense layer without an activation.
-    """
+    """Return a model's last layer, which is fitted with `Config.fit`."""
     last = logits._keras_history.operation
     linear = isinstance(last, layers.Dense) and last.activation is keras.activations.linear
     if not isinstance(last, Trees) and (
@@ -138,10 +129,5 @@ def last_layer(logits: Any, fit: str) -> Any:
 
 
 def boosted(logits: Any) -> Any:
-    """Replace a model's last dense layer with trees, and return the new outputs.
-
-    Raises:
-        ValueError: see `last_layer`.
-    """
     last = last_layer(logits, "boosting")
     return Trees(logits.shape[-1])(ops.cast(last.input, "float32"))

@@ -24,8 +24,7 @@ DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat1
 def read_keras(network: Any, path: Path) -> None:
     """Load all weights of a network from a .weights.h5 file.
 
-    Raises:
-        ValueError: if a weight is missing, which Keras would silently leave unchanged.
+    Raises `ValueError` if a weight is missing, which Keras would silently leave unchanged.
     """
     for one in network.weights:
         if "float" in one.dtype:
@@ -39,11 +38,7 @@ def read_keras(network: Any, path: Path) -> None:
 def arrays(network: Any, path: Path, names: Names | None, *, torch: bool) -> list[np.ndarray]:
     """Return a file's arrays in the order of the network's weights. This may change the network.
 
-    Args:
-        names, torch: see `pipeline.models.published.begin`.
-
-    Raises:
-        ConfigError: if an array is missing or has a different shape.
+    For `names` and `torch`, see `pipeline.models.published.begin`.
     """
     try:
         if path.name.endswith(FILES[0]):

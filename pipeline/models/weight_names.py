@@ -3,8 +3,7 @@
 A key consists of a position and a name, such as `2.0.1 encoder/conv1/bias`. This position
 identifies weight 1 of sublayer 0 of layer 2, counting only layers with weights. Unnamed layers and
 two towers built by the same function therefore get different keys, and arrays from a file are
-matched by position (`matched`). The name is meant for the user and for warm starts from another
-architecture.
+matched by position. The name is meant for the user and for warm starts from another architecture.
 """
 
 import re

@@ -1,4 +1,4 @@
 """Inspect a run's environment, such as its accelerator, mounted inputs and library versions.
 
-Functions return plain values. This package must not import data, models, training or inference.
+This package must not import data, models, training or inference.
 """

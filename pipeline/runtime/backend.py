@@ -21,8 +21,9 @@ CACHE = "JAX_COMPILATION_CACHE_DIR"  # lets the user choose a different folder
 
 
 def choose(*allowed: str) -> None:
-    """Set the Keras backend to the user's choice, or else to the first allowed one. Call this
-    function before Keras is imported.
+    """Set the Keras backend to the user's choice, or else to the first allowed one.
+
+    Call this function before Keras is imported.
     """
     chosen = os.environ.get("KERAS_BACKEND") or allowed[0]
     if chosen not in allowed:
@@ -41,13 +42,11 @@ def choose(*allowed: str) -> None:
 
 def use_every_core(batch: int) -> bool:
     """Select JAX, and split this CPU into as many devices as divide the batch, up to one per core.
+    Return False if JAX has already started.
 
     By default, a CPU is a single device, and many operations of a small model only use one core.
     More devices only change the order in which numbers are added (`pipeline.train.step`). A device
     count set by the user is kept.
-
-    Returns:
-        False if JAX has already started.
     """
     choose("jax")
     import jax

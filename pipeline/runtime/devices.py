@@ -29,7 +29,6 @@ class Devices:
     Attributes:
         platform: "tpu", "gpu" or "cpu".
         kind: device name, for example "TPU v5 lite".
-        count: number of devices.
         simulated: shape simulated by the local Kaggle, or None on real hardware.
     """
 
@@ -63,14 +62,12 @@ def exhausted(error: Exception) -> bool:
 
 
 def cores() -> int:
-    """Return the number of cores available to this process."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1  # on macOS, a process can use all cores
 
 
 def found() -> Devices:
-    """Return the devices of the Keras backend."""
     import keras
 
     simulated = os.environ.get(LOCAL) or None
@@ -93,13 +90,7 @@ def prove(shape: str | None, *, least: int | None = None) -> Devices:
     """Return the devices if they match `shape`, or are simulated by the local Kaggle.
 
     The first cell of each notebook calls this, so a wrong machine costs at most a minute of quota.
-
-    Args:
-        shape: Kaggle's machine name (a key of `SHAPES`), as in kernel-metadata.json.
-        least: minimum number of devices. None requires all devices of the machine.
-
-    Raises:
-        DeviceError: if the devices do not match or the shape is unknown.
+    By default, all devices of the machine are required.
     """
     platform, count = SHAPES.get(str(shape), ("unknown", 1))
     here = found()
@@ -126,11 +117,8 @@ def precision(wanted: str, here: Devices, *, exact: bool = False) -> str:
     "auto" selects bfloat16 on a TPU, and on an NVIDIA GPU with compute capability 8.0 (Ampere) or
     higher. A T4 (7.5) computes float16 eight times as fast as float32. Weights and weight updates
     are always float32. bfloat16 has the same exponent range as float32, so gradients do not
-    underflow. With float16, the loss is scaled. The precision of bfloat16 and
-    float16 (8 and 11 bits) is sufficient for pixels but not for table columns.
-
-    Args:
-        exact: see `Config.exact`.
+    underflow. With float16, the loss is scaled. The precision of bfloat16 and float16 (8 and 11
+    bits) is sufficient for pixels but not for table columns, for which `exact` selects float32.
     """
     if wanted != "auto":
         return wanted
@@ -147,7 +135,6 @@ def precision(wanted: str, here: Devices, *, exact: bool = False) -> str:
 
 @contextmanager
 def refusing_float16() -> Iterator[None]:
-    """Raise a DeviceError with advice if an operation does not support float16 on a CPU."""
     try:
         yield
     except ValueError as error:
@@ -164,8 +151,7 @@ def matmul_precision(policy: str) -> str | None:
 
     By default, TPUs round float32 to bfloat16, and NVIDIA GPUs since Ampere round it to TF32.
     "highest" computes products and convolutions in float32 on both, with six bfloat16 passes on a
-    TPU. Golden outputs and inference also use "highest". JAX's presets with three passes
-    ("BF16_BF16_F32_X3") do not apply to convolutions on a TPU.
+    TPU. JAX's presets with three passes ("BF16_BF16_F32_X3") do not apply to convolutions there.
     """
     return "highest" if policy == "float32" else None
 

@@ -36,7 +36,6 @@ def root() -> Path:
 
 
 def listing(folder: Path, most: int = 30) -> str:
-    """Return the first paths in a folder, from up to four levels, as text for a message."""
     levels = ["/".join("*" * depth) for depth in range(1, 5)]
     paths = [path for level in levels for path in islice(folder.glob(level), most)]
     names = [f"{path.relative_to(folder)}{'/' * path.is_dir()}" for path in paths]
@@ -49,15 +48,9 @@ def competition(
 ) -> Path:
     """Return the folder named `slug` in `inputs`, which must contain `marker` if that is given.
 
-    Kaggle does not unpack archives. If files only exist in an archive, they are unpacked into a
-    temporary folder with links to all other files, and that folder is returned.
-
-    Args:
-        needs: paths or patterns of the files to unpack, or None for all files.
-
-    Raises:
-        DataError: if there is no such folder.
-        DiskError: if the disk does not have enough space for the unpacked files.
+    Kaggle does not unpack archives. If some of the files in `needs` (paths or patterns, or None for
+    all files) only exist in an archive, they are unpacked into a temporary folder with links to all
+    other files, and that folder is returned.
     """
     folders = [path for path in (inputs / "competitions" / slug, inputs / slug) if path.is_dir()]
     if not folders:
@@ -77,14 +70,11 @@ def competition(
 
 def file(inputs: Path, name: str) -> Path | None:
     """Return the path of a file in a mounted dataset, or None if it is missing or this is not a
-    Kaggle session.
+    Kaggle session. If the dataset is not mounted, a session raises `DataError`.
 
     Args:
         inputs: /kaggle/input.
         name: owner/slug/path.
-
-    Raises:
-        DataError: if the dataset is not mounted.
     """
     if name.count("/") < 2:
         return None
@@ -101,9 +91,6 @@ def file(inputs: Path, name: str) -> Path | None:
 def model(inputs: Path, name: str) -> list[Path]:
     """Return the possible mount paths of a Kaggle model, in both layouts, in lower case.
 
-    Args:
-        name: owner/model/framework/variation/version.
-
     >>> [str(path) for path in model(Path("input"), "keras/dinov3/Keras/small/1")]
     ['input/models/keras/dinov3/keras/small/1', 'input/dinov3/keras/small/1']
     """
@@ -112,11 +99,6 @@ def model(inputs: Path, name: str) -> list[Path]:
 
 
 def artifact(inputs: Path, run_id: str) -> Path:
-    """Return the artifact folder in `inputs` whose manifest contains this `run_id`.
-
-    Raises:
-        ArtifactError: if there is none. The message lists the mounted runs.
-    """
     runs = _runs(inputs, "", "artifact/")
     if mounted := [path.parent for path, found in runs.items() if found == run_id]:
         return mounted[0]
@@ -125,20 +107,14 @@ def artifact(inputs: Path, run_id: str) -> Path:
 
 
 def prepared(inputs: Path) -> list[Path]:
-    """Return the folders in `inputs` that contain decoded images, found by their marker file."""
     return sorted({path.parent for place in OUTPUTS for path in inputs.glob(f"{place}/{PREPARED}")})
 
 
 def previous(inputs: Path, expect: Mapping[str, Any]) -> dict[str, Path]:
     """Return the paths of an earlier session's mounted files as {name: path}.
 
-    Args:
-        inputs: /kaggle/input.
-        expect: the bundle's {"run_id", "step", "checkpoint", "files": {name: sha256}}. The folder
-            is identified by the sha256 of the checkpoint's manifest.
-
-    Raises:
-        CheckpointError: if the files are not mounted. The message lists the mounted runs.
+    `expect` is the bundle's {"run_id", "step", "checkpoint", "files": {name: sha256}}. The
+    folder is identified by the sha256 of the checkpoint's manifest.
     """
     marker = f"{expect['checkpoint']}/{MANIFEST}"
     for folder in sorted(path for place in OUTPUTS for path in inputs.glob(place)):
@@ -155,7 +131,6 @@ def previous(inputs: Path, expect: Mapping[str, Any]) -> dict[str, Path]:
 
 
 def _runs(inputs: Path, *folders: str) -> dict[Path, str]:
-    """Return the run id of each manifest in these subfolders, or "unknown" if it has none."""
     runs = {}
     for pattern in (f"{place}/{folder}{MANIFEST}" for place in OUTPUTS for folder in folders):
         for path in sorted(inputs.glob(pattern)):

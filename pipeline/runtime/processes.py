@@ -1,9 +1,9 @@
 """Train one model with several processes, each with its own devices (`jax.distributed`).
 
-All processes run the same program, and each computes its part of every batch. The first process
-writes to the output folder, the others to temporary folders. Decisions that depend on a clock or a
-signal are made together, because if one process stopped alone, the others would wait for it
-forever. All processes must start with the same config, data and output folder.
+Each process computes its part of every batch. The first process writes to the output folder, the
+others to temporary folders. Decisions that depend on a clock or a signal are made together, because
+if one process stopped alone, the others would wait for it forever. All processes must start with
+the same config, data and output folder.
 """
 
 import ctypes
@@ -59,10 +59,6 @@ def join(count: int | None, place: int | None, coordinator: str) -> None:
         count: number of processes, or None for one process or all of a cluster that JAX detects.
         place: index of this process, starting at 0.
         coordinator: host and port on which the first process listens.
-
-    Raises:
-        ConfigError: if only some of the three are set, or a value is invalid.
-        PipelineError: if the processes cannot connect.
     """
     if count is None and place is None and not coordinator:
         if any(os.environ.get(name, one) not in ("", one) for name, one in CLUSTERS.items()):
@@ -77,8 +73,8 @@ def join(count: int | None, place: int | None, coordinator: str) -> None:
             " HOST:PORT.\n"
             "Start each process like this: --processes 2 --process-id 0 --coordinator 10.0.0.2:1234"
         )
-    if place == 0:
-        _refuse_taken(int(address[2]))
+    if place == 0:  # JAX would crash
+        _refuse_port_in_use(int(address[2]))
     # The machines are connected directly and not through the internet proxy.
     direct = (os.environ.get(DIRECT), os.environ.get("no_proxy"), address[1])
     os.environ[DIRECT] = ",".join(filter(None, direct))
@@ -91,8 +87,7 @@ def join(count: int | None, place: int | None, coordinator: str) -> None:
     )
 
 
-def _refuse_taken(port: int) -> None:
-    """Raise PipelineError if the port is in use, which would crash JAX."""
+def _refuse_port_in_use(port: int) -> None:
     try:
         socket.create_server(("", port)).close()
     except OSError as error:
@@ -131,7 +126,6 @@ def _initialize(**options: Any) -> None:
 
 
 def count() -> int:
-    """Return the number of processes that train the model together."""
     import jax
 
     return int(jax.process_count())
@@ -160,15 +154,12 @@ def shared(text: str) -> str:
 
 
 def refuse_differences(what: str, values: Mapping[str, Any], edit: str) -> None:
-    """Raise an error if the values differ between processes.
+    """Raise `ConfigError` if the values differ between processes.
 
     Args:
         what: description of the values for the message.
         values: JSON values by name (all processes must have the same names).
         edit: how to fix a difference.
-
-    Raises:
-        ConfigError: if a value differs between processes.
     """
     if count() == 1:
         return
@@ -194,10 +185,6 @@ def part() -> None:
 def folder(output: Path) -> Iterator[Path]:
     """Yield this process's output folder. The first process uses `output`, and the others resume
     from a temporary copy of it.
-
-    Raises:
-        ConfigError: if a process uses a different folder or sees different checkpoints in it.
-        PipelineError: if another process has stopped.
     """
     if count() == 1:
         yield output
@@ -244,10 +231,7 @@ class Agreement:
 
     def on(self, reason: str | None) -> str | None:
         """Return why all processes must stop now, or None. Every process must call this after each
-        call to the devices.
-
-        Args:
-            reason: why this process wants to stop, if it does.
+        call to the devices, with its own reason to stop, if it has one.
         """
         if count() == 1:
             return reason

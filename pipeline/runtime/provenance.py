@@ -30,11 +30,9 @@ class Provenance:
     """The origin of a run's code.
 
     Attributes:
-        config: config name.
         machine_shape: Kaggle's name for the requested machine, "" for a CPU, None for a checkout.
         session_seconds: duration of a shortened session, or None for the usual one.
         git_commit: 40 hex digits, or None outside of a git checkout.
-        git_dirty: whether there were uncommitted changes.
         bundle_sha256: hash of the bundle with the code, or None for a checkout.
         expect: what the bundle pins, which is an artifact for inference (run_id, weights_sha256), a
             checkpoint to resume training from (run_id, step, checkpoint, checkpoint_sha256, files),
@@ -53,7 +51,6 @@ class Provenance:
 
 
 def from_bundle(path: Path) -> Provenance:
-    """Read bundle.json, or raise `ConfigError` if it was not written by the bundler."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         names = {field.name for field in fields(Provenance)} & value.keys() | {"bundle_sha256"}
@@ -70,11 +67,8 @@ def seal(output: Path, status: str | None = None) -> Path:
     """Write outputs.json, the list of a run's output files, and return its path.
 
     The list has the form {"files": {name: {"sha256", "size"}}} and is used by `invoke pull` to
-    verify the files. The notebook is left out because it is still being written.
-
-    Args:
-        output: the run's output folder.
-        status: "complete" or "partial" for a training run, which is added to the list.
+    verify the files. The notebook is left out because it is still being written. The status of a
+    training run, "complete" or "partial", is added to the list.
     """
     files = {
         path.relative_to(output).as_posix(): file_entry(path)
@@ -88,7 +82,6 @@ def seal(output: Path, status: str | None = None) -> Path:
 
 
 def from_checkout() -> Provenance:
-    """Return the commit of this git checkout, or an empty provenance outside of one."""
     try:
         return Provenance(
             git_commit=_git("rev-parse", "HEAD"), git_dirty=bool(_git("status", "--porcelain"))
@@ -115,7 +108,6 @@ def versions_line() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the installed versions of Python and all libraries involved in the computations."""
     versions = {"python": platform.python_version()}
     for package in LIBRARIES:  # some cannot be installed together
         with suppress(metadata.PackageNotFoundError):

@@ -17,7 +17,6 @@ SMALL = 2**16
 
 
 def mesh() -> Any:
-    """Return the device mesh over which Keras distributes a batch."""
     import keras
 
     distribution = keras.distribution.distribution()
@@ -25,7 +24,6 @@ def mesh() -> Any:
 
 
 def platform(mesh: Any) -> str:
-    """Return the device platform ("tpu", "gpu" or "cpu")."""
     device = mesh.devices.flat[0] if mesh else jax.devices()[0]
     return str(device.platform)
 
@@ -75,12 +73,7 @@ def placed(array: np.ndarray, where: Any) -> Any:
 
 
 def hold(mesh: Any, images: Any, rows: np.ndarray | None) -> Any:
-    """Split images over the devices and return the resulting array.
-
-    Args:
-        images: (n, …).
-        rows: indices of the images to use, in this order, or None for all.
-    """
+    """Split images (n, …), or those with the indices `rows`, over the devices."""
     number, count = len(images) if rows is None else len(rows), mesh.size if mesh else 1
     share = -(-number // count)
 

@@ -22,15 +22,7 @@ UNSEEN = 0.5  # number of rows assumed for a label without rows
 def fit(
     config: Config, features: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
 ) -> Numbers:
-    """Fit trees to the given rows and return them as arrays.
-
-    Args:
-        features: float32 (n, k).
-        labels: in the format of the examples. weights: row weights; None if they are all equal.
-
-    Raises:
-        ConfigError: if the format of scikit-learn's trees is unknown.
-    """
+    """Fit trees to the rows' features, float32 (n, k), and return them as arrays."""
     made = Numbers.blank(config.outputs)
     if config.target == "classes":
         features, labels, weights = repeated(features, labels, weights)
@@ -69,10 +61,8 @@ def _grow(
     config: Config, features: np.ndarray, labels: np.ndarray, weights: Any, made: Numbers,
     outputs: dict[int, Any],
 ) -> None:  # fmt: skip
-    """Fit trees and add them to `made`.
-
-    Args:
-        outputs: maps each tree's index within an iteration to its output.
+    """Fit trees and add them to `made`. `outputs` maps the indices of an iteration's trees to their
+    outputs.
     """
     from sklearn import ensemble
 
@@ -111,10 +101,8 @@ def _put(nodes: Any, ordered: np.ndarray, made: Numbers, output: int, tree: int)
     """Add the nodes of a scikit-learn tree to `made`. scikit-learn has no public API for nodes.
 
     A value that equals a threshold here could be slightly larger on another device. Each threshold
-    is therefore moved halfway to the next feature value.
-
-    Args:
-        ordered: the sorted values of each feature.
+    is therefore moved halfway to the next feature value, which is found in the sorted values
+    `ordered` of each feature.
     """
     count, leaves = len(nodes), nodes["is_leaf"].astype(bool)
     wide = nodes["num_threshold"].copy()

@@ -1,9 +1,8 @@
 """Save the complete state of a run in checkpoints, so that the run can be killed at any time.
 
-A checkpoint (`formats.checkpoint_folder`) is written in the same way as an artifact
-(`formats.sealed_folder`). The two newest valid checkpoints are kept. `Saver` derives the interval
-from the time it takes to save. The next session starts from the previous session's files
-(`restore`), and compares them with the checksums in the bundle's `expect`.
+The two newest valid checkpoints are kept. `Saver` derives the interval from the time it takes to
+save. The next session starts from the previous session's files (`restore`), and compares them with
+the checksums in the bundle's `expect`.
 """
 
 import fcntl
@@ -39,14 +38,7 @@ SLOWEST_BYTES_PER_SECOND = 50e6
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified checkpoint.
-
-    Attributes:
-        step: the step after which it was saved.
-        arrays: arrays by name.
-        details: additional JSON values.
-        skipped: what is wrong with each newer checkpoint.
-    """
+    """A verified checkpoint. `skipped` describes what is wrong with each newer checkpoint."""
 
     step: int
     arrays: Mapping[str, np.ndarray]
@@ -61,16 +53,8 @@ def save(
 
     If the process is killed or the power fails, either this checkpoint or the previous one is
     intact. Once this function has returned, the new checkpoint is intact. The run must have locked
-    the folder (`writer`).
-
-    Args:
-        folder: the checkpoints folder, which is created if missing.
-        step: number of completed steps.
-        arrays: arrays by name.
-        details: additional JSON values.
-
-    Raises:
-        DiskError: if it cannot be written. Earlier checkpoints are kept.
+    the folder (`writer`). If it cannot be written, `DiskError` is raised and earlier checkpoints
+    are kept.
     """
     target = folder / f"step-{step:08d}"
     state = npz.to_bytes({f"{n:05d}": array for n, array in enumerate(arrays.values())})
@@ -118,7 +102,6 @@ def latest(folder: Path) -> Checkpoint | None:
 
 
 def _verified(path: Path) -> dict[str, Any] | str:
-    """Return the checkpoint's manifest if it is valid, otherwise a description of the problem."""
     try:
         return verified(path)
     except Exception as error:  # corrupt files raise various JSON and OS errors
@@ -131,9 +114,6 @@ def writer(folder: Path) -> Iterator[None]:
 
     The operating system releases the lock when the process exits. A folder on a file system without
     locks is not protected.
-
-    Raises:
-        CheckpointError: if another run is using the folder.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -158,19 +138,8 @@ def restore(
 ) -> None:
     """Copy an earlier session's files to `output`, where `training.train` finds them.
 
-    Each file's SHA-256 must match the one in the bundle. If `output` already contains a checkpoint
-    (because the cell ran twice), nothing is copied.
-
-    Args:
-        expect: the bundle's {"run_id", "step", "checkpoint", "files": {name: sha256}}; empty for a
-            new run.
-        inputs: /kaggle/input.
-        output: the working folder.
-        show: receives each line of text.
-
-    Raises:
-        CheckpointError: if something else is mounted. The message describes it.
-        DiskError: if a file cannot be written.
+    If `output` already contains a checkpoint (because the cell ran twice), nothing is copied. For
+    `expect`, see `mounts.previous`. It is empty for a new run.
     """
     if not expect or any(output.glob("**/checkpoints/step-*")):
         show("Nothing to restore: the run is new, or the working folder already has checkpoints.")
@@ -193,13 +162,7 @@ def restore(
 
 def set_aside(folder: Path, records: Sequence[Path] = ()) -> None:
     """Move the checkpoints to the first unused `<name>-set-aside-<n>` instead of deleting them.
-
-    Args:
-        folder: the checkpoints folder.
-        records: other files of the run, which are moved to the same folder.
-
-    Raises:
-        CheckpointError: if another run is using the folder.
+    `records` are other files of the run, which are moved to the same folder.
     """
     with writer(folder), writing(folder):
         there = [path for path in (*folder.iterdir(), *records) if path.exists()]
@@ -217,9 +180,6 @@ class Saver:
     Args:
         given: minimum seconds between checkpoints; None to derive them from the measured cost.
         size: approximate checkpoint size in bytes.
-
-    Attributes:
-        costs: seconds spent on each checkpoint.
     """
 
     def __init__(self, given: float | None, size: int) -> None:
@@ -245,12 +205,10 @@ class Saver:
         return 2 * max(self.costs, default=self._size / SLOWEST_BYTES_PER_SECOND)
 
     def due(self) -> bool:
-        """Return whether it is time to save the next checkpoint."""
         return time.monotonic() - self._last >= self.interval()
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Measure how long saving takes."""
         started = time.monotonic()
         yield
         self._last = time.monotonic()

@@ -59,15 +59,10 @@ class Wrong(PipelineError):
 
 
 def check(config: Config, show: Callable[[str], None]) -> None:
-    """Check a config's custom functions, and compare the outputs of its model in both backends.
-
-    Raises:
-        ConfigError: if a function is invalid.
-    """
     by_jax(config, show)
     if not (custom_code.function(config, "train_step") or config.fit):
-        _ask(config, "model", _train_step, show)
-    _ask(config, "model", _tensorflow, show)
+        _ask(config, "model", _compare_parts, show)
+    _ask(config, "model", _compare_tensorflow, show)
 
 
 def by_jax(config: Config, show: Callable[[str], None]) -> None:
@@ -88,11 +83,6 @@ def _ask(config: Config, field: str, question: Question, show: Callable[[str], N
 
 
 def check_metric_of(config: Config, truth: np.ndarray) -> None:
-    """Call a custom metric with the true values of the held-out rows.
-
-    Args:
-        truth: true values, in the format of `pipeline.evaluate.metrics`.
-    """
     if custom_code.function(config, "metric") and config.target != "custom":
         metrics.of(config)(truth, metrics.best(config, truth))
 
@@ -100,20 +90,13 @@ def check_metric_of(config: Config, truth: np.ndarray) -> None:
 def check_submission_of(config: Config, columns: Sequence[str] | None, folder: Path) -> None:
     """Call a custom `write_submission` with synthetic predictions.
 
-    Args:
-        columns: the sample submission's columns without the id; None if there is no sample.
-        folder: the competition folder.
+    `columns` are the sample submission's columns without the id, or None if there is no sample.
     """
     if submission.writer_of(config, folder):
         _submission(config, columns, folder)
 
 
 def check_postprocess_of(config: Config, target: Target, ids: Sequence[str], folder: Path) -> None:
-    """Call a custom `postprocess` twice with synthetic predictions for some ids.
-
-    Args:
-        folder: the competition folder.
-    """
     if config.postprocess:
         given, changed = target.predictions(_outputs(config)), postprocess.of([config], folder)
         one, two = (changed(ids[:ROWS], given[: len(ids)]) for _ in "12")
@@ -139,7 +122,6 @@ def _augment(config: Config) -> str:
 
 
 def _mix(config: Config) -> str:
-    """Mix one group, then another, then the first one again, and compare the results."""
     changes = Augmentation(
         config.data, 0, ROWS, None, custom_code.function(config, "augment_batch")
     )
@@ -194,7 +176,6 @@ def _log(config: Config) -> str:
 
 
 def _augmented(config: Config, images: np.ndarray) -> list[np.ndarray]:
-    """Return images augmented by a custom `augment`, and their labels if target="custom"."""
     changes = Augmentation(config.data, 0, ROWS, custom_code.function(config, "augment"))
     rows = [images, *([_labels(config)] if config.target == "custom" else [])]
     # Each call is traced again, so random numbers that do not come from the key differ.
@@ -236,9 +217,6 @@ def _loss(config: Config) -> str:
 def tried_loss(config: Config, model: Any) -> tuple[tuple[str, ...], bool]:
     """Return the names of the losses if there are several, and whether they require groups of rows.
     A loss requires groups if it uses random numbers, or if a row's loss depends on other rows.
-
-    Raises:
-        ConfigError: if the loss fails, or ignores extra outputs of the model.
     """
     custom, outputs = custom_code.function(config, "loss"), _outputs_of(model)
     if outputs[1] and losses.EXTRA not in losses.asked(config):
@@ -268,7 +246,6 @@ def tried_loss(config: Config, model: Any) -> tuple[tuple[str, ...], bool]:
 def _computed(
     config: Config, labels: Any, outputs: Any, *, validation: bool = False
 ) -> dict[str, np.ndarray]:
-    """Return the losses of synthetic rows by name. In validation, a loss gets no random key."""
     key = None if validation else jax.random.key(0, impl="threefry2x32")
     values = jax.jit(losses.of(config, training=True))(labels, *outputs, key)
     return jax.tree.map(np.asarray, values)  # type: ignore[no-any-return]
@@ -297,12 +274,6 @@ def _schedule(config: Config) -> str:
 
 
 def check_optimizer_of(config: Config) -> None:
-    """Check the optimizer and its arguments, the learning rates of layers, and progressive image
-    sizes.
-
-    Raises:
-        ConfigError: if one of them is invalid.
-    """
     plain = config.optimizer.name in OPTIMIZERS and not config.optimizer.layer_rates
     if plain and not config.frozen_epochs and not config.progressive:
         return
@@ -314,7 +285,6 @@ def check_optimizer_of(config: Config) -> None:
 
 
 def _optimizer(config: Config) -> str:
-    """Take two steps with synthetic gradients, resume after the first, and repeat the second."""
     architectures.seed(config.seed)
     variables = architectures.build(config).trainable_variables
     applied = learning_rate.apply(config, 100 * config.batch)
@@ -329,7 +299,7 @@ def _optimizer(config: Config) -> str:
     random = np.random.default_rng(0)
     both = [[random.standard_normal(one.shape, np.float32) for one in variables] for _ in "12"]
     one, state = made()
-    _refuse_state(one, variables, both[0])
+    _refuse_unsaved_state(one, variables, both[0])
     rate, wanted = float(one.learning_rate), float(learning_rate.schedule(config, applied)(begin))
     if not np.isclose(rate, wanted, rtol=1e-3):
         raise Wrong(
@@ -355,8 +325,7 @@ def _optimizer(config: Config) -> str:
     return f"{len(state)} state arrays, changes {changed} of {len(weights)} weights"
 
 
-def _refuse_state(made: Any, variables: list[Any], grads: list[np.ndarray]) -> None:
-    """Raise an error if the optimizer has state outside its variables, which would not be saved."""
+def _refuse_unsaved_state(made: Any, variables: list[Any], grads: list[np.ndarray]) -> None:
     known = {id(one) for one in (*made.variables, *variables)}
     with keras.StatelessScope() as scope:
         made.apply(list(map(jnp.asarray, grads)), variables)
@@ -424,7 +393,6 @@ def _model(config: Config) -> str:
 
 
 def _refuse_infinite_gradients(config: Config, model: Any, images: np.ndarray) -> None:
-    """Compute a batch's loss and gradients, and raise an error if any of them is not finite."""
     kinds = model.trainable_variables, model.non_trainable_variables
     params, buffers = ([one.value for one in variables] for variables in kinds)
     loss_fn, key = losses.of(config, training=True), jax.random.key(0, impl="threefry2x32")
@@ -454,7 +422,6 @@ def _refuse_infinite_gradients(config: Config, model: Any, images: np.ndarray) -
 
 
 def _refuse_lost_state(config: Config, model: Any, images: np.ndarray, outputs: np.ndarray) -> None:
-    """Raise an error if the outputs change when the model is built again with the same weights."""
     architectures.seed(config.seed + 1)
     again = architectures.build(config)
     if {id(one) for one in again.weights} & {id(one) for one in model.weights}:
@@ -472,8 +439,7 @@ def _refuse_lost_state(config: Config, model: Any, images: np.ndarray, outputs: 
         )
 
 
-def _tensorflow(config: Config) -> str:
-    """Compare the model's outputs in JAX with those that another process computes in TensorFlow."""
+def _compare_tensorflow(config: Config) -> str:
     model = architectures.build(config)
     with tempfile.TemporaryDirectory(prefix="custom-check-") as scratch:
         (Path(scratch) / WEIGHTS).write_bytes(npz.to_bytes(artifact.weights_of(model)))
@@ -500,7 +466,6 @@ def _tensorflow(config: Config) -> str:
 
 
 def main(config: str, folder: Path) -> None:
-    """Load weights from a folder, and write the outputs of the current backend to that folder."""
     settings = load_config(config)
     model = architectures.build(settings)
     artifact.assign(model, npz.read(folder / WEIGHTS))
@@ -511,8 +476,7 @@ def main(config: str, folder: Path) -> None:
 # Checks that computing in parts gives the same result
 
 
-def _train_step(config: Config) -> str:
-    """Check that micro-batches and, if possible, two devices produce the same weights."""
+def _compare_parts(config: Config) -> str:
     if jax.process_count() > 1:
         return "not checked; run python -m pipeline check, which uses a single process"
     small = replace(
@@ -527,11 +491,11 @@ def _train_step(config: Config) -> str:
     ways = {f"micro-batches of {ROWS // 4}": _stepped(replace(small, micro_batch=ROWS // 4), 1)}
     if len(jax.devices()) > 1:
         ways["2 devices"] = _stepped(small, 2)
-    changed = _length(whole, start)
+    changed = _distance(whole, start)
     # If an optimizer uses signs, rounding errors can move weights as far as a nudge does.
-    allowed = max(APART * changed, ROUNDING * _length(nudged, whole))
+    allowed = max(APART * changed, ROUNDING * _distance(nudged, whole))
     for way, (weights, *_) in ways.items():
-        apart = _length(weights, whole)
+        apart = _distance(weights, whole)
         if not apart <= allowed:
             raise Wrong(
                 f"produces different weights with {way}: they differ by {apart:.2g} after two"
@@ -544,11 +508,9 @@ def _train_step(config: Config) -> str:
 def _stepped(
     config: Config, count: int, *, nudge: bool = False
 ) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
-    """Take two steps on synthetic rows. Return the weights after and before these steps and, if
-    `nudge` is set, those after two steps from initial weights that are one ulp larger.
-
-    Args:
-        count: number of devices.
+    """Take two steps on synthetic rows with `count` devices. Return the weights after and before
+    these steps and, if `nudge` is set, those after two steps from initial weights that are one ulp
+    larger.
     """
     from pipeline.train.step import Batch, TrainStep
 
@@ -589,8 +551,7 @@ def _stepped(
         keras.distribution.set_distribution(None)
 
 
-def _length(arrays: list[np.ndarray], others: list[np.ndarray]) -> float:
-    """Return the Euclidean distance between two lists of arrays."""
+def _distance(arrays: list[np.ndarray], others: list[np.ndarray]) -> float:
     return float(np.sqrt(sum(np.square(a - b).sum() for a, b in zip(arrays, others, strict=True))))
 
 
@@ -603,7 +564,7 @@ QUESTIONS: dict[str, Question] = {
     "loss": _loss,
     "metric": _metric,
     "model": _model,
-    "train_step": _train_step,
+    "train_step": _compare_parts,
     "log": _log,
     "write_submission": _submission,
 }
@@ -611,9 +572,7 @@ QUESTIONS: dict[str, Question] = {
 
 def _differ(values: np.ndarray, others: np.ndarray, least: float = 0.0) -> bool:
     """Return whether two arrays differ by more than rounding errors, or in where they have NaNs.
-
-    Args:
-        least: minimum magnitude that the tolerance is relative to.
+    The tolerance is relative to the largest magnitude, or to `least` if that is larger.
     """
     largest = np.abs(values[np.isfinite(values)]).max(initial=least)
     return not np.allclose(values, others, rtol=0, atol=TOLERANCE * largest, equal_nan=True)
@@ -631,7 +590,6 @@ def _made_up(form: Form, seed: int) -> np.ndarray:
 
 
 def inputs(config: Config, seed: int = 0) -> np.ndarray:
-    """Return 16 synthetic inputs for a config's model, in the format of `Config.data`."""
     if config.data.kind == "custom":
         forms = config.data.forms.items()
         return custom_readers.pack({name: _made_up(form, seed) for name, form in forms})
@@ -639,14 +597,12 @@ def inputs(config: Config, seed: int = 0) -> np.ndarray:
 
 
 def _outputs(config: Config) -> np.ndarray:
-    """Return synthetic outputs as float32 (16, outputs), or in the format of a custom model."""
     if config.target == "custom":
         return _outputs_of(architectures.build(config))[0]
     return _made_up(("float32", config.outputs), 1)
 
 
 def _outputs_of(model: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return synthetic outputs for a model, and its synthetic extra outputs by name."""
     structure = jax.tree.structure(architectures.parted(model.output))
     arrays = [
         _made_up(("float32", *one.shape[1:]), seed) for seed, one in enumerate(model.outputs, 1)
@@ -655,11 +611,7 @@ def _outputs_of(model: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 def _labels(config: Config, *, soft: bool | None = None) -> np.ndarray:
-    """Return synthetic labels in the format of `pipeline.data.labels`.
-
-    Args:
-        soft: whether the labels of classes are probabilities; None to use those of training.
-    """
+    """Return synthetic labels. None for `soft` uses the form that labels have in training."""
     rows = np.arange(ROWS)
     if config.target == "custom":
         labels = _made_up(config.data.custom_labels, 0)

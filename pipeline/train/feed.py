@@ -1,13 +1,12 @@
 """Provide the batches for each call, in the way that best suits the data and the machine.
 
-- "device": the images are on the devices, split over all cores, and each step gathers its rows
-  there. The host only sends row indices.
+- "device": the images are on the devices, split over all cores. The host only sends row indices.
 - "files": the images are decoded from their files during the run, on all CPU cores.
 - "host": the images are in memory or in a mapped file. Small batches are copied in the loop's
   thread, since another thread would compete for the interpreter (docs/dev/findings.md). Large
   batches are copied by all cores, a few calls ahead.
 
-Batches are copied into reused buffers and are bit-for-bit identical in all three cases.
+Batches are bit-for-bit identical in all three cases.
 """
 
 from collections import deque
@@ -38,10 +37,7 @@ Begun = tuple[int, int, np.ndarray, list[Future[Any]]]  # first step, steps, ima
 def way(asked: str, inputs: Any, count: int) -> str:
     """Return the way in which to provide batches: "device", "host" or "files".
 
-    Args:
-        asked: one of these, or "auto".
-        inputs: inputs of all examples.
-        count: number of devices that would hold them.
+    `asked` is one of these, or "auto". `count` is the number of devices that would hold the inputs.
     """
     if isinstance(inputs, FileImages):
         return "files"
@@ -54,7 +50,6 @@ def way(asked: str, inputs: Any, count: int) -> str:
 
 
 def begin(config: Config, batches: Batches, step: TrainStep, show: Show) -> "Feed":
-    """Create the feed of a run, and show in which way it provides batches."""
     chosen = way(config.feed, batches.inputs, step.replicas)
     show(f"Feed: {chosen}, with {batches.inputs.nbytes / 1e6:,.1f} MB of inputs")
     return Feed(batches, step, chosen)
@@ -62,11 +57,6 @@ def begin(config: Config, batches: Batches, step: TrainStep, show: Show) -> "Fee
 
 class Feed:
     """Context manager that provides the batches of a run.
-
-    Args:
-        batches: training batches.
-        step: training step, for its devices and augmentation.
-        way: "device", "host" or "files".
 
     Attributes:
         held: (images,) if they are on the devices, else ().
@@ -106,7 +96,6 @@ class Feed:
             self._free.append(self._used.popleft()[1])
 
     def _begin(self, span: tuple[int, int]) -> Begun:
-        """Start copying a call's images. If they are on the devices, only return row indices."""
         first, number = span
         if self.held:
             steps = [first + min(place, number - 1) for place in range(self._steps)]
@@ -122,7 +111,6 @@ class Feed:
         return first, number, images, futures
 
     def _call(self, begun: Begun) -> Batch:
-        """Return a call's batches on the devices, padded to a fixed shape."""
         first, number, images, futures = begun
         for future in futures:
             future.result()

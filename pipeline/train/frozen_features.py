@@ -1,9 +1,8 @@
 """Compute the outputs of a frozen published network once, and fit a linear model to them.
-`pipeline.train.boosting` fits trees instead.
 
 `Config.fit="linear"` takes minutes where fine-tuning takes hours, and is hard to beat with few
 examples. The linear model becomes the kernel and bias of the last layer, so the artifact, folds and
-inference work as in any other run.
+inference work as in any other run. `pipeline.train.boosting` fits trees instead.
 """
 
 import hashlib
@@ -41,9 +40,7 @@ STEPS, EXACT = 200, 1e-3  # maximum solver iterations, and tolerance
 class Linear(NamedTuple):
     """A linear model that computes features @ kernel + bias.
 
-    Attributes:
-        kernel: float32 (features, outputs). bias: float32 (outputs,).
-        strength: one of `STRENGTHS`.
+    The kernel is float32 (features, outputs), and the strength is one of `STRENGTHS`.
     """
 
     kernel: np.ndarray
@@ -52,16 +49,13 @@ class Linear(NamedTuple):
 
     @property
     def weights(self) -> Sequence[np.ndarray]:
-        """The layer's weights."""
         return self.kernel, self.bias
 
     @property
     def described(self) -> dict[str, Any]:
-        """The regularization strength, for the manifest."""
         return {"strength": self.strength}
 
     def outputs(self, features: np.ndarray) -> np.ndarray:
-        """Return the outputs, float32 (n, outputs)."""
         return np.asarray(features @ self.kernel + self.bias)
 
 
@@ -69,12 +63,6 @@ Head = Linear | trees.Numbers  # replaces the last layer
 
 
 def parts(model: Any, config: Config) -> tuple[Any, Any]:
-    """Split a model into the part that computes the features and the last layer.
-
-    Raises:
-        ConfigError: if the last layer cannot be a linear model, or the layers below it are not
-            published.
-    """
     try:
         last = trees.last_layer(model.outputs[0], config.fit)
     except ValueError as error:
@@ -98,9 +86,8 @@ def parts(model: Any, config: Config) -> tuple[Any, Any]:
 def key(config: Config, precision: str, origins: Any, data: str) -> str:
     """Return a digest of everything that determines the features.
 
-    Args:
-        origins: origin of the published weights, from `published.load`.
-        data: fingerprint of the examples.
+    `origins` is the origin of the published weights, from `published.load`, and `data` is the
+    fingerprint of the examples.
     """
     network = config.model, dict(config.model_options), custom_code.digest(config), config.seed
     text = json.dumps([*network, precision, origins, data], sort_keys=True)
@@ -108,10 +95,8 @@ def key(config: Config, precision: str, origins: Any, data: str) -> str:
 
 
 def passing(below: Any) -> Callable[[Any], np.ndarray]:
-    """Compile a network's forward pass, which returns float32 (n, features).
-
-    Args:
-        below: model from `parts`. Every call must have the same number of inputs.
+    """Compile a network's forward pass, which returns float32 (n, features). Every call must have
+    the same number of inputs.
     """
     # TPUs round float32 to bfloat16 by default.
     multiplied = devices.matmul_precision(keras.config.dtype_policy().name)
@@ -132,17 +117,14 @@ def of(
 ) -> np.ndarray | None:
     """Return the features of all inputs, float32 (n, features), or None if the session ends first.
 
-    Args:
-        below: model from `parts`.
-        batch: number of inputs per call.
-        folder: folder in which features are saved, so that the next session can resume.
+    They are saved in `folder`, so that the next session can resume.
     """
     forward, number, made = passing(below), len(inputs), []
     begun = told = time.monotonic()
     new = 0  # rows computed in this call
     for start in range(0, number, BLOCK):
         rows, path = np.arange(start, min(start + BLOCK, number)), folder / f"{start:09d}.npz"
-        if (kept := _kept(path, len(rows), show)) is not None:
+        if (kept := _read_features(path, len(rows), show)) is not None:
             made.append(kept)
             continue
         if why := session.over((time.monotonic() - begun) / max(len(made), 1)):
@@ -163,8 +145,7 @@ def of(
     return np.concatenate(made)
 
 
-def _kept(path: Path, rows: int, show: Callable[[str], None]) -> np.ndarray | None:
-    """Return the features in a file, or None if the file is missing or corrupt."""
+def _read_features(path: Path, rows: int, show: Callable[[str], None]) -> np.ndarray | None:
     if not path.is_file():
         return None
     try:
@@ -181,7 +162,7 @@ def fit(
     """Fit a linear model to standardized features.
 
     Args:
-        labels: in the format of the examples. weights: row weights; None if they are all equal.
+        weights: row weights; None if they are all equal.
         groups: groups of rows that are not split when strengths are compared; None to split by row.
         strength: None to use the best of `STRENGTHS`.
     """
@@ -231,11 +212,11 @@ def _best(
 def _loss(config: Config, outputs: np.ndarray, labels: np.ndarray) -> float:
     if config.target == "regression":
         return float(np.square(outputs - labels.reshape(outputs.shape)).mean())
-    if config.target == "classes" and labels.ndim > 1:
-        own = (outputs * labels).sum(axis=1)
-        return float((special.logsumexp(outputs, axis=1) - own).mean())
     if config.target == "classes":
-        own = np.take_along_axis(outputs, labels[:, None].astype(int), 1)[:, 0]
+        if labels.ndim > 1:
+            own = (outputs * labels).sum(axis=1)
+        else:
+            own = np.take_along_axis(outputs, labels[:, None].astype(int), 1)[:, 0]
         return float((special.logsumexp(outputs, axis=1) - own).mean())
     columns = _columns(config, labels, outputs.shape[1])
     return float((np.logaddexp(0, outputs) - columns * outputs).mean())
@@ -253,7 +234,6 @@ def _columns(config: Config, labels: np.ndarray, number: int) -> np.ndarray:
 def _solved(
     config: Config, features: np.ndarray, labels: np.ndarray, weights: Any, strength: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the kernel and bias, float64, that minimize the loss plus the penalty."""
     if config.target == "regression":
         from sklearn.linear_model import Ridge
 

@@ -23,9 +23,8 @@ TWELVE = 12  # number of parts for networks that are not stacks of identical blo
 class Part(NamedTuple):
     """A layer, or a block of layers, with a single learning rate factor.
 
-    Attributes:
-        weights: trainable Keras variables.
-        block: class and weight shapes, which are the same in identical blocks; None for layers.
+    `block` is the class and the weight shapes, which are the same in identical blocks. It is None
+    for layers.
     """
 
     weights: Sequence[Any]
@@ -36,20 +35,16 @@ def factors(model: Any, config: Config) -> list[float] | None:
     """Return the learning rate factor of each trainable variable, or None if all are 1.
 
     For `optimizer.layer_decay`, depth is counted from the outputs of a published network or, in
-    other models, from the head (the last layer with weights). New layers such as a head have a
-    factor of 1. In a transformer (a stack of identical blocks), each block is a part, as in Clark
-    et al. 2020, arXiv:2003.10555. The last block has the factor layer_decay, the block before it
-    has layer_decay^2, and so on. The layers before the first block (embeddings) form another block,
-    and a layer after a block belongs to that block. Other networks are split into 12 parts with the
-    same number of layers, as in Liu et al. 2022 (ConvNeXt), arXiv:2201.03545. If there are fewer
-    layers, each layer is a part.
+    other models, from the head, which is the last layer with weights. New layers such as a head
+    have a factor of 1. In a transformer, which is a stack of identical blocks, each block is a part
+    (Clark et al. 2020, arXiv:2003.10555): the last block has the factor layer_decay, the block
+    before it layer_decay^2, and so on. The layers before the first block, such as embeddings, form
+    another block, and a layer after a block belongs to that block. Other networks are split into 12
+    parts with the same number of layers (Liu et al. 2022, ConvNeXt, arXiv:2201.03545), or one part
+    per layer if there are fewer.
 
     `backbone_rate` multiplies the factors of a published network, and `optimizer.layer_rates`
     multiplies those of matching layers.
-
-    Raises:
-        ConfigError: if a name in `layer_rates` matches no layer with weights, or the optimizer does
-            not support factors.
     """
     rate, decay = 1.0, config.optimizer.layer_decay
     if config.model in (*BACKBONES, published.NAME):
@@ -57,7 +52,7 @@ def factors(model: Any, config: Config) -> list[float] | None:
         rate = float(options.get("backbone_rate", 1.0))
     found = {id(one): 1.0 for one in model.trainable_variables}
     for parts in _networks(model, config):
-        for part, depth in zip(parts, _depths(parts), strict=True):
+        for part, depth in zip(parts, _decay_exponents(parts), strict=True):
             found |= {id(one): decay**depth * rate for one in part.weights}
     _multiply_by_name(found, model, dict(config.optimizer.layer_rates))
     result = [found[id(one)] for one in model.trainable_variables]
@@ -73,9 +68,6 @@ def factors(model: Any, config: Config) -> list[float] | None:
 
 
 def described(model: Any, config: Config) -> list[dict[str, Any]]:
-    """Describe the factors of the trainable weights. Each dict contains a factor, and the number,
-    first name and last name of the consecutive weights that have it.
-    """
     keys, runs = weight_names.keys(model), list[dict[str, Any]]()
     named = [weight_names.name(keys[id(one)]) for one in model.trainable_variables]
     shares = factors(model, config) or [1.0] * len(named)
@@ -89,9 +81,6 @@ def frozen(model: Any, config: Config) -> list[bool]:
     """Return whether each trainable variable is frozen for the first `frozen_epochs`. In a model
     with published networks, their weights are frozen; otherwise, all weights except those of the
     last layer are.
-
-    Raises:
-        ConfigError: if all or none of them are frozen.
     """
     weights = model.trainable_variables
     if not config.frozen_epochs:
@@ -141,8 +130,7 @@ def _parts(layer: Any, block: Any = None) -> Iterator[Part]:
         yield from _parts(each, (type(each), shapes) if type(each) in several else None)
 
 
-def _depths(parts: Sequence[Part]) -> list[int]:
-    """Return the exponent of layer_decay for each part."""
+def _decay_exponents(parts: Sequence[Part]) -> list[int]:
     blocks = [part.block for part in parts if part.block]
     if len(blocks) > 1 and len(set(blocks)) == 1:
         seen = accumulate(part.block is not None for part in parts)

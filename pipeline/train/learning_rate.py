@@ -1,11 +1,7 @@
 """Scale hyperparameters that were tuned at one batch size to another batch size.
 
-Given `config.optimizer` (hyperparameters and the batch size at which they were tuned) and
-`config.batch`, `apply` returns every hyperparameter that depends on the batch size, and the warm-up
-and decay steps, as `Applied`. No other module scales them.
-
-TPUs use a far larger batch than the GPU on which a learning rate was tuned. With
-kappa = batch / base_batch:
+`apply` is the only function that scales them. TPUs use a far larger batch than the GPU on which a
+learning rate was tuned. With kappa = batch / base_batch:
 
 | hyperparameter         | SGD       | Adam, AdamW           | source                          |
 |------------------------|-----------|-----------------------|---------------------------------|
@@ -66,17 +62,15 @@ class Applied:
     """The hyperparameters of a run, scaled to its batch size.
 
     Attributes:
-        optimizer, arguments, schedule, clip_norm: as in the config.
         batch, base_batch: images per optimizer step, over all replicas.
         kappa: batch / base_batch.
         peak_rate: learning rate per step after the warm-up.
-        warmup_steps: initial steps in which the learning rate increases.
         frozen_steps: initial steps in which only new layers are trained.
         growing_steps: the steps after which images grow, one for each item of `progressive`.
         total_steps: number of steps of the whole run. The learning rate ends at 0.
         decay_steps: final steps in which the learning rate decreases, for "constant".
-        momentum (SGD), beta_1, beta_2, epsilon (Adam, AdamW), weight_decay (SGD, AdamW),
-        ema_momentum, batchnorm_momentum: scaled values. Other optimizers ignore the first five.
+        momentum, beta_1, beta_2, epsilon, weight_decay: scaled values for SGD, Adam and AdamW.
+            Other optimizers ignore them.
         swa_step: number of steps after which the mean of the weights starts. None disables it.
         batchnorm_batch: number of images that BatchNorm normalizes together; divides `batch`.
         warnings: rules that are used outside the range in which they were tested.
@@ -133,9 +127,6 @@ def apply(config: Config, num_images: int) -> Applied:
 
     Each step takes `config.batch` images from an endless sequence of permutations, so `total_steps`
     is epochs x num_images / batch, rounded up, and no image is dropped.
-
-    Args:
-        num_images: number of training images.
     """
     given, kappa = config.optimizer, config.batch / config.optimizer.base_batch
     root, adam = math.sqrt(kappa), given.name in ("adam", "adamw")
@@ -188,7 +179,6 @@ def apply(config: Config, num_images: int) -> Applied:
 
 
 def _warnings(config: Config, num_images: int, kappa: float, total_steps: int) -> Iterator[str]:
-    """Yield a warning for each limit that is exceeded, except those of beta_1 and beta_2."""
     name, steps_per_epoch = config.optimizer.name, num_images / config.batch
     if name not in OPTIMIZERS and kappa > 1:
         yield (
@@ -222,7 +212,6 @@ def _warnings(config: Config, num_images: int, kappa: float, total_steps: int) -
 
 
 def adam_was_seen_to_hold(config: Config, num_images: int) -> bool:
-    """Return whether the square-root rule was confirmed for this kind of data and batch size."""
     return (
         config.data.kind == "table"
         and config.batch <= SEEN_FACTOR * config.optimizer.base_batch

@@ -58,11 +58,10 @@ class Record:
     Attributes:
         run_id: the run's id. All folds use the id of the first one.
         origin: the run's origin when it started, see `Loop.run`.
-        metrics: metrics after the last epoch.
         best: epoch, metrics and metric name of the best epoch, and the number of epochs since.
         init_from: origin of the initial weights (`warm_start.begin`), if any.
         seconds: training time over all sessions.
-        devices, micro_batch: devices, and a micro-batch size that fits into their memory.
+        micro_batch: a micro-batch size that fits into the memory of `devices`.
     """
 
     run_id: str
@@ -79,17 +78,11 @@ class Loop:
     """The training loop of a run, or of one of its folds.
 
     Args:
-        config, applied: the run's config and its scaled hyperparameters.
-        model: a built Keras model with its initial weights.
-        batches: training batches.
         held_out: rows of the batches' inputs to validate on, int64 (v,).
         output: folder for checkpoints/, progress.jsonl and history.csv.
-        show: receives each line of text.
-        fold: the fold, for a run with folds.
 
     Attributes:
-        compiled: the training step. state: the state after `step` steps.
-        record: values for the next checkpoint.
+        state: the state after `step` steps.
         score: compares epochs with the competition's metric; None if they are not compared.
         seconds: duration of each phase.
     """
@@ -124,16 +117,11 @@ class Loop:
     # Steps
 
     def run(self, origin: dict[str, Any], session: Session, *, max_steps: int | None) -> str:
-        """Train until the end of the run, step `max_steps`, or the end of the session.
+        """Train until the end of the run, step `max_steps`, or the end of the session, and return
+        "complete" or "partial".
 
-        Args:
-            origin: the run's origin. "config" (with the digest of its functions), "data" and
-                "pretrained" must match the checkpoint; those in `MAY_CHANGE` can differ.
-            session: decides when to stop, and is notified of progress.
-            max_steps: last step to run; None to run to the end.
-
-        Returns:
-            "complete" or "partial".
+        In `origin`, "config" (with the digest of its functions), "data" and "pretrained" must match
+        the checkpoint; those in `MAY_CHANGE` can differ.
 
         Raises:
             CheckpointError: if the checkpoint is from a different run.
@@ -165,7 +153,6 @@ class Loop:
         return "partial"
 
     def _train(self, feed: feeding.Feed, session: Session, max_steps: int) -> str | None:
-        """Run the steps. If the session ends first, return the reason, otherwise None."""
         saved_step, stop, calls = self.step, None, self._calls
         calls.restart()
         state_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.state))
@@ -207,7 +194,6 @@ class Loop:
         return stop
 
     def _call(self, feed: feeding.Feed, batches: Batch, number: int) -> Report:
-        """Make a call to the devices. Wait for the first call of a phase, because it compiles."""
         compiles = self._begins_program
         if compiles:
             begun = time.monotonic() if "compile" in self.seconds else self._started
@@ -236,7 +222,6 @@ class Loop:
             self.show(f"From step {self.step + 1} on, {' and '.join(changes)}")
 
     def _first_call(self, feed: feeding.Feed, batches: Batch, number: int) -> Report:
-        """Make a call that compiles, reducing the micro-batch size until it fits in memory."""
         step, layout = self.compiled, self.compiled.layout
         before = layout.to_arrays(self.state)  # a failed call may have reused the state's memory
         while True:
@@ -287,18 +272,15 @@ class Loop:
 
     @property
     def _begins_program(self) -> bool:
-        """Whether the next call is the first one of its phase."""
         phase = phases.of(self.applied, self.step)
         return "compile" not in self.seconds or phase != self.compiled.phase
 
     @property
     def complete(self) -> bool:
-        """Whether all steps are done or patience has run out."""
         return self.step >= self.applied.total_steps or self.out_of_patience
 
     @property
     def out_of_patience(self) -> bool:
-        """Whether the last `patience` epochs brought no improvement."""
         patience = self.config.patience
         return patience is not None and self.record.best.get("epochs_since", 0) >= patience
 
@@ -310,7 +292,6 @@ class Loop:
         return min(step * self.config.batch // len(self.batches), self.config.epochs)
 
     def _end_epoch(self, report: Report, session: Session) -> None:
-        """Validate after a step that completed one or more epochs, and add a row to the history."""
         epoch, progress, score = self._epoch(self.step), self._progress, self.score
         means, started = self._means(report), time.monotonic()
         with progress.aside():
@@ -337,7 +318,6 @@ class Loop:
         self.state = self.state._replace(totals=self.compiled.layout.zeros())
 
     def _validate(self, session: Session) -> dict[str, float]:
-        """Return the held-out rows' loss and metric, and the score if epochs are compared."""
         step = self.compiled
         params, buffers = step.layout.for_inference(self.state)
         # If the loss compares rows, pad the last group with the first rows.
@@ -374,7 +354,6 @@ class Loop:
         yield from jax.device_get(list(in_flight))
 
     def _compare_epochs(self, epoch: int, score: EpochScore) -> None:
-        """Keep the metrics of the best epoch so far, and its weights if the config keeps them."""
         metrics, best = self.record.metrics, self.record.best
         if best and score.order(metrics) <= score.order(best["metrics"]):
             best["epochs_since"] += 1
@@ -458,11 +437,6 @@ class Loop:
             checkpoint.save(self.output / "checkpoints", self.step, arrays, details)
 
     def _resume(self, folder: Path, origin: dict[str, Any]) -> None:
-        """Resume from the newest checkpoint, if there is one.
-
-        Raises:
-            CheckpointError: if it is from a different run.
-        """
         self.record.origin, found = origin, checkpoint.latest(folder)
         if found is None:
             return
@@ -502,7 +476,6 @@ class Loop:
         record.origin["config"] = origin["config"]  # some fields can change
 
     def _changed(self, record: Record, arrays: Mapping[str, np.ndarray]) -> list[str]:
-        """Describe how this run differs from the run that wrote a checkpoint."""
         theirs, ours, metric = record.origin, self.record.origin, record.best.get("metric")
         found = changes(theirs["config"], ours["config"])
         if theirs["data"] != ours["data"]:
@@ -528,9 +501,8 @@ def new_run_id(config: Config) -> str:
 class CallQueue:
     """The calls in flight, oldest first.
 
-    Args:
-        replicas: number of devices of a call. On a CPU with several devices, at most `MIN_CALLS`
-            calls are in flight, for the reason given at `EVALUATIONS`.
+    On a CPU with several devices (`replicas`), at most `MIN_CALLS` calls are in flight, for the
+    reason given at `EVALUATIONS`.
     """
 
     def __init__(self, replicas: int = 1) -> None:
@@ -548,9 +520,10 @@ class CallQueue:
         self._since = self._last_end = self._began = time.monotonic()
 
     def begin(self) -> None:
-        """Record that a call is about to be made. If the devices are idle, add the time since the
-        last call ended to their idle time. That call is assumed to have taken as long as the
-        fastest call that was timed on its own.
+        """Record that a call is about to be made.
+
+        If the devices are idle, add the time since the last call ended to their idle time. That
+        call is assumed to have taken as long as the fastest call that was timed on its own.
         """
         now = time.monotonic()
         passed, self._began = now - self._began, now
@@ -560,13 +533,7 @@ class CallQueue:
             self._waited += max(passed - min(self._alone), 0.0)
 
     def add(self, step: int, report: Any, *, timed: bool = True) -> None:
-        """Add a call.
-
-        Args:
-            step: number of completed steps after it.
-            report: arrays of its report.
-            timed: False if the call compiled.
-        """
+        """Add a call that ends after `step` completed steps. A call that compiles is not timed."""
         if timed and len(self._alone) < ALONE:
             jax.block_until_ready(report)  # type: ignore[no-untyped-call]
             self._alone.append(time.monotonic() - self._began)
@@ -582,10 +549,7 @@ class CallQueue:
 
     def ended(self, size: int) -> Iterator[tuple[int, Any]]:
         """Wait until there are few enough calls in flight, and yield (step, report) for each call
-        that has completed.
-
-        Args:
-            size: batch size of a call in bytes.
+        that has completed. The batches of a call have `size` bytes.
         """
         while len(self._calls) > self._limit:
             step, report = self._calls.popleft()
@@ -606,7 +570,6 @@ class CallQueue:
         return (self._limit + 2) * self._mean + self._slowest
 
     def last(self) -> tuple[int, Any] | None:
-        """Return (step, report) of the newest call in flight, or None."""
         return self._calls[-1] if self._calls else None
 
 

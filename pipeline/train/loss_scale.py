@@ -3,8 +3,7 @@ of them would otherwise be too small for float16.
 
 The scale doubles after a number of steps with finite gradients. If gradients are not finite, the
 scale is halved and the step does not change any weights (Micikevicius et al. 2018,
-arXiv:1710.03740; with the constants of Keras' LossScaleOptimizer). The scale is part of the state,
-so that runs resume with it.
+arXiv:1710.03740; with the constants of Keras' LossScaleOptimizer).
 """
 
 from typing import Any, NamedTuple
@@ -17,26 +16,21 @@ from pipeline.config import Config
 from pipeline.infer import check
 from pipeline.models import architectures, published
 
-FIRST, MOST, STEPS = (
-    2.0**15,
-    2.0**24,
-    2000,
-)  # initial and maximum scale, and number of finite steps before doubling
+FIRST, MOST = 2.0**15, 2.0**24  # initial and maximum scale
+STEPS = 2000  # number of finite steps before doubling
 
 
 class LossScale(NamedTuple):
-    """The factor by which the loss is multiplied.
+    """The factor by which the loss is multiplied, as part of the training state.
 
-    Attributes:
-        value: float32.
-        steps: int32, number of steps with finite gradients since the last change.
+    `value` is float32. `steps` is the number of steps with finite gradients since the last change,
+    int32.
     """
 
     value: Any
     steps: Any
 
     def after(self, finite: Any) -> "LossScale":
-        """Return the scale after a step, given whether all of its gradients were finite."""
         doubles = self.steps + 1 >= STEPS
         grown = jnp.where(doubles, jnp.minimum(2 * self.value, MOST), self.value)
         steps = jnp.where(finite & ~doubles, self.steps + 1, 0)
@@ -51,17 +45,14 @@ class LossScale(NamedTuple):
 
 
 def all_finite(arrays: Any) -> Any:
-    """Return whether all values in all arrays are finite."""
     return jnp.stack([jnp.isfinite(each).all() for each in jax.tree.leaves(arrays)]).all()
 
 
 def apart(config: Config, networks: published.Networks, inputs: np.ndarray) -> float:
-    """Return the difference between a run's initial outputs in float16 and float32, relative to the
-    largest output or 1, whichever is larger. If an output overflows, the result is NaN or infinity.
+    """Return the difference between a run's initial outputs in float16 and float32.
 
-    Args:
-        networks: networks from `published.networks`.
-        inputs: a few inputs of the run.
+    It is relative to the largest output or 1, whichever is larger. If an output overflows, the
+    result is NaN or infinity.
     """
     models = []
     for precision in (check.FULL, check.HALF):

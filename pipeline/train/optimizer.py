@@ -23,13 +23,8 @@ INSTEAD = {
 def optimizer(config: Config, applied: Applied, variables: Sequence[Any]) -> Any:
     """Return the Keras optimizer with the scaled hyperparameters and the schedule.
 
-    Args:
-        config, applied: the run's config and its scaled hyperparameters.
-        variables: trainable Keras variables. Biases and other vectors, such as the scale and offset
-            of a normalization layer, are excluded from the weight decay of Keras optimizers.
-
-    Raises:
-        ConfigError: if the optimizer is unknown or does not accept its arguments.
+    Biases and other vectors among the trainable `variables`, such as the scale and offset of a
+    normalization layer, are excluded from the weight decay of Keras optimizers.
     """
     custom, rate = custom_code.function(config, "optimizer.name"), schedule(config, applied)
     if custom and custom is not vars(optimizers).get(applied.optimizer):  # not imported from Keras
@@ -92,10 +87,8 @@ def _custom(applied: Applied, custom: Any, rate: Any) -> Any:
 
 
 def _clipped(made: Any, applied: Applied) -> Any:
-    """Let the optimizer clip gradients to the config's clip_norm, and return it.
-
-    Raises:
-        ValueError: if an option has no effect, or not the same effect as in Keras' `fit`.
+    """Let the optimizer clip gradients to the config's clip_norm, and return it. Raise `ValueError`
+    if an option has no effect, or not the same effect as in Keras' `fit`.
     """
     if isinstance(made, optimizers.LossScaleOptimizer):
         raise ValueError("in float16, the training step scales the loss; remove LossScaleOptimizer")

@@ -1,12 +1,11 @@
 """Phases of a run. Each phase defines which weights are trained and at which image size.
 
-A phase has its own program, which is compiled when it first runs. Phases consist of whole
-epochs, so no call spans two phases. Images are resized after augmentation, so batches and random
-numbers do not depend on the phase, and a run can resume in any phase.
+A phase has its own program, and consists of whole epochs, so no call spans two phases. Images are
+resized after augmentation, so batches and random numbers do not depend on the phase, and a run can
+resume in any phase. All sizes share the weights of a convolutional network.
 
 Growing image sizes (`Config.progressive`) speed up training, as shown by Howard et al. 2018
-(fast.ai's DAWNBench entry) and Tan & Le 2021, arXiv:2104.00298. The weights of a convolutional
-network do not depend on the image size, so all sizes use the same state.
+(fast.ai's DAWNBench entry) and Tan & Le 2021, arXiv:2104.00298.
 """
 
 from collections.abc import Sequence
@@ -45,11 +44,7 @@ def of(applied: Applied, step: int) -> Phase:
 
 
 def sizes(config: Config) -> list[tuple[int, int]]:
-    """Return the (height, width) of images in each part of the run, ending with the full size.
-
-    Raises:
-        ConfigError: if the rounded sizes do not increase.
-    """
+    """Return the (height, width) of images in each part of the run, ending with the full size."""
     whole = config.data.shape[:2]
     patches = [preset.patch for preset in published.networks(config).values()]
     units = np.lcm.reduce([(1, 1), *patches])
@@ -70,9 +65,7 @@ def sizes(config: Config) -> list[tuple[int, int]]:
 
 
 def described(config: Config) -> list[dict[str, int]]:
-    """For each image size, return its first and last epoch (1-based), height and width. The list is
-    empty if the images do not grow.
-    """
+    """Return the first and last epoch (1-based) of each image size, or [] if images do not grow."""
     if not config.progressive:
         return []
     ends = 0, *config.growing_epochs, config.epochs
@@ -83,19 +76,12 @@ def described(config: Config) -> list[dict[str, int]]:
 
 
 def shown(size: Sequence[int]) -> str:
-    """Return height and width as text."""
     return f"{size[0]}x{size[1]} pixels"
 
 
 def models(config: Config, model: Any, batchnorm_momentum: float | None = None) -> list[Any]:
     """Return one model per image size. The model for the full size is `model` itself. The others
     are copies that hold no weights of their own and use those of `model`.
-
-    Args:
-        model: model from `architectures.build(config, batchnorm_momentum)`.
-
-    Raises:
-        ConfigError: if the model cannot be built at a size, or has different weights or outputs.
     """
     if not config.progressive:
         return [model]
@@ -127,7 +113,6 @@ def _smaller(config: Config, model: Any, momentum: float | None, size: tuple[int
 
 
 def _shapes(model: Any) -> list[str]:
-    """Return the name and shape of each weight and output of a model."""
     keys = weight_names.keys(model)
     named = [(weight_names.name(keys[id(one)]), one) for one in model.weights]
     named += [("output", one) for one in model.outputs]

@@ -44,10 +44,7 @@ INPUT_BOUND = 0.1
 
 
 def in_words(line: Mapping[str, Any]) -> str:
-    """Return a progress line as readable text.
-
-    Args:
-        line: line written by `Progress` or any other log. Values that are not numbers are ignored.
+    """Return a progress line as readable text. Values that are not numbers are ignored.
 
     >>> in_words({"step": 43, "steps": 337, "loss": 0.25, "eta_seconds": 7200.9})
     'step 43 of 337  loss 0.2500  2:00:00 to go'
@@ -103,9 +100,7 @@ class Fold:
 class Log:
     """Calls the custom function that receives each record (`Config.log`), if there is one.
 
-    Args:
-        config: the run's config.
-        show: receives a warning if the function fails, which is then not called again.
+    If the function fails, a warning is shown and it is not called again.
     """
 
     def __init__(self, config: Config, show: Show) -> None:
@@ -125,15 +120,10 @@ class Log:
 
 
 class Progress:
-    """Writes the progress of a run to progress.jsonl and history.csv. A resumed run appends to
-    them.
+    """Writes the progress of a run to progress.jsonl and history.csv.
 
-    Args:
-        folder: folder for progress.jsonl and history.csv.
-        config: the run's config.
-        step, total: first and last step of the run.
-        show: receives each line of text.
-        fold: fold to add to each line. `eta_seconds` then includes later folds.
+    A resumed run appends to these files. Each line contains the fold, if there is one, and
+    `eta_seconds` includes later folds.
     """
 
     def __init__(
@@ -148,7 +138,7 @@ class Progress:
         _remove_after(step, self._history, ROW)
 
     def due(self) -> bool:
-        """Return whether a line is due. Reading the loss more often would stall a device."""
+        # Reading the loss more often would stall a device.
         return time.monotonic() - self._last >= self._config.progress_seconds
 
     def restart_clock(self, step: int) -> None:
@@ -166,7 +156,6 @@ class Progress:
             self._aside += time.monotonic() - started
 
     def line(self, step: int, values: Mapping[str, float]) -> None:
-        """Write a line with step, steps, `values`, images_per_second and eta_seconds."""
         self._last = time.monotonic()
         elapsed = max(self._last - self._started, 1e-9) / max(step - self._first_step, 1)
         line = {
@@ -185,16 +174,13 @@ class Progress:
         self._log(line)
 
     def images_per_second(self, step: int) -> float:
-        """Return the mean since the clock was restarted, excluding the time spent in `aside`."""
         seconds = time.monotonic() - self._started - self._aside
         return (step - self._first_step) * self._config.batch / max(seconds, 1e-9)
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        """Append a row to history.csv. A value of None is written as an empty field.
+        """Append a row, which starts with "epoch" and "step", to history.csv.
 
-        Args:
-            row: values by name, starting with "epoch" and "step". All rows of a run have the same
-                names.
+        All rows of a run have the same names. A value of None is written as an empty field.
         """
         with writing(self._history), self._history.open("a", newline="") as file:
             table = csv.writer(file)

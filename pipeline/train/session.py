@@ -33,12 +33,9 @@ class Session:
     """Context manager that turns SIGTERM and Ctrl-C into stop requests and terminates stalled runs.
 
     After Ctrl-C, KeyboardInterrupt is raised at the end of the context, once the body has saved its
-    state, or immediately if Ctrl-C is pressed again.
-
-    Args:
-        hours: wall-clock limit since the process started; None for no limit.
-        output: the run's output folder. After `STALL_SECONDS` without a call to `progress`, the
-            process writes all stack traces to stalled.txt and exits with code 1.
+    state, or immediately if Ctrl-C is pressed again. After `STALL_SECONDS` without a call to
+    `progress`, the process writes all stack traces to stalled.txt and exits with code 1. The limit
+    of `hours` counts from the start of the process.
 
     Attributes:
         margin: seconds reserved after the last checkpoint.
@@ -78,11 +75,10 @@ class Session:
         self._last_progress = time.monotonic()
 
     def over(self, reserve: float) -> str | None:
-        """Return the reason if the run must stop now, otherwise None. Processes that train together
-        must call this method the same number of times, and get the same result.
+        """Return the reason if the run must stop now, otherwise None.
 
-        Args:
-            reserve: seconds needed for the steps in flight and a checkpoint.
+        Processes that train together must call this method the same number of times, and get the
+        same result. `reserve` is the time in seconds for the steps in flight and a checkpoint.
         """
         why = f"asked to stop ({self._request})" if self._request else None
         if time.monotonic() + reserve >= self._end:

@@ -1,5 +1,6 @@
-"""The training state, which contains everything that a step changes. It is stored on the devices
-and, as named arrays, in checkpoints.
+"""The training state, which contains everything that a step changes.
+
+It is stored on the devices and, as named arrays, in checkpoints.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +21,11 @@ SCALE = "loss_scale/"  # name prefix of the loss scale's arrays
 
 
 class Totals(NamedTuple):
-    """Sums over the examples of the current epoch.
+    """Sums over the examples of the current epoch, float32, and their number, int32.
 
     Attributes:
-        loss: sum of the losses, float32.
-        parts: sum of each loss if there are several, float32, in the order of their names.
-        metric: number of correct answers or sum of errors, float32, shown next to the loss.
-        count: number of examples, int32.
+        parts: sum of each loss if there are several, in the order of their names.
+        metric: number of correct answers or sum of errors, shown next to the loss.
     """
 
     loss: Any
@@ -43,7 +42,6 @@ class TrainState(NamedTuple):
         buffers: other variables (BatchNorm statistics and random generator states).
         opt_state: the optimizer's variables.
         ema: averages of weights and statistics (`StateLayout.averaged`), if enabled.
-        totals: sums over the current epoch.
         scale: loss scale in float16; otherwise ().
         step: number of completed steps, int32.
     """
@@ -59,11 +57,6 @@ class TrainState(NamedTuple):
 
 class StateLayout:
     """The meaning of each array in a model's `TrainState`.
-
-    Args:
-        model, optimizer: built Keras objects.
-        ema: whether to keep averages.
-        losses: names of the losses if several are summed; () for a single loss.
 
     Attributes:
         names: names of all arrays in order, the same in each process that builds the model.
@@ -103,7 +96,6 @@ class StateLayout:
         return [*params, *(value for value, moves in moving if moves)]
 
     def initial(self) -> TrainState:
-        """Return the state before the first step, with the model's current weights."""
         model, optimizer = self._model, self._optimizer
         kinds = model.trainable_variables, model.non_trainable_variables, optimizer.variables
         params, buffers, opt_state = ([one.value for one in variables] for variables in kinds)
@@ -137,7 +129,6 @@ class StateLayout:
         ]
 
     def to_arrays(self, state: TrainState) -> dict[str, np.ndarray]:
-        """Copy all arrays of a state from the devices and return them by name."""
         return dict(zip(self.names, map(np.asarray, jax.tree.leaves(state)), strict=True))
 
     def from_arrays(self, arrays: Mapping[str, np.ndarray], state: TrainState) -> TrainState:

@@ -1,9 +1,9 @@
 """The training step, which updates the state with one batch for any model and number of devices.
 
-To customize training, edit `TrainStep.train_step`. This method and those that it calls define the
-whole weight update. You can also set `train_step` in a config to a function with the same
-arguments. The code below these methods computes sums over a batch. These sums depend only on the
-batch: replicas and micro-batches only determine how it fits in memory.
+To customize training, edit `TrainStep.train_step`, which defines the whole weight update with the
+methods that it calls, or set `train_step` in a config to a function with the same arguments. The
+code below these methods computes sums over a batch. These sums depend only on the batch: replicas
+and micro-batches only determine how it fits in memory.
 
 - BatchNorm normalizes each group of `batchnorm_batch` images separately (ghost batches, Hoffer et
   al. 2017, 1705.08741) and updates its statistics with the mean over all groups.
@@ -11,10 +11,9 @@ batch: replicas and micro-batches only determine how it fits in memory.
 - A custom loss that compares rows (contrastive, ranking) or uses random numbers receives the
   outputs and labels of whole groups. Custom mixing also receives whole groups.
 
-One replica that accumulates gradients over many micro-batches therefore computes the same sums as
-eight replicas with one micro-batch each, up to the order of additions. Each replica sums over its
-images, and one all-reduce sums over the replicas. If a group is larger than a replica's part of the
-batch, it spans several replicas, which then all-reduce BatchNorm's sums.
+One replica with many micro-batches therefore computes the same sums as eight replicas with one
+each, up to the order of additions. If a group is larger than a replica's part of the batch, it
+spans several replicas, which then all-reduce BatchNorm's sums.
 """
 
 from collections.abc import Callable
@@ -103,12 +102,7 @@ class Computed(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over the images of a micro-batch or batch, for the report and BatchNorm.
-
-    Attributes:
-        loss, parts, metric: see `Totals`.
-        statistics: BatchNorm's updated statistics.
-    """
+    """Sums over the images of a micro-batch or batch (see `Totals`)."""
 
     loss: Any
     parts: tuple[Any, ...]
@@ -128,26 +122,15 @@ class TrainStep:
     """The jitted training and evaluation functions of a built model.
 
     Args:
-        config, applied: the run's config and its scaled hyperparameters.
-        model: a built Keras model.
         mesh: JAX mesh with the axis `replicas.AXIS`; None for a single device.
 
     Attributes:
-        layout: meaning of each array in a state.
-        optimizer: the Keras optimizer.
         replicas: number of accelerator cores that split the work.
         micro_batch: number of images that a replica computes at a time, which divides its part of
             the batch.
-        steps_per_call: maximum number of steps per call to the devices.
         phase: phase of the next calls. Initially, all weights train on full-size images.
         models: one model per image size (`phases.models`).
-        losses: names of the losses if several are summed; () for a single loss.
         together: number of images that the loss receives together; None if each is independent.
-        evaluate: jitted `_evaluated`. forward: jitted `_outputs`.
-
-    Raises:
-        ConfigError: if the batch cannot be split as configured, all or no weights are frozen, or
-            the model does not support smaller images.
     """
 
     def __init__(self, config: Config, applied: Applied, model: Any, mesh: Any) -> None:
@@ -184,11 +167,9 @@ class TrainStep:
 
     @property
     def smaller(self) -> list[int]:
-        """The smaller micro-batch sizes to try, in order."""
         return self._sizes[self._sizes.index(self.micro_batch) + 1 :]
 
     def use(self, smaller: int) -> bool:
-        """Switch to a smaller micro-batch size if possible, and return whether it was possible."""
         possible = smaller in self.smaller
         if possible:
             self.micro_batch, self._programs = smaller, {}
@@ -203,7 +184,6 @@ class TrainStep:
             state: current state, whose memory is reused for the new one.
             held: (inputs,) if all inputs are on the devices, else ().
             batches: `steps_per_call` batches, stacked along a new first axis.
-            number: number of steps, at most `steps_per_call`.
         """
         if self.phase not in self._programs:
             self._programs[self.phase] = self.lowered(state, held, batches).compile()
@@ -219,8 +199,6 @@ class TrainStep:
         return train.lower(state, held, batches, np.int32(0))
 
     def _exact(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a function so that it multiplies in float32 if the dtype policy is float32."""
-
         @wraps(function)
         def traced(*args: Any) -> Any:
             with jax.default_matmul_precision(self._matmul):
@@ -306,7 +284,6 @@ class TrainStep:
         return after._replace(scale=state.scale.after(finite))
 
     def _skipped(self, state: TrainState) -> TrainState:
-        """Return the state with only the step counters incremented, including the optimizer's."""
         opt_state = [
             value + 1 if variable is self.optimizer.iterations else value
             for variable, value in zip(self.optimizer.variables, state.opt_state, strict=True)
@@ -337,7 +314,6 @@ class TrainStep:
         return TrainState(params, buffers, opt_state, ema, totals, state.scale, state.step + 1)
 
     def _averages(self, state: TrainState, params: Arrays, buffers: Arrays) -> Arrays:
-        """Return the averages after a step that results in these weights; [] without averages."""
         if not state.ema:
             return []
         if self.applied.swa_step is None:
@@ -399,7 +375,6 @@ class TrainStep:
     def _over_the_batch(
         self, loss_fn: Any, params: Any, state: TrainState, batch: Batch, held: tuple[Any, ...]
     ) -> Any:
-        """Return the gradients and sums of `loss_fn` over a batch, on every replica."""
         grad_fn = jax.grad(loss_fn, has_aux=True)
         if self.mesh is None:
             if held:
@@ -424,7 +399,6 @@ class TrainStep:
         )((params, state), held, batch.inputs, tuple(batch[1:]))
 
     def _over_micro_batches(self, grad_fn: Callable[..., Any], share: Batch, first: Any) -> Any:
-        """Return the gradients and sums of a replica's share of the batch, starting at `first`."""
         number = self._share // self.micro_batch
         examples = self._augmented(share, first + jnp.arange(self._share))
         shape = self.models[self.phase.size].inputs[0].shape
@@ -446,7 +420,6 @@ class TrainStep:
         return total
 
     def _augmented(self, share: Batch, places: Any) -> Examples:
-        """Return the augmented examples, as they are passed to the model."""
         (inputs, labels, draws), shares = share, None
         if not isinstance(labels, Weighted):  # all rows have the weight 1
             labels = Weighted(labels, jnp.ones(len(labels), jnp.float32))
@@ -459,7 +432,6 @@ class TrainStep:
         return self._mixed(Examples(inputs, labels, others, shares, places), draws)
 
     def _mixed(self, examples: Examples, draws: Any) -> Examples:
-        """Return the examples, mixed within groups by the custom function if there is one."""
         if not self.augmentation.custom_mix:
             return examples
 
@@ -478,10 +450,9 @@ class TrainStep:
     def _by_group(self, function: Callable[..., Any], rows: Any, axis: str | None) -> Any:
         """Apply a function to whole groups and return its results for this replica's rows.
 
-        Args:
-            function: accepts arrays (group, …) and returns arrays of the same length.
-            rows: arrays (n, …).
-            axis: mesh axis over which groups are spread; None if each replica has whole groups.
+        The function maps arrays (group, …) to arrays of the same length. The rows are arrays
+        (n, …). If `axis` is None, each replica has whole groups; otherwise, groups are spread over
+        this mesh axis.
         """
         number = len(jax.tree.leaves(rows)[0])
         if axis is not None:
@@ -549,8 +520,7 @@ class TrainStep:
 
     def _loss(self, *, training: bool, step: Any = None) -> Callable[..., dict[str, Any]]:
         """Return the loss as a function of labels, outputs, extra outputs, indices in the batch,
-        and the axis over which groups are spread. A loss that compares rows or uses random numbers
-        receives whole groups.
+        and the axis over which groups are spread.
         """
         loss = losses.of(self.config, training=training)
         draws = step is not None and losses.KEY in losses.asked(self.config)
@@ -571,7 +541,6 @@ class TrainStep:
         return each
 
     def _outputs(self, params: Any, buffers: Any, inputs: Any) -> Any:
-        """Return the outputs in inference mode, without extra outputs."""
         return self._all_outputs(params, buffers, inputs)[0]
 
     def _all_outputs(self, params: Any, buffers: Any, inputs: Any) -> tuple[Any, dict[str, Any]]:
@@ -595,11 +564,6 @@ class TrainStep:
 
 
 def per_replica(config: Config, replicas: int) -> int:
-    """Return the number of images of a batch that each replica processes.
-
-    Raises:
-        ConfigError: if the batch cannot be split evenly or, with mixup or cutmix, into pairs.
-    """
     unit = 2 * replicas if config.data.mixup or config.data.cutmix else replicas
     if config.batch % unit:
         below = config.batch // unit * unit
@@ -617,14 +581,8 @@ def micro_batches(config: Config, replicas: int, group: int) -> list[int]:
 
     The first is `config.micro_batch` or a replica's whole part of the batch. Each of the others is
     half the previous one, or less if the part cannot be divided that way. The size does not affect
-    results.
-
-    Args:
-        group: number of images that must be computed together for BatchNorm or a loss that compares
-            rows; 1 if they are independent.
-
-    Raises:
-        ConfigError: if `config.micro_batch` does not divide a replica's part, or splits a group.
+    results. `group` is the number of images that must be computed together for BatchNorm or a loss
+    that compares rows, or 1 if they are independent.
     """
     whole = config.batch // replicas
     asked = whole if config.micro_batch is None else min(config.micro_batch, whole)
@@ -647,9 +605,6 @@ def steps_per_call(config: Config, applied: Applied, model: Any, share: int) -> 
 
     It depends only on the model and the data, so every session compiles the same program. Models
     with convolutions or attention, whose weights have more than two axes, run one step per call.
-
-    Args:
-        share: number of examples of a batch on each replica.
     """
     dense = all(len(weight.shape) <= 2 for weight in model.weights)
     if not dense or model.count_params() * share > QUICK_STEP:
