@@ -410,7 +410,6 @@ class Config(Checked):
 
     @property
     def passes(self) -> int:
-        """Number of passes over the training images, summed over all folds."""
         return 1 if self.fit else self.epochs * (self.folds or 1)
 
     @property

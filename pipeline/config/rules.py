@@ -110,7 +110,6 @@ def instance(kind: type) -> Rule:
 
 
 def one_or_more(rule: Rule) -> Rule:
-    """Return a rule that accepts a value allowed by `rule` or a non-empty tuple of such values."""
     return Rule(
         lambda value: value != () and all(map(rule.allows, as_tuple(value))),
         f"{rule.expected}, or a tuple of these",

@@ -101,7 +101,6 @@ def read(
 
 
 def header(path: Path, kind: type[PipelineError], advice: str) -> list[str]:
-    """Return the names of a table's columns, with the arguments and errors of `read`."""
     with _reading(path, kind, advice):
         if is_parquet(path):
             from pyarrow import parquet

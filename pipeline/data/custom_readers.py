@@ -169,9 +169,7 @@ class TestInputs:
 def check_test(folder: Path, config: Config, state: str, show: Callable[[str], None]) -> None:
     """Read a few rows of the test set twice, in different orders, before training starts.
 
-    Raises:
-        ConfigError: if the reader fails. The message includes the file and line.
-        DataError: if the return value does not match the config or the ids.
+    The errors are those of `read_training`.
     """
     if not samples.is_there(folder, config.data):
         return

@@ -60,7 +60,6 @@ def splits(
 
 
 def few_held_out(examples: Examples, config: Config, pairs: list[Pair]) -> str:
-    """Return a warning, or "" if at least half of `data.validation_fraction` is held out."""
     number, share = len(pairs[0][1]), config.data.validation_fraction
     wanted = round(len(examples) * share)
     if config.folds is not None or 2 * number >= wanted:

@@ -43,7 +43,6 @@ class Sample:
         return [str(name) for name in self.table.columns[1:]]
 
     def with_columns(self, names: Iterable[str]) -> "Sample":
-        """Return a sample with these columns after the id column. They accept any text."""
         return replace(self, table=self.table.iloc[:, :1].assign(**dict.fromkeys(names, VALUE)))
 
 
