@@ -1,7 +1,4 @@
-"""Apply random changes to images, in the order of `CHANGES`.
-
-CONTRIBUTING.md describes how to add a change.
-"""
+"""Apply random changes to images, in the order of `CHANGES`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,11 +22,10 @@ class Change(NamedTuple):
 
     Attributes:
         fields: fields of `Data`, any of which enables the change.
-        stream: stream of its random numbers.
-        draw: host function that accepts a generator, the number of images n and the data, and
-            returns random numbers, int32 (n, k).
-        apply: device function that accepts images, uint8 (n, height, width, channels), the random
-            numbers and the data, and returns augmented images.
+        draw: host function of a generator, the number of images n and the data. It returns random
+            numbers, int32 (n, k).
+        apply: device function of images, uint8 (n, height, width, channels), the random numbers and
+            the data. It returns augmented images.
     """
 
     fields: tuple[str, ...]
@@ -39,7 +35,6 @@ class Change(NamedTuple):
 
 
 def _draw_keys(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw the bits of a JAX random key for each image, int32 (batch, 2)."""
     return random.integers(-(2**31), 2**31, (batch, 2), np.int32)
 
 
@@ -68,8 +63,6 @@ class Augmentation:
     """The random changes of a config. Tables have none.
 
     Attributes:
-        data: the config's data settings.
-        seed: the run's seed.
         batch: images per step over all replicas.
         custom: function of an image and a JAX random key, or of an image, its labels and a key if
             target="custom".
@@ -84,22 +77,20 @@ class Augmentation:
 
     @property
     def mixes(self) -> bool:
-        """Whether images, and therefore their labels, are mixed with others."""
         return MIX in self._columns
 
     def draws(self, step: int) -> np.ndarray:
-        """Draw k random numbers for each position in a step's batch, int32 (batch, k). If there are
-        no changes, k is 0.
+        """Draw k random numbers for each position in a step's batch, int32 (batch, k).
 
-        Args:
-            step: step of the run, from 0.
+        Steps are counted from 0. Without any changes, k is 0.
         """
         parts = [self._draw(change, step, self.batch) for change in self._columns]
         return np.concatenate([np.zeros((self.batch, 0), np.int32), *parts], axis=1)
 
     def applied(self, images: Any, draws: Any) -> tuple[Any, Any]:
-        """Return augmented images, and the weight of each in its mixture, float32 (n,). The weights
-        are None if images are not mixed.
+        """Return augmented images, and the weight of each in its mixture, float32 (n,).
+
+        The weights are None if images are not mixed.
         """
         for change, columns in self._columns.items():
             if change is CUSTOM:
@@ -110,11 +101,7 @@ class Augmentation:
         return images, shares
 
     def changed(self, inputs: Any, draws: Any, *labels: Any) -> tuple[Any, ...]:
-        """Apply the custom function to the inputs, and to the labels if they are given.
-
-        Raises:
-            ConfigError: if the function changes names, types or shapes.
-        """
+        """Apply the custom function to the inputs, and to the labels if they are given."""
         custom: Any = self.custom
         several = len(self.data.forms) > 1
         if several:
@@ -135,15 +122,10 @@ class Augmentation:
         return changed, *rest
 
     def mixed(self, images: Any, labels: Any, draws: Any) -> tuple[Any, Any, Any]:
-        """Apply the custom function that mixes a group, and return images, labels and mixtures. The
-        mixtures are None or a pair: the index of each image's partner in the group, int32 (n,), and
-        each image's own weight, float32 (n,).
+        """Apply the custom function that mixes a group, and return images, labels and mixtures.
 
-        Args:
-            labels: arrays of shape (n, …).
-
-        Raises:
-            TypeError: if the function returns anything else.
+        The mixtures are None or a pair: the index of each image's partner in the group, int32 (n,),
+        and each image's own weight, float32 (n,).
         """
         custom: Any = self.custom_mix
         key, number = _keys(draws[0, self._columns[CUSTOM_MIX]]), len(labels)
@@ -184,7 +166,6 @@ class Augmentation:
 
 
 def _keys(numbers: Any) -> Any:
-    """Convert the numbers from `_draw_keys` to JAX keys."""
     bits = jax.lax.bitcast_convert_type(numbers, jnp.uint32)
     return jax.random.wrap_key_data(bits, impl="threefry2x32")
 

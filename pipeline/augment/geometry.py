@@ -1,7 +1,7 @@
 """Crops, flips, quarter turns and resized crops of images, using integer arithmetic.
 
-Each change has two functions (see `pipeline.augment.augmentation.Change`): `draw_…` draws integers
-for each image, and the other function applies them to images.
+Each change has two functions: `draw_…` draws integers for each image, and the other function
+applies them to images, uint8 (n, height, width, channels).
 """
 
 from typing import Any
@@ -18,8 +18,8 @@ NARROWEST, TRIES = 3 / 4, 10  # minimum width / height; attempts to draw a windo
 
 
 def draw_windows(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw windows for random resized crops as int32 (batch, 4). The columns are a window's first
-    row, number of rows, first column and number of columns.
+    """Draw the first row, number of rows, first column and number of columns of windows for random
+    resized crops, int32 (batch, 4).
 
     A window's fraction of the image area is uniform between `data.crop_scale` and 1, and its
     log(width / height) is uniform between log(3/4) and log(4/3). If none of ten windows fits into
@@ -40,7 +40,7 @@ def draw_windows(random: np.random.Generator, batch: int, data: Data) -> np.ndar
 
 
 def enlarge(images: Any, numbers: Any, data: Data) -> Any:
-    """Resize a window of each image, uint8 (n, height, width, channels), to the full size.
+    """Resize a window of each image to the full size.
 
     >>> data = Data(height=1, width=3, channels=1, crop_scale=0.5)
     >>> image = jnp.array([[[[0], [100], [200]]]], jnp.uint8)
@@ -58,12 +58,11 @@ def enlarge(images: Any, numbers: Any, data: Data) -> Any:
 
 
 def draw_quarters(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw a number of quarter turns for each image, from 0 to 3, int32 (batch, 1)."""
     return random.integers(0, 4, (batch, 1)).astype(np.int32)
 
 
 def turn(images: Any, quarters: Any, data: Data) -> Any:
-    """Rotate uint8 images (n, side, side, channels) to the left by quarter turns.
+    """Rotate square images to the left by quarter turns.
 
     >>> data = Data(height=2, width=2, channels=1, rotate=True)
     >>> image = jnp.array([[[[1], [2]], [[3], [4]]]], jnp.uint8)
@@ -77,19 +76,16 @@ def turn(images: Any, quarters: Any, data: Data) -> Any:
 
 
 def draw_flips(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw whether to flip each image vertically (1) or not (0), int32 (batch, 1)."""
     return random.integers(0, 2, (batch, 1)).astype(np.int32)
 
 
 def flip_vertical(images: Any, flipped: Any, data: Data) -> Any:
-    """Vertically flip the images, uint8 (n, height, width, channels), for which this was drawn."""
     return jnp.where(flipped[:, :, None, None] == 1, images[:, ::-1], images)
 
 
 def draw_crops(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw crops and flips as int32 (batch, 3). The columns are the window's first row and column
-    in the padded image, and whether to flip it. If `data.flip` is set, half of the windows are
-    flipped.
+    """Draw a window's first row and column in the padded image, and whether to flip it, int32
+    (batch, 3). If `data.flip` is set, half of the windows are flipped.
     """
     windows = random.integers(0, 2 * data.crop_padding + 1, (2, batch))
     mirrored = (random.random(batch) < 0.5) & data.flip
@@ -97,8 +93,7 @@ def draw_crops(random: np.random.Generator, batch: int, data: Data) -> np.ndarra
 
 
 def crop_and_flip(images: Any, numbers: Any, data: Data) -> Any:
-    """Pad each image, uint8 (n, height, width, channels), crop a window of the original size from
-    it, and flip the window if this was drawn.
+    """Pad each image, crop a window of the original size from it, and flip the window if drawn.
 
     >>> data = Data(height=2, width=2, channels=1, crop_padding=1, flip=True)
     >>> image = jnp.array([[[[1], [2]], [[3], [4]]]], jnp.uint8)
@@ -121,7 +116,6 @@ def resampled(images: Any, positions: Any, axis: int) -> Any:
     produce the same bits.
 
     Args:
-        images: uint8 (n, height, width, channels).
         positions: int32 (n, size) positions along `axis` in 16.16 fixed point, used for all lines
             of an image. Pixel centers are integers. Fractions are rounded down to 256ths.
         axis: 1 for row positions, 2 for column positions.

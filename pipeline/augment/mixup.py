@@ -17,8 +17,8 @@ COLUMNS = 5
 
 
 def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw mixtures as int32 (batch, 5). The columns are the image's own weight in 65,536ths, and
-    the first row, end row, first column and end column of the rectangle cut from its neighbour.
+    """Draw mixtures as int32 (batch, 5): the image's own weight in 65,536ths, and the first row,
+    end row, first column and end column of the rectangle cut from its neighbour.
 
     Weights are drawn from a beta distribution whose alpha is `data.mixup` or `data.cutmix`. For
     CutMix, the weight determines the area of the rectangle before it is clipped at the border. If
@@ -52,7 +52,6 @@ def neighbours(values: Any) -> Any:
 
 
 def mixed(images: Any, numbers: Any, data: Data) -> Any:
-    """Mix each image, uint8 (n, height, width, channels), with its neighbour."""
     height, width = images.shape[1:3]
     share, top, bottom, left, right = (numbers[:, column, None] for column in range(COLUMNS))
     rows, columns = jnp.arange(height), jnp.arange(width)
@@ -65,7 +64,7 @@ def mixed(images: Any, numbers: Any, data: Data) -> Any:
 
 
 def shares(numbers: Any, data: Data) -> Any:
-    """Return the weight that each image has in its mixture, float32 (n,)."""
+    """Return each image's weight in its mixture, float32 (n,)."""
     height, width = data.shape[:2]
     share, top, bottom, left, right = (numbers[:, column] for column in range(COLUMNS))
     area = (bottom - top) * (right - left)

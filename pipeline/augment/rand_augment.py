@@ -1,8 +1,7 @@
 """RandAugment, which applies random operations to each image using integer arithmetic.
 
 Reference: Cubuk et al. 2019, arXiv:1909.13719, with the 14 operations in section 3. At magnitude 1,
-they are as strong as in AutoAugment (arXiv:1805.09501, table 6): shear by 0.3, translation by 0.45
-of a side, rotation by 30 degrees, 4 bits per colour, and so on. Results match Pillow's up to
+they are as strong as in AutoAugment (arXiv:1805.09501, table 6). Results match Pillow's up to
 rounding, except that rotations resample rows and then columns (Catmull & Smith 1980).
 
 `keras.layers.RandAugment` is not suitable, since it draws once for all images of a call, equalizes
@@ -24,8 +23,9 @@ COLUMNS = 7  # numbers per operation: an index and six parameters
 
 
 def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw operations for each image, int32 (batch, 7 x data.rand_augment). Each has the strength
-    `data.rand_magnitude` with a random sign.
+    """Draw operations for each image, int32 (batch, 7 x data.rand_augment).
+
+    Each has the strength `data.rand_magnitude` with a random sign.
     """
     chosen = random.integers(0, len(OPERATIONS), (batch, data.rand_augment))
     strengths = data.rand_magnitude * (2 * random.integers(0, 2, chosen.shape) - 1)
@@ -137,7 +137,6 @@ def _moved_down(image: Any, values: Any) -> Any:
 
 
 def _rotation(by: np.ndarray, height: int, width: int) -> Sequence[Any]:
-    """Return the parameters of the two shears that form a rotation."""
     angle, half, middle = np.radians(-30 * by), (height - 1) / 2, (width - 1) / 2
     cosine, sine = np.cos(angle), np.sin(angle)
     start = half + sine * middle - cosine * half
@@ -153,10 +152,10 @@ class Operation(NamedTuple):
     """An image operation.
 
     Attributes:
-        apply: device function that accepts an image, uint8 (height, width, channels), and six
-            parameters in 65,536ths, and returns the modified image.
-        numbers: host function that accepts strengths (-1 to 1), height and width, and returns up to
-            six parameters.
+        apply: device function of an image, uint8 (height, width, channels), and six parameters in
+            65,536ths. It returns the modified image.
+        numbers: host function of strengths (-1 to 1), height and width. It returns up to six
+            parameters.
     """
 
     apply: Callable[[Any, Any], Any]

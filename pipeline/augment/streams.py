@@ -1,15 +1,13 @@
 """Independent streams of random numbers from a single seed, with one stream per purpose.
 
 Enabling an option therefore does not change the random numbers of any other option.
-
-    random = np.random.default_rng((seed, Stream.ORDER, epoch))
 """
 
 from enum import IntEnum
 
 
 class Stream(IntEnum):
-    """The purpose of a stream of random numbers, which is the second part of its generator's seed.
+    """The purpose of a stream, which is the second part of its generator's seed.
 
     Do not change existing numbers, because a seed would then generate different batches. The number
     6 is not used. A new stream gets the next number.

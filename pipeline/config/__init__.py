@@ -1,7 +1,6 @@
 """Load and validate a run's config, a frozen `Config` with `Data`, `Optimizer` and `Baseline`.
 
-A config is loaded from a Python file in `pipeline/configs/` or from JSON. This package only imports
-`pipeline.errors`, so commands can load a config in milliseconds.
+This package only imports `pipeline.errors`, so commands can load a config in milliseconds.
 """
 
 from pipeline.config.config import Baseline, Config, Optimizer, PseudoLabels

@@ -1,7 +1,6 @@
 """The `Config` class, a frozen dataclass that validates itself and can be converted to JSON.
 
 This module uses only the standard library, so commands can load a config without importing Keras.
-See CONTRIBUTING.md for how to add a field.
 """
 
 import json
@@ -145,7 +144,6 @@ class Optimizer(Checked):
 
     @property
     def averages(self) -> bool:
-        """Whether evaluation and the artifact use averages of the weights."""
         return self.ema_momentum is not None or self.swa_start is not None
 
 
@@ -450,7 +448,6 @@ class Config(Checked):
 
     @property
     def presets(self) -> tuple[str, ...]:
-        """Presets in `pretrained`, excluding weight files, "imagenet" and "none"."""
         return tuple(
             name
             for name in rules.as_tuple(self.pretrained)
@@ -459,7 +456,6 @@ class Config(Checked):
 
     @property
     def passes(self) -> int:
-        """Number of passes over the training images, summed over all folds."""
         return 1 if self.fit else self.epochs * (self.folds or 1)
 
     @property
@@ -475,7 +471,6 @@ class Config(Checked):
 
     @property
     def compares_epochs(self) -> bool:
-        """Whether every epoch is scored with the competition's metric."""
         return self.keep == "best" or self.patience is not None
 
     @property
@@ -491,7 +486,6 @@ class Config(Checked):
 
     @property
     def classes(self) -> int:
-        """Number of classes with target="classes" or "ordinal"."""
         return self.outputs + (self.target == "ordinal")
 
     @property
@@ -505,8 +499,11 @@ class Config(Checked):
         return self.soft or (self.target == "classes" and self.pseudo_labels is not None)
 
     def with_epochs(self, epochs: int) -> dict[str, Any]:
-        """Return the changed fields for a run with this number of epochs. Warm-up and frozen epochs
-        are reduced in proportion, and there are at most as many image sizes as epochs.
+        """Return the changed fields for a run with this number of epochs.
+
+        Warm-up and frozen epochs are reduced in proportion. There are at most as many image sizes
+        as epochs.
+
         >>> from dataclasses import replace
         >>> from pipeline import config
         >>> digits = replace(config.load("digits"), epochs=20, warmup_epochs=1, frozen_epochs=6)
@@ -524,8 +521,6 @@ class Config(Checked):
         return changes
 
     def to_json(self) -> dict[str, Any]:
-        """Return the config as JSON-serializable values, which `from_json` converts back."""
-
         def part(value: Any) -> dict[str, Any]:
             return dict(value if isinstance(value, Mapping) else vars(value))
 
@@ -543,8 +538,10 @@ DEFAULTS: dict[str, Any] = {
 
 
 def changes(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
-    """Return the differences between two configs that affect training, one string per field. A
-    missing field has its default value, so runs stay valid when a new field is added.
+    """Return the differences between two configs that affect training, one string per field.
+
+    A missing field has its default value, so runs stay valid when a new field is added.
+
     >>> changes({"batch": 8, "data": {"flip": True}}, {"batch": 6, "data": {"flip": True}})
     ['batch: 8 then, 6 now']
     >>> changes({"batch": 8}, {"batch": 8, "optimizer": {"momentum": 0.9}, "data": {"mixup": 0.2}})
@@ -561,7 +558,6 @@ def changes(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
 
 
 def _by_full_name(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that affect training, keyed by full name, such as "data.height"."""
     values = DEFAULTS | dict(config)
     for part in ("data", "optimizer"):
         values |= {f"{part}.{name}": value for name, value in values.pop(part, {}).items()}

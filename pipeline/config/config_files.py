@@ -29,10 +29,7 @@ PARTS = {
 
 
 def load(config: str) -> Config:
-    """Load the `CONFIG` in a Python file, which is given by name or path.
-
-    Args:
-        config: name of a config, or a path that ends in .py.
+    """Load the `CONFIG` in a Python file, given by name or by a path that ends in .py.
 
     Raises:
         ConfigError: if the config does not exist, its file raises an error, or `CONFIG` is missing
@@ -86,7 +83,6 @@ def named_files() -> dict[str, Path]:
 
 
 def to_text(config: Config) -> str:
-    """Return the config as JSON with indentation and sorted keys."""
     return json.dumps(config.to_json(), indent=2, sort_keys=True)
 
 
@@ -111,7 +107,6 @@ def from_json(value: Mapping[str, Any]) -> Config:
 
 
 def _suggested_field(message: str) -> str:
-    """Return " Did you mean …?" if an error reports an unknown argument that resembles a field."""
     unknown = re.search(r"__init__\(\) got an unexpected keyword argument '(\w+)'", message)
     names = [field.name for kind in (Config, *PARTS.values()) for field in fields(kind)]
     return _did_you_mean(unknown[1], names) if unknown else ""

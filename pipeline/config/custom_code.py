@@ -1,13 +1,9 @@
 """Find a config's custom functions, which are defined in the same file as the config.
 
-In `CONFIG`, use the name of a function in the file instead of a built-in name, for example
-`model="se_resnet"`, `loss="focal"` or `metric="weighted_dice"`. Your own functions have precedence.
-If a config consists of several files, make it a package: pipeline/configs/<name>/.
-
-Checkpoints and artifacts contain a digest of all code that the weights depend on. The digest does
-not include `CONFIG`, comments, docstrings, or functions that are only used by the metric, by the
-test set reader or to write the submission, so you can still fix these after training. Code is
-always run from the file, never from an artifact.
+Custom functions have precedence over built-in ones with the same name. Checkpoints and artifacts
+contain a digest of all code that the weights depend on. The digest does not include `CONFIG`,
+comments, docstrings, or functions that are only used after training, so you can still fix these.
+Code is always run from the file, never from an artifact.
 """
 
 import ast
@@ -89,12 +85,10 @@ def _named(config: Config, module: ModuleType) -> dict[str, Callable[..., Any]]:
 
 
 def functions(config: Config) -> dict[str, Callable[..., Any]]:
-    """Return the custom functions of a loaded config, keyed by field."""
     return _named(config, _loaded[config.name].module) if config.name in _loaded else {}
 
 
 def function(config: Config, field: str) -> Callable[..., Any] | None:
-    """Return the custom function for a field of the config, or None if there is none."""
     return functions(config).get(field)
 
 
@@ -111,7 +105,6 @@ def written(config: Config, path: Path | None = None) -> list[str]:
 
 
 def file(config: Config) -> Path:
-    """Return the path of a loaded config's file."""
     return _loaded[config.name].path
 
 
@@ -141,7 +134,7 @@ def require(config: Config, trained: str) -> None:
 
 
 def described(config: Config, field: str) -> str:
-    """Return a description of a custom function, e.g. "loss='focal' (leaves.py, line 12)"."""
+    """Describe a custom function, e.g. as "loss='focal' (leaves.py, line 12)"."""
     custom: Any = function(config, field)
     where = ""
     with suppress(OSError, TypeError):  # a built-in function, or one not created by "def"
@@ -173,7 +166,7 @@ def telling(config: Config, field: str) -> Iterator[None]:
 
 
 def fingerprint(path: Path, training: Collection[str]) -> str:
-    """Return the sha256 of the code in `files(path)` that training depends on.
+    """Return the SHA-256 of the code in `files(path)` that training depends on.
 
     This includes functions that are listed in `training`, decorated, or used by other included
     code. It also includes all other statements except `CONFIG` and docstrings.
@@ -199,8 +192,8 @@ def fingerprint(path: Path, training: Collection[str]) -> str:
 
 
 def files(path: Path) -> list[Path]:
-    """Return the files of a config. A config consists either of all files in its package, or of
-    its own file and the neighbouring files that it imports.
+    """Return the files of a config: all files in its package, or its own file and the neighbouring
+    files that it imports.
     """
     folder, files, waiting = path.parent, set(), {path}
     if path.name == "__init__.py":

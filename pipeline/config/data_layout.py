@@ -72,20 +72,18 @@ class Data(Checked):
         resize: how to resize image files. "exact" raises an error for any other size, "stretch"
             ignores the aspect ratio, "crop" keeps it and crops to the centre, and "pad" keeps it
             and pads with zeros.
-        decode: size at which JPEGs are decoded. "full" uses a size that does not reduce the
-            quality of the resized image. "reduced" uses half, a quarter or an eighth of the size if
-            that is at least 0.8 times the new size, which is faster but has a mean error of 2
-            levels.
+        decode: size at which JPEGs are decoded. "full" does not reduce the quality of the resized
+            image. "reduced" uses half, a quarter or an eighth of the size if that is at least 0.8
+            times the new size, which is faster but has a mean error of 2 levels.
         alpha: for image files with an alpha channel. "drop" ignores it; "white" and "black" put the
             image on a background of that colour (some drawings only exist in the alpha channel).
-        white: for grey image files with more than 8 bits, the value that is mapped to 255. Larger
-            values are clipped to 255, negative values to 0. Use 4095 for 12 bits in 16-bit files
-            (X-rays, microscopy) and 1.0 for floats from 0 to 1. None means 65535 and is an error
-            for floats. `invoke inspect` measures this value.
-        train_csv: table (.csv or .parquet) with one row per example. It contains `id_column`, the
-            label columns and, for "pixels" and "table", the inputs. For "images", None means that
-            there is no table: each subfolder of train_images is a label (train/cats/1.jpg), and ids
-            are file paths.
+        white: for grey image files with more than 8 bits, the value that is mapped to 255. Values
+            above it, and negative ones, are clipped. Use 4095 for 12 bits in 16-bit files (X-rays,
+            microscopy) and 1.0 for floats from 0 to 1. None means 65535 and is an error for floats.
+            `invoke inspect` measures this value.
+        train_csv: table (.csv or .parquet) with `id_column`, the label columns and, for "pixels"
+            and "table", the inputs of each example. For "images", None means that each subfolder of
+            train_images is a label (train/cats/1.jpg), and ids are file paths.
         test_csv: table of the test set, for "pixels" and "table". Without `id_column`, its rows
             must be in sample_submission's order. With sample_submission=None, ids are read from
             this table for every kind.
@@ -102,7 +100,7 @@ class Data(Checked):
             the competition does not provide one. The ids are then the values of `id_column` in
             test_csv, its row numbers if it has no column "id", or the file names in test_images.
             Columns are named after `label_column`, or after each label if the metric needs
-            probabilities of more than two labels (`pipeline.data.samples`).
+            probabilities of more than two labels.
         id_column: column with ids. It is optional in train_csv, except for "images", where an id
             can be a path inside the folder ("cats/1").
         label_column: label column in train_csv, or a tuple for several labels or targets. The
@@ -114,36 +112,35 @@ class Data(Checked):
             single column. None selects the label that the column is named after, or else the second
             label in alphabetical order.
         numeric_columns, categorical_columns: inputs for kind="table", proposed by `invoke inspect`.
-        date_columns: dates or times for kind="table", in a common format that must be the same in
-            the whole column. The model's inputs are days since 1970, month, day, weekday and hour
-            of each date, and the days between each pair of dates.
+        date_columns: dates or times for kind="table", in the same common format in the whole
+            column. The model's inputs are days since 1970, month, day, weekday and hour of each
+            date, and the days between each pair of dates.
         day_first: whether the day comes first in ambiguous dates such as 03/04/2026.
         most_categories: number of categories per column, including one for all rarer categories.
         suffix: file extension of the images. Use "" if ids are complete file names, and "*" for any
             of .png, .jpg, .jpeg, .jfif, .webp, .bmp, .gif, .tif and .tiff in lower or upper case.
         crop_padding: pixels of zero padding before a random crop to the original size; 0 disables
             it.
-        flip: flip half of the images horizontally.
-        flip_vertical: flip half of the images vertically.
+        flip, flip_vertical: flip half of the images horizontally or vertically.
         rotate: rotate square images by 0, 90, 180 or 270 degrees with equal probability.
         crop_scale: minimum fraction of the image area in a random crop, which is resized to full
-            size (`pipeline.augment.geometry`). Use 0.08 for large datasets and many epochs, 0.5 for
-            smaller ones, and 0 to disable it.
-        rand_augment: number of RandAugment operations per image, out of 14
-            (pipeline.augment.rand_augment); typically 2, and 0 disables it.
+            size. Use 0.08 for large datasets and many epochs, 0.5 for smaller ones, and 0 to
+            disable it.
+        rand_augment: number of RandAugment operations per image, out of 14; typically 2, and 0
+            disables it.
         rand_magnitude: strength of these operations, from 0 to 1.
-        mixup, cutmix: alpha of the Beta distribution from which the mixing ratio is drawn
-            (pipeline.augment.mixup); typically 0.2 and 1, and 0 disables them.
+        mixup, cutmix: alpha of the Beta distribution from which the mixing ratio is drawn;
+            typically 0.2 and 1, and 0 disables them.
         validation_fraction: fraction of the labelled examples to hold out, stratified by label (not
             used with `Config.folds`; rare labels may be missing from the held-out set).
         group_column: column of train_csv whose values identify groups (one patient, one scene).
-            Examples of a group are never split between training and validation. The held-out
-            fraction is then close to the nearest 1/n, because groups stay whole.
+            Examples of a group are never split between training and validation, so the held-out
+            fraction is only close to the nearest 1/n.
         weight_column: column of train_csv with each row's weight in the loss, 0 or more (the loss
             is still divided by the number of rows).
         group_duplicates: whether to keep near-duplicate images together, in either training or
-            validation. Training detects them by their pixels (`pipeline.data.duplicates`). A label
-            whose images all form a single group is missing from the held-out set.
+            validation. Training detects them by their pixels. A label whose images all form a
+            single group is missing from the held-out set.
         labelled: number of labelled examples, counted by `invoke inspect`. It is used to plan a run
             before a push, when no data is available. None means unknown.
     """
@@ -219,7 +216,7 @@ class Data(Checked):
         yield from self._different_columns()
 
     def _different_columns(self) -> Iterator[Need]:
-        """Yield the requirement that each column is only used once, so that labels do not leak."""
+        """Require that each column is only used once, so that labels do not leak."""
         names = ["label_column", "numeric_columns", "categorical_columns", "date_columns"]
         names += ["group_column", "weight_column"]
         seen = {self.id_column: "id_column"}
@@ -230,6 +227,7 @@ class Data(Checked):
 
     def files(self, part: str) -> tuple[str, ...] | None:
         """Return the paths or patterns of the competition's files for `part` ("train" or "test").
+
         Return None for a custom reader, which can read any file.
         """
         if self.kind == "custom":
@@ -242,17 +240,14 @@ class Data(Checked):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the label columns."""
         return rules.as_tuple(self.label_column)
 
     @property
     def input_columns(self) -> tuple[str, ...]:
-        """Names of the table columns that are model inputs."""
         return (*self.numeric_columns, *self.categorical_columns, *self.date_columns)
 
     @property
     def number_names(self) -> tuple[str, ...]:
-        """Names of the numeric columns and of the numbers derived from dates."""
         dates = self.date_columns
         parts = [f"{name}: {part}" for name in dates for part in DATE_PARTS]
         between = [f"days from {one} to {other}" for one, other in combinations(dates, 2)]
@@ -260,7 +255,6 @@ class Data(Checked):
 
     @property
     def row_columns(self) -> tuple[str, ...]:
-        """Names of the group and weight columns that are set."""
         return tuple(filter(None, (self.group_column, self.weight_column)))
 
     @property
@@ -274,21 +268,19 @@ class Data(Checked):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of an example's input, (height, width, channels), or (features,) for a table.
-        Several custom inputs are packed as bytes.
+        """Shape of an example's input: (height, width, channels), (features,) for a table, or
+        (bytes,) for several custom inputs, which are packed.
         """
         forms = [*self.forms.values()]
         return sizes(forms[0]) if len(forms) == 1 else (sum(map(bytes_of, forms)),)
 
     @property
     def dtype(self) -> str:
-        """Data type of the input ("uint8", "int32" or "float32")."""
         forms = [*self.forms.values()]
         return str(forms[0][0]) if len(forms) == 1 else "uint8"
 
     @property
     def images(self) -> bool:
-        """Whether the input is a uint8 image of shape (height, width, 1 or 3)."""
         return self.dtype == "uint8" and len(self.shape) == 3 and self.shape[-1] in (1, 3)
 
     @property
@@ -298,13 +290,13 @@ class Data(Checked):
 
     @property
     def noun(self) -> str:
-        """Noun for examples in messages (see `called`)."""
         return called(self.kind)
 
     @property
     def decoding(self) -> str:
-        """Cache key of the decoded pixels, which depends on the files and decoding rules. It is ""
-        if pixels are not cached because images are small or not stored in files.
+        """Cache key of the decoded pixels, which depends on the files and decoding rules.
+
+        It is "" if pixels are not cached because images are small or not stored in files.
         """
         kept = self.kind in ("images", "tfrecords") and max(self.height, self.width) > CACHED_ABOVE
         return json.dumps([getattr(self, name) for name in DECODING]) if kept else ""
@@ -332,5 +324,4 @@ def sizes(form: Form) -> tuple[int, ...]:
 
 
 def bytes_of(form: Form) -> int:
-    """Return the size in bytes of an array with this type and shape."""
     return TYPES[str(form[0])] * math.prod(sizes(form))

@@ -1,7 +1,7 @@
 """Shorten a config for a rehearsal on the local Kaggle, for example to fewer epochs.
 
-The local Kaggle passes the changes in an environment variable that does not exist on kaggle.com.
-A rehearsal therefore runs exactly the notebook that will be pushed.
+The local Kaggle passes the changes in an environment variable that does not exist on kaggle.com, so
+a rehearsal runs exactly the notebook that will be pushed.
 """
 
 import dataclasses
@@ -20,7 +20,6 @@ def shortened(config: Config, seconds: float | None = None) -> Config:
     """Return the config with the changes for this session, and print each change.
 
     Args:
-        config: config loaded from its file.
         seconds: duration of this session if it is limited by the remaining quota.
 
     Raises:
@@ -39,10 +38,7 @@ def shortened(config: Config, seconds: float | None = None) -> Config:
 
 
 def with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
-    """Return a copy of the config with changed fields.
-
-    Args:
-        changes: {name: value}, where a name can also be "data.name" or "optimizer.name".
+    """Return a copy of the config with changed fields. A name can be "data.…" or "optimizer.…".
 
     Raises:
         ConfigError: if a name is unknown or a value is invalid.

@@ -32,26 +32,19 @@ Need = tuple[str, object, str]
 
 
 class Rule(NamedTuple):
-    """The values that are valid for a field.
-
-    Attributes:
-        allows: function that returns whether a value is valid.
-        expected: description that follows "expected" in the message.
-    """
+    """The values that are valid for a field. `expected` follows "expected" in the error message."""
 
     allows: Callable[[Any], bool]
     expected: str
 
 
 class Only(NamedTuple):
-    """Marks a field that only has an effect for some values of another field. For all other values,
-    the field must be None, 0 or empty.
+    """Marks a field that must be None, 0 or empty unless another field has one of some values.
 
     Attributes:
         field: name of the other field, which must be declared before this one ("part.field" for a
             field of a part).
-        values: values of the other field for which the marked field has an effect.
-        needed: whether this field is required for these values.
+        needed: whether the marked field is required for these values.
     """
 
     field: str
@@ -59,7 +52,6 @@ class Only(NamedTuple):
     needed: bool = False
 
     def check(self, config: "Checked", name: str, expected: str) -> None:
-        """Raise `ConfigError` if the field is set but has no effect, or is required but missing."""
         value, other = getattr(config, name), attrgetter(self.field)(config)
         effective = other in self.values
         if (value and not effective) or (effective and self.needed and not value):
@@ -69,7 +61,6 @@ class Only(NamedTuple):
 
 
 def refusal(name: str, value: object, expected: str) -> ConfigError:
-    """Return an error for a field with an invalid value."""
     shown = repr(dict(value) if isinstance(value, Mapping) else value)
     shown = shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…{shown[-1]}"
     return ConfigError(
@@ -80,8 +71,7 @@ def refusal(name: str, value: object, expected: str) -> ConfigError:
 def number(low: float, high: float, *, open_ends: bool = False) -> Rule:
     """Return a rule that accepts an int or float, but not a bool, from `low` to `high`.
 
-    Args:
-        open_ends: whether to exclude `low` and `high` themselves.
+    With `open_ends`, `low` and `high` themselves are invalid.
     """
 
     def allows(value: Any) -> bool:
@@ -94,7 +84,6 @@ def number(low: float, high: float, *, open_ends: bool = False) -> Rule:
 
 
 def whole(low: int, high: int) -> Rule:
-    """Return a rule that accepts an int from `low` to `high`."""
     inside = number(low, high).allows
     return Rule(
         lambda value: isinstance(value, int) and inside(value),
@@ -103,29 +92,24 @@ def whole(low: int, high: int) -> Rule:
 
 
 def choice(*values: str) -> Rule:
-    """Return a rule that accepts any of the given strings."""
     return Rule(lambda value: value in values, f"one of {', '.join(map(repr, values))}")
 
 
 def text(pattern: str, expected: str) -> Rule:
-    """Return a rule that accepts a string if it fully matches a regular expression."""
     whole_text = re.compile(pattern, re.DOTALL).fullmatch
     return Rule(lambda value: isinstance(value, str) and whole_text(value) is not None, expected)
 
 
 def identifier(expected: str) -> Rule:
-    """Return a rule that accepts a valid Python name."""
     return text(IDENTIFIER, expected)
 
 
 def instance(kind: type) -> Rule:
-    """Return a rule that accepts a part of the config, such as `Data`."""
     expected = f"a pipeline.config.{kind.__name__}(…), see pipeline/configs/diabetes.py"
     return Rule(lambda value: isinstance(value, kind), expected)
 
 
 def one_or_more(rule: Rule) -> Rule:
-    """Return a rule that accepts a value allowed by `rule` or a non-empty tuple of such values."""
     return Rule(
         lambda value: value != () and all(map(rule.allows, as_tuple(value))),
         f"{rule.expected}, or a tuple of these",
@@ -133,8 +117,6 @@ def one_or_more(rule: Rule) -> Rule:
 
 
 def mapping(allows: Callable[[Any], bool], expected: str, names: Rule | None = None) -> Rule:
-    """Return a rule that accepts a mapping from strings (checked by `names`) to valid values."""
-
     def takes(value: Any) -> bool:
         return isinstance(value, Mapping) and all(
             (names or TEXT).allows(key) and allows(part) for key, part in value.items()
@@ -190,17 +172,14 @@ class Checked:
 
 
 def marked(kind: type[Checked], mark: str) -> tuple[str, ...]:
-    """Return the names of all fields with this mark."""
     return tuple(field.name for field in fields(kind) if mark in get_args(field.type))
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
-    """Return a tuple unchanged, or wrap any other value in a tuple."""
     return value if isinstance(value, tuple) else (value,)
 
 
 def frozen(value: Any) -> Any:
-    """Recursively convert lists to tuples and dicts to read-only mappings."""
     if isinstance(value, Mapping):
         return MappingProxyType({key: frozen(part) for key, part in value.items()})
     return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value

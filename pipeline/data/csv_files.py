@@ -1,9 +1,8 @@
 """Read tables from CSV files, and from parquet files if pyarrow is installed.
 
-Text is not changed, so "001" stays "001" and "NA" stays "NA". Fields can be separated by commas,
-semicolons, tabs or bars, which are detected in the header. Numbers use a decimal point, because
+Text is not changed, so "001" stays "001" and "NA" stays "NA". Numbers use a decimal point, because
 "3,5" could be two labels. Python's csv module checks every row before pandas reads it, because
-pandas would pad short rows and truncate long ones. Parquet tables are first converted to CSV.
+pandas would pad short rows and truncate long ones.
 """
 
 import csv
@@ -40,7 +39,6 @@ def as_numbers(column: pd.Series) -> pd.Series:
 
 
 def is_parquet(path: Path) -> bool:
-    """Return whether a path has the file extension of a parquet table."""
     return path.suffix.lower() == PARQUET
 
 
@@ -58,10 +56,9 @@ def read(
     Missing values of a parquet table become "", and its integers have no decimal point.
 
     Args:
-        path: .parquet file, or CSV in UTF-8 with or without a byte order mark that uses one of
-            `SEPARATORS`. Blank lines are skipped.
+        path: .parquet file, or CSV in UTF-8, with or without a byte order mark.
         kind: class of the exception to raise.
-        advice: instructions to fix the problem, appended to the message.
+        advice: how to fix the problem, appended to the message.
         keep: columns to return if they exist. None returns all.
         required: columns that must exist and are also returned. The table must have rows.
         numbers: columns that pandas parses as float or int, with NaN for texts in `MISSING`. If any
@@ -104,7 +101,6 @@ def read(
 
 
 def header(path: Path, kind: type[PipelineError], advice: str) -> list[str]:
-    """Return the names of a table's columns. The arguments and errors are those of `read`."""
     with _reading(path, kind, advice):
         if is_parquet(path):
             from pyarrow import parquet
@@ -115,7 +111,6 @@ def header(path: Path, kind: type[PipelineError], advice: str) -> list[str]:
 
 
 def separator(path: Path) -> str:
-    """Return the separator that a CSV uses: one of `SEPARATORS`."""
     with _opened(path) as file:
         return _separator(file)
 
@@ -127,14 +122,12 @@ def rows(path: Path, kind: type[PipelineError], advice: str) -> Iterator[list[st
 
 
 def check_column(path: Path, column: pd.Series, wrong: Any, expected: str, edit: str) -> None:
-    """If a column has invalid rows, raise a `DataError` that contains examples.
+    """Raise a `DataError` with examples if a column has invalid rows.
 
     Args:
-        path: path of the table.
         column: column whose index contains row numbers of the table, starting at 0.
         wrong: bool (n,), True for invalid rows.
-        expected: description of the expected values.
-        edit: instructions to fix the problem, appended to the message.
+        edit: how to fix the problem, appended to the message.
     """
     found = column[wrong]
     if len(found):
@@ -146,7 +139,6 @@ def check_column(path: Path, column: pd.Series, wrong: Any, expected: str, edit:
 
 
 def _opened(path: Path, keep: Collection[str] | None = None) -> TextIO:
-    """Open a table as CSV text. From a parquet table, only the columns in `keep` are read."""
     if not is_parquet(path):
         return path.open(newline="", encoding="utf-8-sig")
     from pyarrow import parquet
@@ -161,7 +153,6 @@ def _opened(path: Path, keep: Collection[str] | None = None) -> TextIO:
 
 @contextmanager
 def _reading(path: Path, kind: type[PipelineError], advice: str) -> Iterator[None]:
-    """Convert errors that occur while reading a table to `kind`."""
     try:
         yield
     except FileNotFoundError as error:
@@ -177,7 +168,6 @@ def _reading(path: Path, kind: type[PipelineError], advice: str) -> Iterator[Non
 
 
 def _separator(file: TextIO) -> str:
-    """Detect the separator of an open CSV from its header, and rewind the file."""
     if isinstance(file, io.StringIO):  # converted from a parquet table
         return ","
     file.seek(0)
@@ -189,11 +179,6 @@ def _separator(file: TextIO) -> str:
 
 
 def _rows(file: TextIO) -> Iterator[list[str]]:
-    """Yield the header of a CSV and then its rows, skipping blank rows.
-
-    Raises:
-        ValueError, csv.Error: if a row does not match the header. The message includes the line.
-    """
     # A run-length encoded mask can be longer than Python's default limit.
     csv.field_size_limit(sys.maxsize)
     reader = csv.reader(file, strict=True, delimiter=_separator(file))

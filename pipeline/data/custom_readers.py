@@ -1,10 +1,7 @@
 """Call custom readers, check what they return, and pack it into arrays.
 
-`read_training(folder, config)` returns `Rows`. `read_test(folder, config, ids, state)` returns the
-inputs of the given ids in order. It is called for each block of the sample submission in turn.
-
-If an example has several inputs, their bytes are packed into one array. Batches, devices and
-inference therefore all use a single array, which the model unpacks.
+`read_test(folder, config, ids, state)` is called for each block of the sample submission in turn.
+If an example has several inputs, their bytes are packed into one array, which the model unpacks.
 """
 
 import json
@@ -137,7 +134,6 @@ class TestInputs:
     """A test set's inputs, which are read when indexed.
 
     Args:
-        ids: n strings.
         state: state of the training set, as JSON.
 
     Attributes:
@@ -152,7 +148,6 @@ class TestInputs:
         self.broken = dict[int, str]()
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
-        """Return some rows. If they cannot be read together, they are read one by one."""
         config = self._config
         try:
             return _read(self._folder, config, [self._ids[row] for row in rows], self._state)
@@ -167,20 +162,14 @@ class TestInputs:
         return np.concatenate([self[rows[at : at + 1]] for at in range(len(rows))])
 
     def begin(self, _: Any, rows: np.ndarray, into: np.ndarray) -> Sequence[Any]:
-        """Read rows in the current thread, because a reader may not be thread-safe."""
-        into[:] = self[rows]
+        into[:] = self[rows]  # in this thread, because a reader may not be thread-safe
         return ()
 
 
 def check_test(folder: Path, config: Config, state: str, show: Callable[[str], None]) -> None:
     """Read a few rows of the test set twice, in different orders, before training starts.
 
-    Args:
-        show: callback for a warning if a file of the test set is missing.
-
-    Raises:
-        ConfigError: if the reader fails. The message includes the file and line.
-        DataError: if the return value does not match the config or the ids.
+    The errors are those of `read_training`.
     """
     if not samples.is_there(folder, config.data):
         return
@@ -206,7 +195,6 @@ def _read(folder: Path, config: Config, ids: Sequence[str], state: str) -> np.nd
 
 
 def _packed(inputs: Any, config: Config, rows: int, reader: str) -> np.ndarray:
-    """Check inputs against `data.custom_inputs`, and pack them."""
     forms = config.data.forms
     given = inputs if isinstance(inputs, Mapping) else dict.fromkeys(forms, inputs)
     arrays = {
@@ -217,7 +205,6 @@ def _packed(inputs: Any, config: Config, rows: int, reader: str) -> np.ndarray:
 
 
 def _checked_array(array: Any, form: Form, rows: int, what: str) -> np.ndarray:
-    """Return an array after checking its type, its shape, and that all of its values are finite."""
     wanted = (rows, *sizes(form))
     found = f"{getattr(array, 'dtype', type(array).__name__)} {getattr(array, 'shape', '')}"
     problem: type[DataError] = DataError
@@ -251,12 +238,7 @@ def pack(inputs: Mapping[str, Any], concatenate: Any = np.concatenate) -> np.nda
 
 
 def unpacked(inputs: Any, forms: Mapping[str, Form]) -> dict[str, Any]:
-    """Unpack the inputs by name, using Keras operations. This is the inverse of `pack`.
-
-    Args:
-        inputs: tensor of shape (n, …).
-        forms: `data.forms`.
-    """
+    """Unpack a tensor (n, …) by name, using Keras operations. This is the inverse of `pack`."""
     import keras
 
     if len(forms) == 1:

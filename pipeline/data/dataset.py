@@ -50,12 +50,10 @@ class Examples:
         inputs: images as uint8 (n, height, width, channels) or `image_arrays.FileImages`, rows of a
             table as float32 (n, features), or custom inputs from `custom_readers.pack`.
         labels: labels from `pipeline.data.labels.read`.
-        target: describes the meaning of the labels.
-        groups: int32 (n,), the group number of each example. None if neither `data.group_column`
-            nor `data.group_duplicates` is set.
+        groups: int32 (n,), or None without `data.group_column` and `data.group_duplicates`.
         encoding: encoding of a table, state of a custom reader as JSON, or None for images.
-        broken: {id: reason} for each skipped image that could not be decoded.
-        weights: float64 (n,), values of `data.weight_column`, or None if it is not set.
+        broken: {id: reason} for each skipped image.
+        weights: float64 (n,), or None without `data.weight_column`.
         first_file: file content of the first image, or None if there are no image files.
     """
 
@@ -74,17 +72,14 @@ class Examples:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Label names."""
         return self.target.names
 
     @property
     def codes(self) -> np.ndarray:
-        """The class of each row, int (n,), see `pipeline.data.labels.codes`."""
         return np.asarray(labels.codes(self.labels))
 
     @cached_property  # shared by all folds of a run
     def fingerprint(self) -> str:
-        """The SHA-256 of the ids, inputs, labels, groups and weights, which identifies the data."""
         digest = hashlib.sha256("\n".join(self.ids).encode())
         # Rows are hashed separately, because `FileImages` stores their digests.
         digest.update(b"".join(duplicates.row_digests(self.inputs)))
@@ -102,17 +97,14 @@ def read_training(
     prepared: Sequence[Path] = (),
     show: Show = lambda line: None,
 ) -> Examples:
-    """Load the labelled examples of a competition, ordered as in its table, records or class
-    folders.
+    """Load a competition's labelled examples, in the order of its table, records or class folders.
 
-    Up to `image_files.most_skipped` images can be missing or broken. These images, and rows with
-    invalid pixel values, are skipped and listed in `broken`.
+    Up to `image_files.most_skipped` images can be missing or broken. They are skipped and listed in
+    `broken`, as are rows with invalid pixel values.
 
     Args:
-        cache: folder in which large decoded images are stored for the next run
-            (`pipeline.data.image_arrays.read`).
+        cache: folder in which large decoded images are stored for the next run.
         prepared: folders that may contain decoded images.
-        show: callback for messages about progress and the cache.
 
     Raises:
         DataError: if a file is missing, too many images are broken, or labels or columns do not
@@ -161,17 +153,15 @@ def read_training(
 
 
 def training_images(folder: Path, config: Config) -> image_arrays.Paths:
-    """Return each training image's source. The order and errors are those of `read_training`."""
+    """Return the source of each training image, with the order and errors of `read_training`."""
     return _rows(folder, config).sources
 
 
 class _Rows(NamedTuple):
-    """Rows of a training set, and the sources of their images if these are stored in files."""
-
     path: Path
     table: pd.DataFrame
     ids: tuple[str, ...]
-    sources: image_arrays.Paths = ()
+    sources: image_arrays.Paths = ()  # empty unless images are stored in files
     custom: custom_readers.Checked | None = None
 
 
@@ -210,14 +200,12 @@ def _rows(folder: Path, config: Config, show: Show | None = None) -> _Rows:
 
 
 def group_codes(column: pd.Series, path: Path) -> np.ndarray:
-    """Number the groups in a column in the order of their names, int32 (n,)."""
     edit = "Fill in a group (it can be unique to its row), or omit group_column."
     check_column(path, column, column == "", "the group of each row", edit)
     return pd.factorize(column, sort=True)[0].astype(np.int32)
 
 
 def _weights(column: pd.Series, path: Path) -> np.ndarray:
-    """Return a column of weights, float64 (n,), which must be 0 or more."""
     numbers = csv_files.as_numbers(column)
     edit = "Correct the table, or omit data.weight_column."
     expected = f"weights from 0 to {MOST_WEIGHT:g}"
@@ -227,15 +215,11 @@ def _weights(column: pd.Series, path: Path) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TestSet:
-    """A test set in the order of the sample submission. It can be read in blocks.
+    """A test set in the order of the sample submission, which can be read in blocks.
 
     Attributes:
-        ids: n strings.
-        source: inputs of shape (n, …): an array, or `image_arrays.FileImages` or
-            `custom_readers.TestInputs`, which read rows on every access.
-        broken: {row: reason} for each unusable row. `FileImages` and `TestInputs` add to it when
-            they read.
-        images: whether the inputs are images.
+        source: inputs of shape (n, …): an array, or an object that reads rows on every access.
+        broken: {row: reason} for each unusable row. Such an object adds to it when it reads.
     """
 
     __test__ = False  # not a pytest class, despite its name
@@ -255,7 +239,7 @@ class TestSet:
     def blocks(self, size: int) -> Iterator[tuple[int, np.ndarray, dict[int, str]]]:
         """Yield the first row, the inputs, and {broken row: reason} of each block of `size` rows.
 
-        The last block may be shorter. Blocks are decoded ahead in the background.
+        The last block may be shorter. Later blocks are decoded in the background.
 
         Raises:
             DataError: if a file is missing or cannot be read.
@@ -268,10 +252,10 @@ class TestSet:
 
 
 def read_test(folder: Path, config: Config, encoding: Encoding | str | None = None) -> TestSet:
-    """Load the test set. It always contains all rows.
+    """Load the complete test set.
 
     Args:
-        encoding: encoding of a table, or the state of a custom reader, from training.
+        encoding: encoding of a table, or state of a custom reader, from training.
 
     Raises:
         DataError: if ids do not match the examples, or a table or array does not match the config.
@@ -321,9 +305,7 @@ def read_test(folder: Path, config: Config, encoding: Encoding | str | None = No
 
 
 class Weighted(NamedTuple):
-    """Labels for a batch, with shape (batch,) or (batch, k), and the loss weight of each row,
-    float32 (batch,).
-    """
+    """A batch's labels, (batch,) or (batch, k), and loss weights, float32 (batch,)."""
 
     labels: Any
     weights: Any
@@ -334,19 +316,15 @@ class Batches:
     """Training batches, accessed by step.
 
     Every epoch is a permutation of all images, and the permutations are concatenated. Step s uses
-    the positions from s x batch to (s + 1) x batch, so every epoch contains each image exactly
-    once, and all batches have the same shape. A sampler replaces the permutations.
+    the positions from s x batch to (s + 1) x batch, so all batches have the same shape. A sampler
+    replaces the permutations.
 
     Args:
-        inputs: uint8 (m, height, width, channels) or float32 (m, features). Only the rows of a
-            batch are copied.
+        inputs: uint8 (m, height, width, channels) or float32 (m, features).
         labels: (m,) or (m, k).
-        batch: number of images per step.
-        seed: seed for the order.
         rows: int64 (n,), rows to train on. None uses all.
         weights: float32 (m,), each row's weight in the loss. None weights all rows equally.
-        sampler: function that returns an epoch's images (`pipeline.data.sampler.of`). None uses
-            each image once.
+        sampler: see `pipeline.data.sampler.of`. None uses each image once per epoch.
     """
 
     inputs: np.ndarray
@@ -363,11 +341,10 @@ class Batches:
         self._order = -1, self._rows  # the most recently used permutation
 
     def __len__(self) -> int:
-        """Return the number of images per epoch."""
         return len(self._rows)
 
     def order(self, epoch: int) -> np.ndarray:
-        """Return an epoch's permutation, or sample, of all images, int64 (n,)."""
+        """Return an epoch's permutation or sample of the n training rows, int64 (n,)."""
         if self._order[0] != epoch:
             random = np.random.default_rng((self.seed, Stream.ORDER, epoch))
             sampled = self.sampler(epoch) if self.sampler else random.permutation(len(self))
@@ -375,7 +352,7 @@ class Batches:
         return self._order[1]
 
     def indices(self, step: int) -> np.ndarray:
-        """Return the step's indices into the n images, int64 (batch,)."""
+        """Return the step's indices into the n training rows, int64 (batch,)."""
         positions = np.arange(step * self.batch, (step + 1) * self.batch)
         epochs, places = np.divmod(positions, len(self))
         every = np.unique(epochs).tolist()
@@ -386,12 +363,10 @@ class Batches:
         return np.asarray(self._rows[self.indices(step)])
 
     def labels_of(self, step: int) -> Any:
-        """Return the step's labels, as `Weighted` if rows have weights."""
         rows = self.rows_of(step)
         labels = self.labels[rows]
         return labels if self.weights is None else Weighted(labels, self.weights[rows])
 
     def at(self, step: int) -> tuple[np.ndarray, Any]:
-        """Return the step's inputs before augmentation, and its labels."""
         # A .npy file can store its axes in any order.
         return np.ascontiguousarray(self.inputs[self.rows_of(step)]), self.labels_of(step)

@@ -1,7 +1,7 @@
 """Convert dates to numbers, such as days since 1970, weekdays, and days between two columns.
 
-A column's format, such as %d/%m/%Y, is detected in the training table and stored in the artifact.
-The test table is then parsed with the same format, because 03/04 on its own is ambiguous.
+A column's format, such as %d/%m/%Y, is detected in the training table and also used for the test
+table, because 03/04 on its own is ambiguous.
 """
 
 import warnings
@@ -26,9 +26,6 @@ YEARS = (1678, 2261)  # supported range of pandas before 3.0
 
 def form(column: pd.Series, *, day_first: bool = False) -> str:
     """Return the format, in pandas' notation, that matches most texts in a column, or "".
-
-    Args:
-        day_first: whether the day comes first if day and month are ambiguous.
 
     >>> form(pd.Series(["03/04/2026", "25/12/2026"])), form(pd.Series(["2026-04-03", "NA"]))
     ('%d/%m/%Y', 'ISO8601')
@@ -61,7 +58,6 @@ def is_ambiguous(texts: pd.Series, expected: str) -> bool:
 
 
 def fits(texts: pd.Series, expected: str) -> bool:
-    """Return whether every text of a column is either a date in this format or missing."""
     known = pd.Series(_clean(texts).dropna().unique(), dtype=object)
     return bool(_moments(known, expected).notna().all())
 
@@ -69,12 +65,12 @@ def fits(texts: pd.Series, expected: str) -> bool:
 def numbers(
     table: pd.DataFrame, forms: Mapping[str, str], path: Path, *, lenient: bool = False
 ) -> list[np.ndarray]:
-    """Convert date columns to float64 arrays (n,), in the order of `Data.number_names`. Missing
-    dates become NaN. Days are counted from 1970.
+    """Convert date columns to float64 arrays (n,), in the order of `Data.number_names`.
+
+    Missing dates become NaN. Days are counted from 1970.
 
     Args:
         forms: format of each date column, from `form`.
-        path: path of the table, for messages.
         lenient: whether to treat invalid dates as missing.
 
     Raises:
@@ -107,6 +103,5 @@ def _clean(column: pd.Series) -> pd.Series:
 
 
 def _moments(texts: pd.Series, expected: str) -> pd.Series:
-    """Parse timestamps, with NaT for texts in any other format."""
     moments = pd.to_datetime(texts, format=expected or ISO, errors="coerce", utc=True)
     return moments.where(moments.dt.year.between(*YEARS))

@@ -1,9 +1,8 @@
-"""Find near-duplicate images, which look the same because they were saved again, resized or
-slightly brightened.
+"""Find near-duplicate images, which were saved again, resized or slightly brightened.
 
-The model's input pixels are compared, so the result is the same on every machine. A k-d tree over a
-few coordinates of the thumbnails finds candidates. The time therefore grows almost linearly with
-the number of images and near-duplicate pairs. Comparing 100,000 images of 28x28 takes 3 seconds.
+The model's input pixels are compared, so the result is the same on every machine. A k-d tree over
+a few coordinates of the thumbnails finds candidates, so the time grows almost linearly: comparing
+100,000 images of 28x28 takes 3 seconds.
 """
 
 import hashlib
@@ -87,11 +86,9 @@ def near(pixels: Any, among: np.ndarray | None = None) -> list[tuple[int, int]]:
 
 
 def comparable(pixels: Any, most: int) -> np.ndarray:
-    """Return rows, in increasing order, for which `near` compares no more than about `most` pairs:
-    all rows or, if many images are similar, a random sample.
+    """Return rows, in increasing order, for which `near` compares at most about `most` pairs.
 
-    Args:
-        pixels: uint8 (n, height, width, channels).
+    These are all rows or, if many images are similar, a random sample.
     """
     thumbs = thumbnails(pixels)
     rows = np.random.default_rng(0).permutation(np.flatnonzero(thumbs.std(axis=1) > FLAT))
@@ -103,13 +100,7 @@ def comparable(pixels: Any, most: int) -> np.ndarray:
 
 
 def alike(pixels: Any, thumbs: np.ndarray, pairs: np.ndarray) -> list[tuple[int, int]]:
-    """Return the near-duplicates among the given pairs, in sorted order.
-
-    Args:
-        pixels: uint8 (n, height, width, channels).
-        thumbs: thumbnails of these images.
-        pairs: int (k, 2), with the lower index first.
-    """
+    """Return the near-duplicates among pairs, int (k, 2), in sorted order."""
     contrast, close = thumbs.std(axis=1), list[tuple[int, int]]()
     for at in range(0, len(pairs), PAIRS):
         part = pairs[at : at + PAIRS]
@@ -139,7 +130,7 @@ def _candidates(thumbs: np.ndarray) -> np.ndarray:
 
 
 def thumbnails(pixels: Any) -> np.ndarray:
-    """Return grey thumbnails of at most SIDE x SIDE pixels as float32 (n, pixels)."""
+    """Return grey thumbnails of at most SIDE x SIDE pixels, float32 (n, pixels)."""
     return np.concatenate(
         [_shrunk(pixels[at : at + CHUNK]) for at in range(0, max(len(pixels), 1), CHUNK)]
     )

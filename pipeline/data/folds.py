@@ -1,11 +1,8 @@
 """Split the examples into training and held-out rows, using the config's seed.
 
 Each fold contains the same fraction of each label, to within one row, and groups are never divided
-between folds. Without folds, `data.validation_fraction` determines the size of a single split.
-
-To keep duplicates together (`data.group_duplicates`), one row of each group is assigned to a fold,
-and the others follow. Groups from a column (`data.group_column`) can be large, so the split takes
-all rows into account.
+between folds. One row of each group of duplicates is assigned to a fold, and the others follow.
+Groups from `data.group_column` can be large, so their split takes all rows into account.
 """
 
 import hashlib
@@ -32,10 +29,6 @@ def splits(
     """Return each fold's training rows and held-out rows, as sorted int64 arrays.
 
     Every row is held out in exactly one fold. Without `config.folds`, there is a single pair.
-
-    Args:
-        show: callback for warnings about labels with fewer rows than folds, and about too
-            few held-out rows.
 
     Raises:
         DataError: if there are fewer examples or groups than folds, or if the groups leave a fold
@@ -67,7 +60,6 @@ def splits(
 
 
 def few_held_out(examples: Examples, config: Config, pairs: list[Pair]) -> str:
-    """Return a warning, or "" if at least half of `data.validation_fraction` is held out."""
     number, share = len(pairs[0][1]), config.data.validation_fraction
     wanted = round(len(examples) * share)
     if config.folds is not None or 2 * number >= wanted:
@@ -81,7 +73,6 @@ def few_held_out(examples: Examples, config: Config, pairs: list[Pair]) -> str:
 
 
 def _by_rows(examples: Examples, config: Config, show: Callable[[str], None]) -> list[np.ndarray]:
-    """Return the held-out rows of each fold as int64, without dividing groups of duplicates."""
     groups = np.arange(len(examples)) if examples.groups is None else examples.groups
     strata = examples.target.strata(examples.labels)
     _, codes, counts = np.unique(strata, return_inverse=True, return_counts=True)
@@ -108,11 +99,9 @@ def _by_rows(examples: Examples, config: Config, show: Callable[[str], None]) ->
 def _stratified(
     codes: np.ndarray, rows: np.ndarray, share: float, random: np.random.Generator
 ) -> np.ndarray:
-    """Return the held-out rows, stratified by class.
+    """Hold out a fraction `share` of all rows, and of each class, to within one row.
 
-    A fraction `share` of all rows, and of each class, is held out, to within one row. A small class
-    may have no held-out row. At least one row of each class is kept for training.
-
+    A small class may have no held-out row, but each class keeps at least one row for training.
     StratifiedShuffleSplit is not used, because it cannot hold out fewer rows than classes.
 
     Args:
@@ -133,7 +122,6 @@ def _stratified(
 
 
 def _by_group_column(examples: Examples, config: Config) -> list[np.ndarray]:
-    """Return the held-out rows of each fold, using scikit-learn's StratifiedGroupKFold."""
     from sklearn.model_selection import StratifiedGroupKFold
 
     groups, labels = np.asarray(examples.groups), examples.labels
@@ -151,7 +139,7 @@ def _by_group_column(examples: Examples, config: Config) -> list[np.ndarray]:
 
 
 def fingerprint(examples: Examples, pair: Pair) -> str:
-    """Return a SHA-256 of the examples and the split. The split may depend on the versions of this
+    """Return the SHA-256 of the examples and the split, which may depend on the versions of this
     project and of scikit-learn.
     """
     digest = hashlib.sha256(examples.fingerprint.encode())
@@ -160,13 +148,11 @@ def fingerprint(examples: Examples, pair: Pair) -> str:
 
 
 def held_out(examples: Examples, pair: Pair) -> str:
-    """Return a SHA-256 of the ids of the held-out rows."""
     ids = sorted(examples.ids[row] for row in pair[1])
     return hashlib.sha256(json.dumps(ids).encode()).hexdigest()
 
 
 def _warn(examples: Examples, rows: np.ndarray, count: int, show: Callable[[str], None]) -> None:
-    """Show a warning that lists labels with fewer of these rows than folds."""
     members = np.bincount(examples.codes[rows])
     rare = [code for code in np.argsort(members, kind="stable") if members[code] < count]
     named = ", ".join(f"{examples.classes[code]!r} ({members[code]})" for code in rare[:12])

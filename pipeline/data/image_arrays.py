@@ -1,16 +1,13 @@
 """Decode images on all CPU cores: all at once, into memory or onto disk, or on access.
 
-An image is stored in a file or in a `Part` of a file. Broken images become zeros and are reported.
+Threads are sufficient, because Pillow releases the GIL: on 2 cores, one thread resizes 511
+photographs per second from 500x375 to 224x224, and two threads resize 912. Forking is not safe
+after TensorFlow and JAX have started.
 
-Threads are sufficient, because Pillow releases the GIL while it decodes and resizes. On 2 cores,
-one thread resizes 511 photographs per second from 500x375 to 224x224, and two threads resize 912.
-Forking is not safe after TensorFlow and JAX have started.
-
-A shard consists of `<name>.npy` with pixels and `<name>.json` with the reasons for broken images.
-Its name is a digest of the decoding rules and of the files' paths and sizes. The .json file is
-written last, and contains the SHA-256 of the pixels and of itself. After an interruption, the next
-run therefore uses only complete shards. Training runs write shards to their cache, and
-`pipeline.data.preparation` writes them to its output.
+Decoded images are stored in shards: `<name>.npy` with pixels and `<name>.json` with the reasons for
+broken images. A shard's name is a digest of the decoding rules and of the files' paths and sizes.
+The .json file is written last, and contains the SHA-256 of the pixels and of itself, so the run
+after an interruption only uses complete shards.
 """
 
 import errno
@@ -56,18 +53,16 @@ FIX = "Correct its permissions, or complete the download."
 
 
 class FileImages:
-    """An array of images that are decoded when indexed.
+    """An array of images, uint8 (n, height, width, channels), that are decoded when indexed.
 
     It is used for data sets that do not fit in memory or are read only once.
 
     Args:
         sources: n files or parts of files to decode, or arrays, such as rows of a memory map.
-        data: describes how to decode images.
 
     Attributes:
         sources: as passed.
         broken: {row: reason} for images that could not be decoded. Their pixels are zeros.
-        shape, dtype, nbytes: properties of the full array, uint8 (n, height, width, channels).
         row_digests: digests for `pipeline.data.duplicates`. None computes them from the pixels.
         decodable: whether all images could be decoded at the start of the run. If so, `DataError`
             is raised for any that cannot be decoded later.
@@ -85,7 +80,6 @@ class FileImages:
         return len(self.sources)
 
     def __getitem__(self, rows: Any) -> np.ndarray:
-        """Return a single image, or the images of a slice or an array of rows."""
         chosen = np.arange(len(self))[rows]
         pixels = np.empty((chosen.size, *self.shape[1:]), np.uint8)
         with row_gathering.Gatherer(self) as gatherer:
@@ -94,7 +88,6 @@ class FileImages:
         return pixels if np.ndim(chosen) else pixels[0]
 
     def subset(self, rows: np.ndarray) -> "FileImages":
-        """Return some of the images, without decoding them."""
         images = FileImages([self.sources[row] for row in rows], self._data)
         images.decodable = self.decodable
         if self.row_digests is not None:
@@ -139,12 +132,10 @@ def joined(first: Any, second: Any, data: Data) -> Any:
 
 
 def some(images: Any, rows: np.ndarray) -> Any:
-    """Return some rows: copies of an array's rows, or `FileImages` that are not decoded yet."""
     return images.subset(rows) if isinstance(images, FileImages) else images[rows]
 
 
 def readable(source: Source) -> bytes:
-    """Return an image's file content, or raise `DataError` if it cannot be read."""
     path, start, size = _part(source)
     # Creating a hundred thousand Path objects would take seconds.
     with reading(path, DataError, FIX), open(path, "rb", buffering=0) as file:  # noqa: PTH123
@@ -166,7 +157,7 @@ def read(
     prepared: Sequence[Path] = (),
     in_files: bool = False,
 ) -> tuple[Any, dict[int, str]]:
-    """Decode images, and return them with the reason for each image that could not be decoded.
+    """Decode images, and return them with {row: reason} for those that could not be decoded.
 
     Args:
         cache: folder in which large images (`Data.decoding`) are stored for the next run, if it is
@@ -177,7 +168,7 @@ def read(
 
     Returns:
         The images as uint8 (n, height, width, channels), with zeros for broken ones, or as
-        `FileImages`, and a reason for each broken row.
+        `FileImages`.
     """
     show, images = show or (lambda line: None), FileImages(sources, data)
     in_memory = not in_files and images.nbytes <= devices.memory_left() * SHARE
@@ -221,12 +212,12 @@ def read(
 
 
 class Decoded(NamedTuple):
-    """The images of a shard.
+    """A shard's images, and the folder from which they are memory-mapped.
 
     Attributes:
         pixels: uint8 (n, height, width, channels), with zeros for broken images.
-        broken: {row: reason} for images that could not be decoded.
-        folder: folder from which they are memory-mapped, or None if they are in memory.
+        broken: {row: reason}.
+        folder: None if the images are in memory.
     """
 
     pixels: np.ndarray
@@ -237,11 +228,7 @@ class Decoded(NamedTuple):
 def shards(sources: Paths, data: Data, base: Path | None = None) -> dict[str, slice]:
     """Return the name of each shard, and the slice of images that it contains.
 
-    Args:
-        base: competition folder. The shards' names do not depend on its path.
-
-    Raises:
-        DataError: if a file is missing.
+    The names do not depend on the path of the competition folder, `base`.
     """
     length = max(SHARD // math.prod(data.shape), 1)
     starts = range(0, len(sources), length)
@@ -261,12 +248,7 @@ def shards(sources: Paths, data: Data, base: Path | None = None) -> dict[str, sl
 def shard(sources: Paths, data: Data, name: str, folders: Sequence[Path], show: Show) -> Decoded:
     """Load a shard from the first folder that contains it, or decode its images.
 
-    Args:
-        name: name from `shards`.
-        show: callback for a message about every corrupt shard, which is then ignored.
-
-    Raises:
-        DataError: if a file is missing or cannot be read.
+    A corrupt shard is reported and ignored.
     """
     for folder in folders:
         array, details = folder / f"{name}.npy", folder / f"{name}.json"
@@ -287,8 +269,7 @@ def shard(sources: Paths, data: Data, name: str, folders: Sequence[Path], show: 
 def save(folder: Path, name: str, decoded: Decoded, rest: int = 0) -> Decoded:
     """Save a shard in a folder, and return it as a memory map.
 
-    Args:
-        rest: bytes that still have to be saved, which may use up to half of the free space.
+    The `rest`, the bytes that still have to be saved, may use up to half of the free space.
 
     Raises:
         DiskError: if there is not enough space, or the shard cannot be written.

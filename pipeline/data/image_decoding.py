@@ -10,9 +10,9 @@ colour       RGB, RGBA, RGBX, P and PA (with the palette's colours), CMYK (with 
              rounded value by at most one level
 errors       LAB, and also F and I beyond 16 bits unless `white` is set, because the white level is
              unknown
-alpha        "drop" ignores it and keeps the stored colours, like Keras (`load_img`), TensorFlow,
-             torchvision and fastai. A palette's transparent colour is treated like any other.
-             "white" and "black" put the image on a background of that colour
+alpha        "drop" keeps the stored colours, like Keras (`load_img`), TensorFlow, torchvision and
+             fastai. A palette's transparent colour is treated like any other. "white" and "black"
+             put the image on a background of that colour
 to grey      ITU-R 601 luma, (299 R + 587 G + 114 B) / 1000
 to colour    the grey channel is repeated
 orientation  all eight values of the EXIF tag are applied, and an unreadable tag is ignored
@@ -103,7 +103,6 @@ def decode(content: bytes, data: Data) -> np.ndarray:
     """Decode an image file to uint8 (height, width, channels).
 
     Args:
-        content: file content.
         data: uses the fields in `PIXELS` (height, width, channels, resize, decode, alpha, white).
 
     Raises:
@@ -159,7 +158,6 @@ def _upright(content: bytes, data: Data) -> np.ndarray:
 
 
 def _opened(content: bytes) -> Image.Image:
-    """Open an image. JPEGs are not decoded yet, because they may be decoded at a smaller size."""
     if not content:
         raise BrokenImage("it is empty")
     head = content[:60].strip()
@@ -167,7 +165,7 @@ def _opened(content: bytes) -> Image.Image:
         raise BrokenImage(f"it is text, not an image: {head.decode('utf-8', 'replace')!r}")
     image: Image.Image = Image.open(io.BytesIO(content), formats=FORMATS)
     if image.format in ("JPEG", "MPO"):  # phones store a second image after the first
-        return image
+        return image  # not decoded yet, because it may be decoded at a smaller size
     if (frames := getattr(image, "n_frames", 1)) > 1:
         raise BrokenImage(f"it has {frames} pages or frames; expected one")
     image.load()  # a PNG's EXIF can follow its pixels, and Pillow applies a TIFF's orientation
@@ -186,8 +184,9 @@ def _by_pillow(image: Image.Image, data: Data, part: int, box: Box, size: Size) 
 
 
 def _by_opencv(content: bytes, part: int, box: Box, size: Size) -> np.ndarray | None:
-    """Return a resized region of a colour JPEG, twice as fast as Pillow. Return None if Pillow must
-    be used, which also reports errors in the file.
+    """Return a resized region of a colour JPEG, twice as fast as Pillow.
+
+    Return None if Pillow must be used, which also reports errors in the file.
     """
     import cv2
 
@@ -211,10 +210,6 @@ def _by_opencv(content: bytes, part: int, box: Box, size: Size) -> np.ndarray | 
 def laid_on(image: Image.Image, colour: str) -> Image.Image:
     """Place an image with transparency on a background, in mode RGB. Return other images unchanged.
 
-    Args:
-        image: image in any mode, whose transparency is in a channel, the palette or a colour.
-        colour: "white" or "black".
-
     >>> drawn = Image.new("RGBA", (2, 1), (0, 0, 0, 0))  # black, and fully transparent
     >>> drawn.putpixel((0, 0), (0, 0, 0, 255))
     >>> laid_on(drawn, "white").tobytes()
@@ -229,12 +224,8 @@ def laid_on(image: Image.Image, colour: str) -> Image.Image:
 def eight_bits(image: Image.Image, white: float | None = None) -> Image.Image:
     """Convert an image to 8 bits per channel, in mode L or RGB.
 
-    Args:
-        white: see `Data`.
-
     Raises:
         BrokenImage: if the white level is unknown.
-        ValueError: if Pillow cannot convert this mode.
 
     >>> deep = Image.fromarray(np.array([[0, 128, 129, 4095, 65535]], np.uint16))
     >>> list(eight_bits(deep).tobytes()), list(eight_bits(deep, 4095).tobytes())

@@ -25,9 +25,6 @@ Places = str | tuple[str, ...]
 def find(folder: Path, ids: Sequence[str], data: Data, *, test: bool = False) -> list[Source]:
     """Return each id's image as a file or a part of a TFRecord file, or `MISSING`.
 
-    Args:
-        test: whether to search the test set.
-
     Raises:
         DataError: if more than `most_skipped` ids have no image. In the test set, the limit is one
             in ten. In the scored rerun, an error is only raised if all images are missing.
@@ -62,11 +59,8 @@ def find(folder: Path, ids: Sequence[str], data: Data, *, test: bool = False) ->
 def paths_by_id(folder: Path, places: Places, ids: Collection[str], data: Data) -> dict[str, str]:
     """Return the path of each id's image file. If several places contain an id, the first is used.
 
-    An id such as `cats/1` contains the folder `cats`. If a place itself contains no images, all its
-    subfolders are searched.
-
-    Raises:
-        DataError: if two folders of a place contain a file for the same id.
+    An id can contain folders, such as `cats/1`. If a place itself contains no images, all its
+    subfolders are searched. Raises `DataError` if two folders of a place contain the same id.
     """
     endings, wanted = ENDINGS if data.suffix == "*" else (data.suffix,), set(ids)
     known: dict[str, str] = {}
@@ -92,9 +86,6 @@ def names(folder: Path, data: Data) -> list[str]:
     """Return the sorted ids of all test images, derived from their file names.
 
     If a place itself contains no images, ids are paths in its subfolders ("cats/1").
-
-    Raises:
-        DataError: if there are no images.
     """
     found = set[str]()
     for place in as_tuple(data.test_images):
@@ -114,17 +105,11 @@ def names(folder: Path, data: Data) -> list[str]:
 def class_folders(
     folder: Path, data: Data, show: Show | None = None
 ) -> tuple[list[str], pd.DataFrame]:
-    """Return the path of each image in `data.train_images`, and a table of ids and labels.
+    """Return the paths of the images in `data.train_images`, and a table of their ids and labels.
 
     The label is the first folder inside `train_images` (train/cats/1.jpg), and the id is the path
-    inside `folder`. Images outside the label folders, and all other files, are ignored.
-
-    Args:
-        show: callback for the number of ignored files, if any.
-
-    Returns:
-        The n paths, and a table of strings in the same order with the columns `id_column` and
-        `label_column`.
+    inside `folder`. Images outside the label folders, and all other files, are ignored. The table
+    contains strings in the columns `id_column` and `label_column`.
 
     Raises:
         DataError: if a folder cannot be read, or contains no folder with images.
@@ -151,7 +136,6 @@ def class_folders(
 
 
 def images(names: Iterable[str]) -> list[str]:
-    """Keep only the names of image files."""
     return [name for name in names if name.lower().endswith(ENDINGS)]
 
 
@@ -159,9 +143,6 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
     """Yield each folder's path relative to `folder`, and the sorted names of its files.
 
     Hidden files and folders, and folders that archivers create, such as __MACOSX, are skipped.
-
-    Raises:
-        DataError: if a folder cannot be read.
     """
 
     def stop(error: OSError) -> None:
@@ -185,7 +166,6 @@ def most_skipped(count: int) -> float:
 
 
 def describe_broken(broken: Mapping[str, str], total: int, data: Data) -> str:
-    """Describe images that cannot be used, for an error message."""
     listed = "; ".join(f"{name!r}: {reason}" for name, reason in list(broken.items())[:5])
     return (
         f"{len(broken)} of {total} images cannot be used: {listed}.\n"
@@ -197,7 +177,6 @@ def describe_broken(broken: Mapping[str, str], total: int, data: Data) -> str:
 
 
 def other_endings(ids: Sequence[str], folders: Sequence[Path]) -> Counter[str]:
-    """Count the extensions of the files in the given folders that have these ids."""
     names = (name for folder in reversed(folders) for name, _ in _files(folder, ids))
     endings = dict(map(os.path.splitext, names))
     return Counter(endings[name] for name in ids if name in endings)
@@ -207,8 +186,7 @@ def _files(place: Path, ids: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield the name and path of each file in a place, and in its subfolders if the place itself
     contains no images. The subfolders of a place with images may contain others, such as masks.
 
-    Args:
-        ids: if these contain folders, yield relative paths as names, and search all subfolders.
+    If ids contain folders, names are relative paths, and all subfolders are searched.
     """
     deep = any("/" in name for name in ids)
     for inside, names in walk(place) if place.is_dir() else ():

@@ -3,16 +3,13 @@
 `Config.target` has one of five values:
 
     classes     one of several labels, with softmax and cross-entropy. Several label columns contain
-                soft labels: votes or probabilities of the classes, which are divided by their sum.
-                The cross-entropy has the same gradient as the KL divergence, because they differ
-                only by the labels' entropy
+                soft labels: votes or probabilities of the classes, which are divided by their sum
     ordinal     one of several labels in increasing order (numbers). Each output predicts "more than
                 this label", so an error of two costs more than an error of one (cumulative logits;
                 Cheng et al. 2008, arXiv:0704.1028)
     multilabel  any number of labels, as one column of 0 and 1 per label, or as one column of labels
                 separated by `data.label_separator`, with a sigmoid for each
-    regression  one or more numbers, which are standardized for training (after log1p for the
-                metric rmsle)
+    regression  one or more numbers, standardized for training (after log1p for the metric rmsle)
     custom      labels of any shape (`data.custom_labels`), with a custom loss, metric and
                 submission
 """
@@ -42,13 +39,10 @@ class Target:
     """The meaning of a competition's labels.
 
     Attributes:
-        kind: "classes", "ordinal", "multilabel", "regression" or "custom".
         names: names of the classes (sorted, or by value for "ordinal") or of the label columns; ()
             for "custom".
-        center: mean of each regression column, after `log`.
-        spread: standard deviation of each regression column, after `log`.
+        center, spread: mean and standard deviation of each regression column, after `log`.
         log: whether numbers are converted with log1p.
-        separator: separator between several labels in one text.
         lowest, highest: range to which regression predictions are clipped, per column and in the
             labels' units; () disables clipping.
     """
@@ -64,7 +58,6 @@ class Target:
 
     @staticmethod
     def from_json(value: Any) -> "Target":
-        """Restore a target from its `asdict`, read back from JSON."""
         lists = {name: tuple(each) for name, each in value.items() if isinstance(each, list)}
         return Target(**{**value, **lists})
 
@@ -73,9 +66,6 @@ class Target:
 
         Networks extrapolate linearly, or exponentially with `log`, so a single incorrect input
         could determine the whole score.
-
-        Args:
-            labels: labels of the training rows, from `read`, (n, k).
         """
         truth = self.truth(np.stack([labels.min(axis=0), labels.max(axis=0)]))
         lowest, highest = (tuple(map(float, ends)) for ends in truth)
@@ -83,17 +73,13 @@ class Target:
 
     @property
     def single(self) -> bool:
-        """Whether each row has exactly one label."""
         return self.kind in ("classes", "ordinal")
 
     def predictions(self, logits: np.ndarray) -> np.ndarray:
-        """Convert a model's outputs to predictions, float32 (n, k).
+        """Convert a model's outputs, (n, `Config.outputs`), to predictions, float32 (n, k).
 
         Predictions are the probabilities of the names, or numbers in the labels' units. For
         "custom", the outputs (n, …) are returned unchanged.
-
-        Args:
-            logits: float (n, `Config.outputs`).
         """
         values = np.asarray(logits, np.float32)
         if self.kind == "custom":
@@ -121,14 +107,7 @@ class Target:
     ) -> np.ndarray:
         """Average predictions for the same rows over folds, views, or ensemble members.
 
-        With `log`, logarithms are averaged.
-
-        Args:
-            predictions: float arrays from `predictions` with the same shape (n, …).
-            weights: weight of each array, divided by their sum. None weights all equally.
-
-        Returns:
-            float32 (n, …).
+        With `log`, logarithms are averaged. Weights are divided by their sum.
 
         >>> two = np.array([[0.0, 1.0]]), np.array([[1.0, 0.0]])
         >>> Target("classes", ("a", "b")).mean(two, [3, 1]).tolist()
@@ -146,10 +125,7 @@ class Target:
         return np.asarray(self._without_log(total / sum(weights)), np.float32)
 
     def truth(self, labels: np.ndarray) -> np.ndarray:
-        """Convert labels for use in a metric. Classes are int32 (n,), several labels are 0 and 1 as
-        float32 (n, k), soft labels are float32 (n, k), and numbers are float64 (n, k) in their
-        units. For "custom", labels are returned unchanged.
-        """
+        """Convert labels for use in a metric (`pipeline.evaluate.metrics`)."""
         if self.kind != "regression":
             return labels
         numbers = labels.astype(np.float64) * np.array(self.spread) + np.array(self.center)
@@ -190,7 +166,7 @@ class Target:
         return np.asarray(np.abs(self.learned(predictions) - labels).mean(axis=1))
 
     def learned(self, predictions: np.ndarray) -> np.ndarray:
-        """Convert a regression's predictions to standardized values, float64 (n, k)."""
+        """Convert a regression's predictions to standardized values."""
         numbers = self._with_log(predictions.astype(np.float64))
         return np.asarray((numbers - np.array(self.center)) / np.array(self.spread))
 
@@ -219,8 +195,7 @@ def parts(text: str, separator: str) -> list[str]:
 
 
 def codes(labels: Any) -> Any:
-    """Return each row's class, int (n,). For soft labels, this is the most probable one, or the
-    first of several.
+    """Return each row's class, int (n,). For soft labels, this is the first most probable one.
 
     >>> codes(np.array([[0.2, 0.4, 0.4], [0, 0, 1]])).tolist(), codes(np.array([2, 0])).tolist()
     ([1, 2], [2, 0])
@@ -231,11 +206,8 @@ def codes(labels: Any) -> Any:
 def repeated(
     rows: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Convert soft labels for scikit-learn by repeating each row once per class, with the class's
-    probability as its weight. Return rows, labels (m,), and weights or None if all are 1.
-
-    Args:
-        rows: (n, …). labels: classes, (n,) or (n, k). weights: (n,), or None.
+    """Convert soft labels for scikit-learn, by repeating each row once per class with the class's
+    probability as its weight. The returned weights are None if all are 1.
     """
     if labels.ndim == 1:
         return rows, labels, weights
@@ -247,20 +219,13 @@ def repeated(
 
 
 def labels_of(target: Target, labels: np.ndarray, rows: Sequence[int] | np.ndarray) -> list[str]:
-    """Return the true labels of the given rows, in the same format as `Target.best`."""
     if target.single:
         return [target.names[index] for index in codes(labels[rows])]
     return target.best(target.truth(labels[rows]))
 
 
 def losses(kind: str, labels: Any, logits: Any) -> Any:
-    """Compute the default loss of each row, float32 (n,), with Keras operations.
-
-    Args:
-        kind: kind of the target, except "custom".
-        labels: labels from `read`.
-        logits: float32 (n, outputs).
-    """
+    """Return the default loss of each row, float32 (n,), with Keras operations."""
     import keras
 
     if kind == "classes" and labels.ndim > 1:
@@ -276,7 +241,6 @@ def losses(kind: str, labels: Any, logits: Any) -> Any:
 
 
 def binary(labels: Any, logits: Any) -> Any:
-    """Return the cross-entropy of each label, float32 (n, k). Labels are numbers from 0 to 1."""
     import keras
 
     # This formula cannot overflow.
@@ -286,7 +250,7 @@ def binary(labels: Any, logits: Any) -> Any:
 
 
 def figure(kind: str, labels: Any, logits: Any) -> Any:
-    """Return each row's value of the metric in `FIGURE`, float32 (n,). Arguments: see `losses`."""
+    """Return each row's value of the metric in `FIGURE`, float32 (n,)."""
     import keras
 
     if kind == "classes":
@@ -303,15 +267,10 @@ def figure(kind: str, labels: Any, logits: Any) -> Any:
 
 
 def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.ndarray]:
-    """Return the target and the labels of a table.
+    """Return the target and the labels of a table of strings.
 
-    Args:
-        table: table of strings.
-        path: path of the table, for messages.
-
-    Returns:
-        The target and the labels. Labels are int32 (n,) for classes and ordinal in one column, and
-        otherwise float32 (n, k). The labels of a regression are standardized.
+    Labels are int32 (n,) for classes and ordinal in one column, and otherwise float32 (n, k). The
+    labels of a regression are standardized.
 
     Raises:
         DataError: if the labels do not match the config.
@@ -346,7 +305,6 @@ def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.nd
 
 
 def _shares(table: pd.DataFrame, config: Config, path: Path) -> np.ndarray:
-    """Return votes or probabilities of classes, normalized to a sum of 1: float32 (n, k)."""
     columns, key = table[list(config.data.labels)], config.data.id_column
     expected = f"votes or probabilities from 0 to {MOST:g}"
     numbers = _numbers(columns, path, lambda values: values.between(0, MOST), expected)
@@ -376,7 +334,6 @@ def _standardized(columns: pd.DataFrame, config: Config, path: Path) -> tuple[Ta
 def _numbers(
     columns: pd.DataFrame, path: Path, allowed: Callable[[pd.Series], pd.Series], expected: str
 ) -> np.ndarray:
-    """Convert columns of strings to float64 (n, k). Raise `DataError` if a value is invalid."""
     numbers = columns.apply(as_numbers)
     for name in columns:
         check_column(path, columns[name], ~allowed(numbers[name]), expected, FIX)

@@ -35,7 +35,6 @@ def prepare(
     Args:
         output: folder for the marker `mounts.PREPARED` and the shards. Existing shards are kept.
         earlier: folders with shards from earlier sessions, which are copied.
-        show: callback for lines of text, and for a line of JSON about each shard.
 
     Raises:
         ConfigError: if there is nothing to decode, or more than Kaggle keeps.
@@ -79,7 +78,6 @@ def prepare(
 
 
 def require_images(config: Config) -> None:
-    """Raise `ConfigError` if a config has no images that are worth preparing."""
     if not config.data.decoding:
         raise ConfigError(
             f'{config.name} has nothing to prepare: kind="{config.data.kind}" and '

@@ -59,7 +59,6 @@ class Gatherer(ThreadPoolExecutor):
         self.shutdown(cancel_futures=True)
 
     def begin(self, rows: np.ndarray, into: np.ndarray) -> Sequence[Future[Any]]:
-        """Start copying rows, and return futures."""
         if not isinstance(self.inputs, np.ndarray):
             begun: Sequence[Future[Any]] = self.inputs.begin(self, rows, into)
             return begun
@@ -84,13 +83,9 @@ def ahead(
 
 
 def blocks(inputs: Any, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield blocks of `batch` rows in order, each with its number of real rows. Blocks are read
-    ahead in the background. The last block is padded with copies of its last row.
+    """Yield blocks of `batch` rows in order, each with its number of real rows.
 
-    Args:
-        inputs: see `Gatherer`.
-        rows: int64 (n,).
-        batch: rows per block.
+    Blocks are read ahead in the background. The last one is padded with copies of its last row.
 
     >>> [(block.tolist(), real) for block, real in blocks(np.arange(5), np.array([4, 0, 1]), 2)]
     [([4, 0], 2), ([1, 1], 1)]

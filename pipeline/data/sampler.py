@@ -17,11 +17,9 @@ Sampler = Callable[[int], np.ndarray]
 
 
 def of(config: Config, labels: np.ndarray) -> Sampler | None:
-    """Return a function that maps an epoch (0-based) to indices into the training rows, int64 (n,).
-    Return None if each row is used once.
+    """Return a function that maps an epoch, from 0, to indices into the training rows, int64 (n,).
 
-    Args:
-        labels: labels of the training rows, (n, …).
+    Return None if each row is used once.
     """
     if not config.sampler:
         return None
@@ -56,7 +54,6 @@ def balanced(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def _rows(given: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-    """Convert a custom function's return value (rows, or a weight for each row) to rows."""
     least, most = given.min(initial=0), given.max(initial=0)
     if given.shape == (count,) and least >= 0:
         if given.dtype.kind in "iu" and most < count:

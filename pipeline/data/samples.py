@@ -1,7 +1,7 @@
 """Read the sample submission, which lists the ids to predict and the columns to write.
 
-Most competitions provide it as a file. Otherwise (`data.sample_submission=None`), it is generated
-from the ids in the test table, or from the file names of the test images.
+Without one (`data.sample_submission=None`), it is generated from the ids in the test table, or from
+the file names of the test images.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,6 @@ class Sample:
     Attributes:
         path: path of the sample submission, or of the test set if the sample was generated.
         table: strings (object), with ids in the first column.
-        separator: field separator.
         made: how it was generated, or "" if the competition provides it.
     """
 
@@ -41,40 +40,37 @@ class Sample:
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns after the id column."""
         return [str(name) for name in self.table.columns[1:]]
 
     def with_columns(self, names: Iterable[str]) -> "Sample":
-        """Return a sample with the given columns after the id column. They accept any text."""
         return replace(self, table=self.table.iloc[:, :1].assign(**dict.fromkeys(names, VALUE)))
 
 
 def read(path: Path, kind: type[PipelineError] = DataError, advice: str = ADVICE) -> Sample:
-    """Read a sample submission from a file. Raises the errors of `csv_files.read`."""
     return Sample(path, csv_files.read(path, kind, advice), csv_files.separator(path))
 
 
-def ids(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Sample:
+def ids(folder: Path, data: Data) -> Sample:
     """Return a competition's sample submission with only its id column.
 
     Raises:
-        kind: if the file cannot be read.
         ConfigError: if it has no rows, or `data.id_column` is missing in the test table.
-        DataError: if there is neither a sample submission nor a test set.
+        DataError: if it cannot be read, or there is no test set from which to generate it.
     """
     if data.sample_submission is not None:
         path = folder / data.sample_submission
         # The first column contains the ids, whatever its name.
-        first = csv_files.header(path, kind, ADVICE)[0]
-        return Sample(path, csv_files.read(path, kind, ADVICE, (), required=(first,)))
+        first = csv_files.header(path, DataError, ADVICE)[0]
+        return Sample(path, csv_files.read(path, DataError, ADVICE, (), required=(first,)))
     path, column, why = _of_test_set(folder, data)
     made = f"the competition has no sample; ids are {why}"
     return Sample(path, pd.DataFrame({data.id_column: list(column)}, dtype=object), made=made)
 
 
 def of(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Sample:
-    """Return a competition's sample submission. A generated sample only has ids, because the other
-    columns depend on the target. Raises the errors of `ids`.
+    """Return a competition's sample submission, with the errors of `ids`.
+
+    A generated sample only has ids, because the other columns depend on the target.
     """
     if data.sample_submission is None:
         return ids(folder, data)
@@ -82,8 +78,9 @@ def of(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Sampl
 
 
 def is_there(folder: Path, data: Data) -> bool:
-    """Return whether there is a sample submission, or a test set from which to generate one. In
-    some competitions, both are only available in the scored rerun.
+    """Return whether there is a sample submission, or a test set from which to generate one.
+
+    In some competitions, both are only available in the scored rerun.
     """
     if data.sample_submission is not None:
         return (folder / data.sample_submission).is_file()
@@ -103,7 +100,6 @@ def counts_rows(folder: Path, data: Data) -> bool:
 
 
 def _of_test_set(folder: Path, data: Data) -> tuple[Path, pd.Series, str]:
-    """Return the test set's path, its ids, and a description of the ids."""
     key, table, advice = data.id_column, folder / data.test_csv, table_features.ADVICE
     if data.kind == "tfrecords":
         images, records = data.image_feature, data.test_records

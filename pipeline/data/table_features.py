@@ -1,15 +1,13 @@
 """Convert a table's numbers and categories to model inputs, and arrays to images.
 
-A row becomes float32 (features,). Each number, including those derived from dates
-(`pipeline.data.dates`), is standardized with its column's mean and standard deviation. A missing
-number becomes 0, and another feature marks it with 1. Each category becomes its index in the
-training table, or 0 if it is unknown. This encoding is stored in the artifact for inference.
+A row becomes float32 (features,). Each number, including those derived from dates, is standardized.
+A missing number becomes 0, and another feature marks it with 1. Each category becomes its index in
+the training table, or 0 if it is unknown.
 
-Numbers are first clipped to a range that a few incorrect rows cannot change. The range extends to
-the smallest and largest values whose distance from the 1st or 99th percentile does not exceed the
-distance between these percentiles. A typo is therefore clipped to a value that the model has seen,
-and barely affects the mean and standard deviation. A value that most rows share does not affect the
-percentiles, so a column of mostly zeros keeps its range.
+Numbers are first clipped to the smallest and largest values whose distance from the 1st or 99th
+percentile does not exceed the distance between these percentiles. A typo therefore barely affects
+the mean and standard deviation. A value that most rows share does not affect the percentiles, so a
+column of mostly zeros keeps its range.
 """
 
 import math
@@ -37,7 +35,6 @@ WHOLE = re.compile(r"(-?\d+)\.0+")  # integers as pandas writes them if some are
 
 
 def unique_ids(column: pd.Series, path: Path) -> tuple[str, ...]:
-    """Return the ids in a column of a table. Raise `DataError` if there are duplicates."""
     check_column(path, column, column.duplicated(), "each id once", "Remove the repeated rows.")
     return tuple(column)
 
@@ -72,14 +69,17 @@ class Encoding:
     dates: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the encoding as JSON-serializable values."""
         numbers = {name: scale._asdict() for name, scale in self.numbers.items()}
         return {"numbers": numbers, "categories": self.categories, "dates": self.dates}
 
     @staticmethod
     def from_json(value: Any, data: Data) -> "Encoding":
-        """Restore the encoding from `to_json`, with the column order of `data`, because the
-        manifest does not preserve it. Raises `KeyError` if a column is missing.
+        """Restore the encoding from `to_json`.
+
+        Columns are in the order of `data`, because the manifest does not preserve it.
+
+        Raises:
+            KeyError: if a column is missing.
         """
         return Encoding(
             {name: Scale(**value["numbers"][name]) for name in data.number_names},
@@ -116,10 +116,7 @@ def fit(table: pd.DataFrame, data: Data, path: Path) -> Encoding:
 
 
 def scale_of(values: np.ndarray) -> Scale:
-    """Return the scale of a column.
-
-    Args:
-        values: float64 (n,), the known values, which must be finite. At least one is required.
+    """Return the scale of a column's known values, float64 (n,), at least one and all finite.
 
     >>> typo = scale_of(np.array([*np.linspace(5, 6, 500), 318.0]))
     >>> typo.low, round(typo.high, 2)
@@ -156,8 +153,8 @@ def encode(
     """Return the model's inputs: float32 (n, 2 x numbers + categorical columns).
 
     Args:
-        lenient: whether to treat invalid numbers and dates as missing. This is used in the scored
-            rerun, where the table cannot be corrected.
+        lenient: whether to treat invalid numbers and dates as missing, as in the scored rerun,
+            where the table cannot be corrected.
 
     Raises:
         DataError: if a text in a numeric or date column is not a number or date.
@@ -179,11 +176,10 @@ def encode(
 
 
 def pixels(path: Path, data: Data, others: Collection[str]) -> tuple[np.ndarray, dict[int, str]]:
-    """Return the images in a table's columns as uint8 (n, height, width, channels), and {row:
-    reason} for broken rows. Rows with values other than integers from 0 to 255 become zeros.
+    """Return the images in a table as uint8 (n, height, width, channels), and {broken row: reason}.
 
-    Args:
-        others: names of columns that do not contain pixels, if they exist.
+    Rows with values other than integers from 0 to 255 become zeros. All columns except `others`
+    contain pixels.
 
     Raises:
         DataError: if the number of pixel columns is not height x width x channels.
@@ -208,13 +204,9 @@ def pixels(path: Path, data: Data, others: Collection[str]) -> tuple[np.ndarray,
 
 
 def array(path: Path, data: Data, rows: int | None) -> np.ndarray:
-    """Load images from a .npy file, or from a .npz file with a single array.
+    """Load images, uint8 (n, height, width, channels), from a .npy or .npz file with one array.
 
-    Args:
-        rows: expected number of images, or None for any number.
-
-    Returns:
-        The images as uint8 (n, height, width, channels), which are memory-mapped for a .npy file.
+    A .npy file is memory-mapped. If `rows` is not None, it is the expected number of images.
 
     Raises:
         DataError: if the file is not an array, or its shape or type is wrong.
@@ -241,18 +233,12 @@ def array(path: Path, data: Data, rows: int | None) -> np.ndarray:
 
 
 def _texts(column: pd.Series) -> pd.Series:
-    """Return a column's categories, without surrounding spaces, and with "3" instead of "3.0"."""
     clean = column.astype("category").map(lambda text: WHOLE.sub(r"\1", text.strip()))
     return clean.astype(object)
 
 
 def _numbers(column: pd.Series, path: Path, *, lenient: bool = False) -> np.ndarray:
-    """Convert a column to float64 (n,), with NaN for missing numbers.
-
-    Args:
-        column: column of numbers or strings.
-        lenient: whether to treat invalid numbers as missing.
-    """
+    """Convert numbers or strings to float64 (n,), with NaN for missing numbers."""
     values = csv_files.as_numbers(column).to_numpy(np.float64)
     finite = np.isfinite(values)
     if not lenient:

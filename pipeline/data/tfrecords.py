@@ -1,10 +1,7 @@
 """Find images and labels in TFRecord files, as used in Kaggle's TPU competitions.
 
-Each file is read once, to verify all checksums, and only its small features are kept. An image is
-represented by its position in the file (`pipeline.data.image_arrays.Part`).
-
-Only this kind of data requires TensorFlow. Its record reader and `Example` do not start its
-runtime, so the accelerator remains available to JAX.
+Each file is read once, to verify all checksums, and only its small features are kept. TensorFlow's
+record reader and `Example` do not start its runtime, so the accelerator remains available to JAX.
 """
 
 import logging
@@ -26,14 +23,14 @@ TAIL = 4  # bytes after a record: a checksum of its content
 def read(
     folder: Path, patterns: str | tuple[str, ...], image: str, features: Sequence[str]
 ) -> tuple[list[Part], pd.DataFrame]:
-    """Return the position of each record's image, and a table with one row per record.
+    """Return the position of each record's image, and a table of strings with one row per record.
 
     Args:
         patterns: file patterns relative to `folder`, where * and ? are wildcards. The files that
             match a pattern are sorted by name.
         image: feature that contains an encoded image file.
-        features: columns of the table, as strings. Bytes are decoded as UTF-8, and multiple values
-            are joined by spaces.
+        features: columns of the table. Bytes are decoded as UTF-8, and multiple values are joined
+            by spaces.
 
     Raises:
         DataError: if no file matches, a file is corrupt or compressed, or a record is not a
@@ -66,11 +63,6 @@ def read(
 
 
 def files(folder: Path, patterns: str | tuple[str, ...]) -> list[Path]:
-    """Return the matching files, in the order used by `read`.
-
-    Raises:
-        DataError: if no file matches a pattern.
-    """
     paths: list[Path] = []
     for pattern in as_tuple(patterns):
         matching = sorted(path for path in folder.glob(pattern) if path.is_file())
@@ -84,7 +76,7 @@ def files(folder: Path, patterns: str | tuple[str, ...]) -> list[Path]:
 
 
 def records(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Yield each record's number (1-based), its offset in the file, and its content."""
+    """Yield each record's number, starting at 1, its offset in the file, and its content."""
     import tensorflow as tf
 
     # Otherwise, TensorFlow would recommend `tf.data`, which starts the runtime.
@@ -104,14 +96,7 @@ def records(path: Path) -> Iterator[tuple[int, int, bytes]]:
 
 
 def feature_values(record: bytes, where: str) -> dict[str, list[Any]]:
-    """Return the values (bytes, integers or floats) of all features that are not empty.
-
-    Args:
-        where: name of the record, for messages.
-
-    Raises:
-        DataError: if the record is not a `tf.train.Example`.
-    """
+    """Return the bytes, integers or floats of all features that are not empty."""
     import tensorflow as tf
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -130,7 +115,6 @@ def feature_values(record: bytes, where: str) -> dict[str, list[Any]]:
 
 
 def text(values: Sequence[Any]) -> str:
-    """Join values to a single string, as in a table. Bytes that are not UTF-8 become \\xff."""
     return " ".join(
         value.decode(errors="backslashreplace") if isinstance(value, bytes) else repr(value)
         for value in values

@@ -1,7 +1,7 @@
 """Score the held-out rows after every epoch, and write files about them after training.
 
 The files are validation.csv, validation.npz, the manifest's metrics, the rows with the largest
-errors (examples.npz), and the comparison with the baseline (`Config.baseline`).
+errors (examples.npz), and the comparison with the baseline.
 """
 
 import math
@@ -35,12 +35,6 @@ SIDE = 256  # larger images are downscaled to this size in pixels, because they 
 class EpochScore:
     """Scores a model with the competition's metric after each epoch, for `Config.keep="best"` and
     `Config.patience`.
-
-    Attributes:
-        metric: the competition's metric.
-        target: meaning of the labels.
-        labels: labels of the held-out rows, from `pipeline.data.labels.read`.
-        show: callback for a warning if the metric has no value.
     """
 
     metric: Metric
@@ -49,35 +43,30 @@ class EpochScore:
     show: Callable[[str], None]
 
     def of(self, outputs: np.ndarray) -> dict[str, float]:
-        """Return {"validation_<metric>": value}, or {} if there is no value.
-
-        Args:
-            outputs: model outputs for these rows, float32 (n, outputs).
-        """
+        """Score outputs for these rows, float32 (n, outputs), like `scored`."""
         truth, predictions = self.target.truth(self.labels), self.target.predictions(outputs)
         return scored(self.metric, truth, predictions, self.show)
 
     def order(self, metrics: Mapping[str, float]) -> tuple[bool, float, float]:
-        """Return a sort key that is larger for better epochs. It compares the metric and then the
-        validation loss. An epoch without a metric value has a lower key than any epoch with one.
+        """Return a sort key that is larger for better epochs.
 
-        Args:
-            metrics: an epoch's validation_loss, and the return value of `of`.
+        It compares the metric and then the validation loss. An epoch without a metric value has a
+        lower key than any epoch with one.
         """
         value, loss = metrics.get(self.name), -metrics["validation_loss"]
         return (False, 0.0, loss) if value is None else (True, self.metric.sign * value, loss)
 
     @property
     def name(self) -> str:
-        """The name of the column in history.csv that contains each epoch's score."""
+        """The name of the score's column in history.csv."""
         return f"validation_{self.metric.name}"
 
 
 def scored(
     metric: Metric, truth: np.ndarray, predictions: np.ndarray, show: Callable[[str], None]
 ) -> dict[str, float]:
-    """Return {"validation_<metric>": value}. If there is no value, as for the AUC of a single
-    class, show a warning and return {}, so that the training run is not lost.
+    """Return {"validation_<metric>": value}. If there is no value, show a warning and return {}, so
+    that the training run is not lost.
     """
     try:
         return {f"validation_{metric.name}": metric(truth, predictions)}
@@ -91,12 +80,10 @@ class HeldOutRows:
     """The held-out rows of a run and their predictions.
 
     Attributes:
-        config: config of the run.
-        examples: all labelled examples.
         pairs: (training rows, held-out rows) for each fold, or a single pair without folds.
         predictions: float32 (n, …), each example's prediction by a model that was not trained on
             it, or 0 if the example was never held out.
-        found: thresholds that were found by `decided`.
+        found: thresholds from `decided`.
     """
 
     config: Config
@@ -112,7 +99,6 @@ class HeldOutRows:
 
     @cached_property
     def metric(self) -> Metric:
-        """The competition's metric."""
         return metrics.of(self.config)
 
     @property
@@ -124,17 +110,11 @@ class HeldOutRows:
         return np.asarray(fold[self.rows])
 
     def truth(self, rows: np.ndarray) -> np.ndarray:
-        """Return the true labels of the given rows, in the form that a metric accepts."""
         return self.examples.target.truth(self.examples.labels[rows])
 
 
 def decided(held_out: HeldOutRows, folder: Path, show: Callable[[str], None]) -> HeldOutRows:
-    """Apply the config's `postprocess`, and to each row the thresholds found on other rows.
-
-    Args:
-        folder: the competition folder.
-        show: callback for the scores with and without thresholds.
-    """
+    """Apply the config's `postprocess`, and to each row the thresholds found on other rows."""
     config, examples, rows = held_out.config, held_out.examples, held_out.rows
     labels, groups, found = examples.labels[rows], examples.groups, None
     predictions, ids = held_out.predictions.copy(), [examples.ids[row] for row in rows]
@@ -158,7 +138,8 @@ def write(held_out: HeldOutRows, decided: HeldOutRows, output: Path) -> None:
     """Write validation.csv, validation.npz (in the same order) and examples.npz to a run's folder.
 
     Args:
-        held_out: rows with probabilities or numbers. decided: see there.
+        held_out: rows with probabilities or numbers.
+        decided: the same rows with their final predictions.
 
     Raises:
         DiskError: if a file cannot be written.
@@ -199,7 +180,6 @@ def metrics_of(
 
     Args:
         trained: number of steps for each fold, and the metrics measured in training.
-        show: callback for a warning about each metric without a value.
     """
     examples = held_out.examples
 
@@ -248,7 +228,7 @@ def keep_examples(output: Path, rows: np.ndarray, pictures: np.ndarray | None) -
 
     Args:
         rows: int (m,), rows of validation.csv counted from 0, starting with the largest loss.
-        pictures: images of these rows, uint8 (m, height, width, 1 or 3), or None for tables.
+        pictures: their images, uint8 (m, height, width, 1 or 3), or None for tables.
     """
     arrays = {"indices": rows.astype(np.int64)}
     if pictures is not None:
@@ -257,8 +237,8 @@ def keep_examples(output: Path, rows: np.ndarray, pictures: np.ndarray | None) -
 
 
 def _losses(held_out: HeldOutRows) -> np.ndarray:
-    """Return the error of each row, float (m,): the target's loss or a custom loss. Return an empty
-    array, (0,), if a custom loss requires more than labels and outputs.
+    """Return the error of each row, float (m,), or an empty array if a custom loss requires more
+    than labels and outputs.
     """
     labels = held_out.examples.labels[held_out.rows]
     predictions = held_out.predictions[held_out.rows]
@@ -273,7 +253,6 @@ def _losses(held_out: HeldOutRows) -> np.ndarray:
 
 
 def _small(pixels: np.ndarray) -> np.ndarray:
-    """Downscale an image so that no side is longer than `SIDE`."""
     channels = pixels.shape[2]
     image = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
     image.thumbnail((SIDE, SIDE), Image.Resampling.BOX)
@@ -296,9 +275,7 @@ def differing(config: Config) -> str:
 
 
 def standard_error(held_out: HeldOutRows) -> float | None:
-    """Return the standard error of the run's score over its held-out rows, or None if the metric
-    has no value.
-    """
+    """Return the standard error of the run's score, or None if the metric has no value."""
     rows = held_out.rows
     truth, predictions = held_out.truth(rows), held_out.predictions[rows]
     try:
@@ -314,13 +291,8 @@ def compare(
 ) -> dict[str, Any] | None:
     """Compare the run with the baseline, and return the manifest's "baseline".
 
-    Args:
-        error: standard error from `standard_error`.
-
-    Returns:
-        The baseline's fields, the run's score (`network`) and its standard error (`network_error`)
-        in the same metric, and whether the run is worse (`below`). Returns None if the config has
-        no baseline, the baseline uses another metric, or the metric has no value.
+    Return None if the config has no baseline, the baseline uses another metric, or the metric has
+    no value.
     """
     config, rows, metric = held_out.config, held_out.rows, held_out.metric
     baseline, other = config.baseline, differing(config)

@@ -1,8 +1,7 @@
 """Compute the loss and the weight of each row.
 
-`Config.loss` is a custom function or "focal". Otherwise, the target's default loss is used
-(`pipeline.data.labels`). The validation loss uses neither `label_smoothing` nor weights, so runs
-with different settings can be compared.
+The validation loss uses neither `label_smoothing` nor weights, so runs with different settings can
+be compared.
 
 References: label smoothing, Szegedy et al. 2016, arXiv:1512.00567; focal loss, Lin et al. 2017,
 arXiv:1708.02002.
@@ -25,7 +24,6 @@ EXTRA, KEY = "extra", "key"
 
 
 def asked(config: Config) -> set[str]:
-    """Return which of `EXTRA` and `KEY` the config's custom loss accepts."""
     custom = custom_code.function(config, "loss")
     return set(inspect.signature(custom).parameters) & {EXTRA, KEY} if custom else set()
 
@@ -34,9 +32,6 @@ def of(config: Config, *, training: bool = False) -> Callable[..., dict[str, Any
     """Return the loss function. Its arguments are the labels, the outputs, the extra outputs by
     name, and a JAX random key (None in validation). It returns {name: a value per row, (n,)}, and
     training minimizes their sum.
-
-    Args:
-        training: whether to smooth the labels.
     """
     custom: Any = custom_code.function(config, "loss")
     wanted = asked(config)
@@ -56,11 +51,9 @@ def of(config: Config, *, training: bool = False) -> Callable[..., dict[str, Any
 
 def focal(kind: str, labels: Any, logits: Any) -> Any:
     """Return each row's cross-entropy times (1 - p) ** 2, where p is the probability of the true
-    label (for soft labels, exp(-cross-entropy)). For several labels, return the mean. An exponent
-    of 2 was best in the paper (section 4.1).
+    label (for soft labels, exp(-cross-entropy)). For several labels, return the mean.
 
-    Args:
-        kind, labels, logits: see `pipeline.data.labels.losses`.
+    An exponent of 2 was best in the paper (section 4.1).
     """
     import keras
 
@@ -71,12 +64,7 @@ def focal(kind: str, labels: Any, logits: Any) -> Any:
 
 
 def smoothed(kind: str, share: float, labels: Any, logits: Any) -> Any:
-    """Return each row's loss after smoothing its labels.
-
-    Args:
-        kind, labels, logits: see `pipeline.data.labels.losses`.
-        share: fraction of each label that is spread evenly over all labels.
-    """
+    """Return each row's loss after spreading a fraction of each label evenly over all labels."""
     import keras
 
     if kind == "multilabel":

@@ -11,19 +11,12 @@ clipping itself:
     regression    numbers, float (n, k)                        numbers, float (n, k)
 
 kl_divergence, log_loss and a custom metric of probabilities compare soft labels with the
-predictions. All other metrics receive the most probable class, or the first if tied.
+predictions. All other metrics receive the most probable class, or the first if tied. With several
+columns (labels, or one-vs-rest classes), a metric is averaged over those that have a value.
 
-If a metric has no value, an error is raised. For example, auc and qwk require two classes in the
-truth, and r2 requires a column that varies. With several columns (labels, or one-vs-rest classes),
-the metric is averaged over those that have a value.
-
-To add a metric, write a function of (truth, predicted) that returns a float, or NaN if there is no
-value, and add it to `METRICS`.
-
-A custom metric in the config's file is called as `score(truth, …)`. The name of its second
-parameter selects what it receives: labels, probabilities or numbers. Whether greater is better is
-determined by scoring the truth itself. With target="custom", the metric receives labels and model
-outputs, and must declare this, as in `def dice(truth, numbers, greater_is_better=True)`.
+The name of a custom metric's second parameter selects what it receives: labels, probabilities or
+numbers. Whether greater is better is determined by scoring the truth itself, except with
+target="custom", where the metric must declare it.
 """
 
 import inspect
@@ -65,8 +58,6 @@ class Metric:
     Attributes:
         name: name in a config. In `METRICS`, a final `<k>` or `<beta>` is a placeholder for a
             number that is passed to `score` as k or beta.
-        score: function of truth, as above, and of predictions, as described in `takes`.
-        greater_is_better: False if lower values are better.
         takes: form of the predictions in `score` and in a submission. "classes" means the most
             probable class (the first if tied), int (n,), or for several labels 1 above 0.5, int
             (n, k). "ranking" means classes by decreasing probability (in order if tied), int
@@ -85,7 +76,6 @@ class Metric:
 
     @property
     def sign(self) -> int:
-        """1 if greater is better, otherwise -1."""
         return 1 if self.greater_is_better else -1
 
     def __call__(self, truth: np.ndarray, predicted: np.ndarray) -> float:
@@ -111,11 +101,7 @@ class Metric:
         return value
 
     def arguments(self, truth: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Convert the truth and the predictions to the arguments that `score` accepts.
-
-        Raises:
-            ValueError: if a prediction is not finite.
-        """
+        """Convert the truth and the predictions to the arguments that `score` accepts."""
         if not np.isfinite(predicted).all():
             raise ValueError("not all predictions are finite")
         if self.targets == OWN:
@@ -225,7 +211,7 @@ def _made_up(config: Config) -> tuple[np.ndarray, np.ndarray]:
 
 
 def best(config: Config, truth: np.ndarray) -> np.ndarray:
-    """Return the best possible predictions for the given truth."""
+    """Return the best possible predictions for this truth."""
     if config.target in CLASSES:
         likely = truth if truth.ndim > 1 else np.eye(config.classes)[truth]
         return np.asarray(likely * (1 - SURE) + SURE / config.classes)
@@ -246,9 +232,6 @@ def standard_error(
     It uses `most` resamples, or fewer (down to 100) for more than 10,000 values. Resamples without
     a value are skipped.
 
-    Raises:
-        DataError: if the metric has no value.
-
     >>> coin = np.arange(400) % 2
     >>> found = standard_error(find("accuracy", "classes"), coin, np.eye(2)[coin * 0], 0)
     >>> 0.02 < found < 0.03  # the square root of 0.5 x 0.5 / 400 is 0.025
@@ -268,24 +251,23 @@ def standard_error(
 
 
 def sklearn(name: str, truth: np.ndarray, predicted: np.ndarray, **options: Any) -> float:
-    """Call a function in sklearn.metrics. The first call imports scikit-learn."""
     from sklearn import metrics
 
     return float(getattr(metrics, name)(truth, predicted, **options))
 
 
 def balanced_accuracy(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean recall over all classes in the truth."""
     # balanced_accuracy_score would warn about classes that are predicted but not in the truth.
     return sklearn("recall_score", truth, predicted, labels=np.unique(truth), average="macro")
 
 
 def f_beta(truth: np.ndarray, predicted: np.ndarray, beta: float = 1.0) -> float:
-    """Return the mean F-score over classes or labels.
+    """Return the mean F-score over classes or labels, with recall weighted beta times as much as
+    precision.
 
-    Recall is weighted beta times as much as precision. For two classes, the mean is used as well,
-    although some competitions only score the second class. A class or label that is neither true
-    nor predicted in any row is skipped. If all of them are skipped, the result is NaN.
+    For two classes, the mean is used as well, although some competitions only score the second
+    class. A class or label that is neither true nor predicted in any row is skipped. If all of them
+    are skipped, the result is NaN.
     """
     # With "macro", scikit-learn treats the 0 and 1 of a single column as two classes.
     average = "binary" if truth.shape[1:] == (1,) else "macro"
@@ -325,13 +307,11 @@ def auc(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean negative log of the true class's probability. Several labels are averaged.
+    """Return the mean negative log of the true class's probability, or the mean cross-entropy for
+    soft labels. Several labels are averaged.
 
-    For soft labels, this is the mean cross-entropy.
-
-    Probabilities of classes are normalized to a sum of 1 per row. A label's probability in a blend
-    can exceed 1 due to rounding. scikit-learn keeps probabilities at least 2.2e-16 away from 0 and
-    1, so the largest value of a row is 36.04.
+    Probabilities of classes are normalized to a sum of 1 per row. scikit-learn keeps probabilities
+    at least 2.2e-16 away from 0 and 1, so the largest value of a row is 36.04.
     """
     soft = truth.ndim > 1 and truth.dtype.kind == "f"
     if soft or truth.ndim == 1:
@@ -343,12 +323,13 @@ def log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
         return float(-xlogy(truth, likely).sum(axis=1).mean())
     if truth.ndim == 1:
         return sklearn("log_loss", truth, shares, labels=np.arange(predicted.shape[1]))
+    # A probability in a blend can exceed 1 due to rounding.
     return sklearn("log_loss", truth.ravel(), np.minimum(predicted, 1).ravel(), labels=[0, 1])
 
 
 def kl_divergence(truth: np.ndarray, predicted: np.ndarray) -> float:
     """Return the mean Kullback-Leibler divergence of the predictions from soft labels, which is
-    their `log_loss` minus the labels' entropy. For hard labels, which have none, it is `log_loss`.
+    their `log_loss` minus the labels' entropy. For hard labels, it is `log_loss`.
     """
     from scipy.special import entr
 
@@ -378,6 +359,7 @@ METRICS: dict[str, Metric] = {
     for metric in (
         # Name, function, greater is better, form of predictions, targets, soft. For several labels,
         # a row is only accurate if all of its columns are right. Errors are averaged over columns.
+        # A function returns NaN if it has no value.
         Metric("accuracy", partial(sklearn, "accuracy_score"), True, "classes", LABELS),
         Metric("balanced_accuracy", balanced_accuracy, True, "classes", CLASSES),
         Metric("f1", f_beta, True, "classes", LABELS),

@@ -14,15 +14,11 @@ Postprocess = Callable[[Sequence[str], np.ndarray], np.ndarray]
 
 
 def unchanged(ids: Sequence[str], predictions: np.ndarray) -> np.ndarray:
-    """Return the predictions."""
     return predictions
 
 
 def of(configs: Sequence[Config], folder: Path | None) -> Postprocess:
     """Return the `postprocess` of all members, with checks of its result.
-
-    Args:
-        folder: the competition folder, for a function with a third parameter.
 
     Raises:
         ConfigError: if the members name different functions, or the function is missing or invalid.

@@ -49,7 +49,7 @@ def apply(found: Found | None, predictions: np.ndarray) -> np.ndarray:
 
 
 def _levels(kind: str, predictions: np.ndarray) -> np.ndarray:
-    """Return what each value applies to, float64 (n, values)."""
+    """Return the numbers to compare with each value, float64 (n, values)."""
     levels, every = predictions.astype(np.float64), np.arange(predictions.shape[1])
     return np.outer(levels @ every, np.ones(len(every) - 1)) if kind == "ordinal" else levels
 
@@ -57,11 +57,11 @@ def _levels(kind: str, predictions: np.ndarray) -> np.ndarray:
 def fit(
     metric: Metric, kind: str, truth: np.ndarray, predictions: np.ndarray, parts: np.ndarray
 ) -> tuple[Found, np.ndarray]:
-    """Return thresholds for all rows, and what to score, float (n, k): the nested decisions if they
-    are used, else the predictions.
+    """Return thresholds for all rows, and the predictions to score, float (n, k).
+
+    The latter are the nested decisions if they are used, otherwise the given predictions.
 
     Args:
-        kind: kind of the target.
         truth, predictions: see `pipeline.evaluate.metrics`.
         parts: part of each row, int (n,). Rows of a group must be in the same part.
 
@@ -138,7 +138,7 @@ def search(metric: Metric, kind: str, truth: np.ndarray, predictions: np.ndarray
 
 
 def _of_f_beta(truth: np.ndarray, levels: np.ndarray, beta: float) -> list[float]:
-    """Return the threshold with the best F-score for each label, like `search` but at once."""
+    """Return each label's threshold with the best F-score, like `search` but in one pass."""
     best = []
     for has, column in zip(truth.T, levels.T, strict=True):
         every, order = np.unique(column), np.argsort(column)
@@ -153,8 +153,9 @@ def _of_f_beta(truth: np.ndarray, levels: np.ndarray, beta: float) -> list[float
 
 
 def _between(levels: np.ndarray, has: np.ndarray, most: int) -> np.ndarray:
-    """Return positive values between the levels of two rows: just below some rows with the label,
-    and just above some without it.
+    """Return positive values just below some rows with the label, and just above some without it.
+
+    Each value lies between the levels of two rows.
     """
     every, shares = np.unique(levels), np.linspace(0, 1, most)
     below, above = (
@@ -168,7 +169,6 @@ def _between(levels: np.ndarray, has: np.ndarray, most: int) -> np.ndarray:
 
 
 def line(found: Found, metric: str) -> str:
-    """Describe the scores."""
     end = "" if found["used"] else "; the nested score is not better, so the defaults are used"
     return (
         f"Thresholds: {metric} {found['nested']:.4f} nested, {found['plain']:.4f} with the"

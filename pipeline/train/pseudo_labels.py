@@ -10,6 +10,7 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ class Labelled:
     origin: dict[str, Any]
     content: bytes
 
-    @property
+    @cached_property  # shared by all folds
     def digest(self) -> str:
         """SHA-256 of the inputs, labels and used rows."""
         rows = b"".join(duplicates.row_digests(self.inputs))
