@@ -344,7 +344,7 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
             mounted.append(needs)
     mounted += listed
     networks = [*code.metadata["model_sources"], *(project.models if trains else ())]
-    if trains and not expect:  # a resumed run already has its weights and labels
+    if trains:  # also when resuming, because folds that have not begun start from init_from
         mounted += project.earlier.values()
     shape = project.machine_shape if kernel in (TRAIN, BENCH) else ""
     return {

@@ -330,6 +330,7 @@ class Training:
             loop.record.run_id, loop.record.devices = before.record.run_id, before.record.devices
             loop.record.micro_batch = before.record.micro_batch
             published.refuse_another(before.record.origin["pretrained"], self.pretrained)
+            warm_start.refuse_another(self.first, before.record.init_from)
         status = loop.run(self._origin(number), session, max_steps=max_steps)
         if status == "complete":
             started = time.monotonic()

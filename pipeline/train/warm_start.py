@@ -7,7 +7,7 @@ differs.
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from pipeline import artifact
 from pipeline.artifact import Artifact
 from pipeline.config import Config
 from pipeline.data.dataset import Examples
-from pipeline.errors import ConfigError
+from pipeline.errors import CheckpointError, ConfigError
 from pipeline.models import weight_names
 from pipeline.runtime import mounts
 from pipeline.train.progress_log import Show
@@ -99,6 +99,20 @@ def compare(
     if first.encoding not in (None, examples.encoding):
         show(f"Warning: {name} uses a different encoding of the table's columns")
     return seen
+
+
+def refuse_another(first: Artifact | None, before: Mapping[str, Any] | None) -> None:
+    """Raise `CheckpointError` if an earlier fold of this run started from other weights.
+
+    Args:
+        before: origin of the earlier fold's weights, from `begin`.
+    """
+    if first and before and first.manifest["weights_sha256"] != before["weights_sha256"]:
+        raise CheckpointError(
+            f"init_from={before['source']!r} contains run {first.manifest['run_id']}; expected run"
+            f" {before['run_id']}, from which the earlier folds of this run started.\nRestore it, or"
+            " start over with --fresh."
+        )
 
 
 def begin(model: Any, first: Artifact, config: Config, number: int, show: Show) -> dict[str, Any]:

@@ -156,9 +156,9 @@ TRAIN, INFER = "train-tpu", "infer-gpu"
         ([], INFER, {"handoff": "kernel"}, [], ["ann/digits-train-tpu"]),
         # Those of one's own, too; the handed-over one stays the first.
         (["bob/more/2"], INFER, {}, [ARTIFACT, "bob/more/2"], []),
-        # What a training begins with is mounted until it resumes: its checkpoint has the weights.
+        # What a training begins with is mounted when it resumes, too: later folds begin with it.
         ([OWN], TRAIN, BEGUN, [OWN, f"{ARTIFACT}/2"], []),
-        ([OWN], TRAIN, BEGUN | {"expect": RESUMED}, [CHECKPOINT, OWN], []),
+        ([OWN], TRAIN, BEGUN | {"expect": RESUMED}, [CHECKPOINT, OWN, f"{ARTIFACT}/2"], []),
         # A folder of this machine is on no Kaggle, and an inference needs none.
         ([], INFER, {"earlier": {"init_from": "out"}}, [ARTIFACT], []),
         # What the training reads is mounted by itself; a version that is listed will do, and a

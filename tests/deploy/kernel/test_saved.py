@@ -10,7 +10,7 @@ from deploy import output
 from deploy.errors import Unverified
 from formats import checksums
 from pipeline.runtime import provenance
-from pipeline.train import checkpoint
+from pipeline.train import checkpoint, pseudo_labels
 
 
 def trained(folder: Path, *steps: int) -> Path:
@@ -68,13 +68,15 @@ def test_each_fold_is_taken_whole(tmp_path):
     for number, step in steps.items():
         trained(tmp_path / f"fold-{number}", step)
     (tmp_path / "fold-1" / "scores.csv").write_text("0.5\n")
+    (tmp_path / pseudo_labels.FILE).write_bytes(b"labels")
 
     found = output.saved_progress(tmp_path)
 
     told = [f"fold-{number} step {step} of 120" for number, step in steps.items()]
     assert (found.step, str(found)) == (280, f"partial, {', '.join(told)}")
     assert found.newest.folder == "fold-10/checkpoints/step-00000040"
-    assert "fold-1/scores.csv" in found.files and found.expect("kernel")["step"] == 40
+    assert {"fold-1/scores.csv", pseudo_labels.FILE} < found.files.keys()
+    assert found.expect("kernel")["step"] == 40
     names = [f"fold-{number}/checkpoints/step-00000040/manifest.json" for number in steps]
     assert output.progress_in_words(names, []) == "partial, in fold-10"
 

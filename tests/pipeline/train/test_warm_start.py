@@ -190,3 +190,16 @@ def test_with_folds_it_is_needed_until_each_fold_has_a_checkpoint(trained, tiny,
 
         assert (warm_start.find(folded, places, fresh=False) is not None) == needed
     assert warm_start.find(folded, places, fresh=True) is not None
+
+
+def test_a_fold_that_starts_later_does_not_start_from_other_weights(trained, tiny, tmp_path):
+    """A dataset without a version can have a new one in the next session."""
+    earlier = shutil.copytree(trained[1] / "artifact", tmp_path / "earlier")
+    folded = replace(tiny, folds=2, epochs=1, init_from=str(earlier))
+    training.train(folded, trained[0], tmp_path / "out", max_steps=2, show=quiet)
+    shutil.rmtree(earlier)
+    training.train(replace(tiny, epochs=1), trained[0], tmp_path / "other", show=quiet)
+    shutil.copytree(tmp_path / "other/artifact", earlier)
+
+    with pytest.raises(CheckpointError, match=r"(?s)expected run .*start over with --fresh"):
+        training.train(folded, trained[0], tmp_path / "out", show=quiet)
