@@ -4,9 +4,8 @@
     python -m benchmarks plan gpu     # only run the given subjects
 
 Each subject runs in a separate process and replaces its whole section of the page, so results are
-never edited or measured individually. `benchmarks.folders NAME` and `benchmarks.finetuning --only
-NAME` are exceptions. They keep the other rows, and the page states which rows were kept. Run the
-benchmarks on a machine that is otherwise idle.
+never edited. `benchmarks.folders NAME` and `benchmarks.finetuning --only NAME` keep the other rows,
+and the page states which rows were kept. Run the benchmarks on a machine that is otherwise idle.
 """
 
 import argparse
@@ -22,7 +21,7 @@ LONGER = ("pseudo_labels", "averages", "plan", "published", "folders", "finetuni
 
 
 def named(words: Sequence[str]) -> Sequence[str]:
-    """Return the subjects given on the command line, or the default subjects if there are none."""
+    """Return the subjects on the command line, or the default subjects."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=__doc__,
@@ -37,7 +36,6 @@ def named(words: Sequence[str]) -> Sequence[str]:
 
 
 def main() -> int:
-    """Run the requested subjects one after another, and return the number that failed."""
     failed = 0
     for name in named(sys.argv[1:]):
         print(f"benchmarks.{name}", flush=True)

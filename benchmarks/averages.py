@@ -1,12 +1,11 @@
-"""Scores averages of weights on the hidden rows of two embedded competitions, for five seeds.
+"""Score averages of weights on the hidden rows of two embedded competitions, for five seeds.
 
 A run with `optimizer.swa_start` has both its last weights and their mean. A soup averages three
 runs that start from one run of half the epochs, train for the other half, and differ in the
-learning rate. The hidden rows are the test rows, whose labels only the local Kaggle has. An
-average is proposed if it is not below the last epoch in four of five seeds of both competitions.
+learning rate. Only the local Kaggle has the labels of the hidden rows. An average is proposed if it
+is not below the last epoch in four of five seeds of both competitions.
 
-`python -m benchmarks.averages CONFIG SEED KIND` trains the runs of one seed, in a process of its
-own.
+`python -m benchmarks.averages CONFIG SEED KIND` trains the runs of one seed in a separate process.
 """
 
 import json
@@ -50,7 +49,6 @@ KINDS = {"swa": (LAST, SWA, SWA + AGAIN), "soup": (BEST, SOUP, SOUP + AGAIN)}
 
 
 def main() -> None:
-    """Measure, and write the section."""
     begun, rows, notes = time.perf_counter(), [], []
     for name in NAMES:
         metric, found = metrics.of(configs.load(name)), dict[str, list[Scores]]()
@@ -82,8 +80,7 @@ def main() -> None:
 def rows_of(
     name: str, metric: metrics.Metric, compared: Sequence[str], found: Sequence[Scores]
 ) -> list[list[str]]:
-    """Return the rows of a kind: all scores, their mean, and how often they are not below the
-    first.
+    """Return all scores of a kind, their mean, and how often they are not below the first.
 
     >>> accuracy = metrics.find("accuracy", "classes")
     >>> found = [{"a": 1, "b": 0, "c": 1}]
@@ -102,24 +99,18 @@ def rows_of(
 
 
 def numbers(values: Sequence[Any], digits: int = 4) -> str:
-    """Return the values with some digits after the point."""
     return " ".join(f"{value:.{digits}f}" for value in values)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The runs of a competition with one seed.
-
-    Attributes:
-        name: of the config. seed: of all runs, which hold out the same rows. folder: for all files.
-    """
+    """The runs of a competition with one seed. All of them hold out the same rows."""
 
     name: str
     seed: int
     folder: Path
 
     def scores(self, kind: str) -> Scores:
-        """Train, and return the hidden score of each kind of weights, and the held-out ones."""
         config = replace(configs.load(self.name), seed=self.seed, checkpoint_seconds=32400)
         competitions.EMBEDDED[config.competition]().write(self.folder / "data", hidden=True)
         if kind == "soup":
@@ -200,7 +191,7 @@ class Trial:
         return weights
 
     def _hidden(self, made: Artifact, weights: Sequence[Weights]) -> float:
-        """Return the score of a submission for the hidden rows, by the mean over folds."""
+        """Score the mean predictions over folds on the hidden rows."""
         config, data = made.config, self.folder / "data"
         test = dataset.read_test(data, config, made.encoding)
         model, each = architectures.build(config), []

@@ -1,13 +1,13 @@
 """Create thirteen experiments, so that `invoke runs` has a table to show.
 
 Each experiment is a dry run of the embedded digits. Their configs use different networks, seeds,
-numbers of folds and numbers of epochs. The last one has a data leak.
+numbers of folds and numbers of epochs. The last one has a common data leak: a few rows are repeated
+with new ids before the split, so the model is trained on copies of the held-out rows.
 
     python -m benchmarks.experiments FOLDER        all of them (a quarter of an hour on two cores)
     python -m benchmarks.experiments FOLDER 4 8    number 4 up to, but not including, number 8
 
-Configs are written to FOLDER, and runs to runs/. The data leak is a common one. A few rows are
-repeated with new ids before the split, so the model is trained on copies of the held-out rows.
+Configs are written to FOLDER, and runs to runs/.
 """
 
 import subprocess
@@ -70,7 +70,6 @@ def read_test(folder, config, ids, state):
 
 
 def written(folder: Path, name: str, changes: dict[str, Any]) -> Path:
-    """Write a config and return its path. The config with the leak also gets custom readers."""
     config: Config = replace(configs.load("digits"), name=name, warmup_epochs=1, **changes)
     if name == LEAK:
         data = Data(kind="custom", custom_inputs={"picture": ("uint8", 8, 8, 1)})

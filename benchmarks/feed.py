@@ -1,11 +1,11 @@
 """Benchmark gathering and augmenting batches of images against tf.data and Grain.
 
 The memory allocator of an accelerator keeps freed memory, but a CPU's returns it to the operating
-system, so each batch would have to allocate new pages. Therefore, this process is configured to
-keep freed memory, for all variants.
+system, so each batch would have to allocate new pages. This process therefore keeps freed memory.
 """
 
 import ctypes
+import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +22,6 @@ SIDE, IMAGES, BATCH, PADDING = 224, 1024, 128, 28
 
 
 def main() -> None:
-    """Run the benchmark and write its section."""
     begun = time.perf_counter()
     backend_for_two_devices()
     tables = [gathered()]
@@ -32,9 +31,7 @@ def main() -> None:
 
 
 def backend_for_two_devices() -> None:
-    """Select JAX with one device per core. This must be called before JAX is imported."""
-    import os
-
+    """Select one device per core. This must be called before JAX is imported."""
     os.environ.update(
         KERAS_BACKEND="jax",
         JAX_PLATFORMS="cpu",
@@ -44,20 +41,18 @@ def backend_for_two_devices() -> None:
 
 
 def keep_memory() -> None:
-    """Make this process keep freed memory, by setting M_MMAP_MAX and M_TRIM_THRESHOLD in glibc."""
+    # M_MMAP_MAX and M_TRIM_THRESHOLD of glibc.
     mallopt = ctypes.CDLL(None).mallopt
     if not (mallopt(-4, 0) and mallopt(-1, 2**31 - 1)):
         raise OSError("mallopt failed, so this process does not keep freed memory")
 
 
 def photographs() -> np.ndarray:
-    """Return images of random noise with shape (IMAGES, SIDE, SIDE, 3) and dtype uint8."""
     draw = np.random.default_rng(SEED)
     return draw.integers(0, 256, (IMAGES, SIDE, SIDE, 3), np.uint8)
 
 
 def gathered() -> Table:
-    """Benchmark gathering rows into a batch against copying the same number of bytes."""
     from pipeline.data.dataset import Batches
     from pipeline.data.row_gathering import Gatherer
 
@@ -85,7 +80,6 @@ def gathered() -> Table:
 
 
 def augmented(steps: int) -> Table:
-    """Benchmark creating augmented batches, including their transfer to the devices."""
     images = photographs()
     variants = {
         "ours": rate(steps * BATCH, partial(ours_on_devices(images), steps)),
@@ -98,10 +92,7 @@ def augmented(steps: int) -> Table:
 
 
 def ours_on_devices(images: np.ndarray) -> Callable[[int], None]:
-    """Return a function that creates batches with our implementation.
-
-    The host gathers rows on both cores, and both devices augment the images.
-    """
+    """Return a function that gathers rows on the host and augments the images on both devices."""
     import jax
 
     from pipeline.augment.augmentation import Augmentation
@@ -143,7 +134,6 @@ def ours_on_devices(images: np.ndarray) -> Callable[[int], None]:
 
 
 def tf_data(images: np.ndarray, *, change: bool) -> Callable[[int], Iterable[Any]]:
-    """Return a function that creates a tf.data pipeline with the given number of batches."""
     import tensorflow as tf
 
     held = tf.constant(images)
@@ -162,10 +152,7 @@ def tf_data(images: np.ndarray, *, change: bool) -> Callable[[int], Iterable[Any
 
 
 def grain(images: np.ndarray) -> Callable[[int], Iterable[Any]]:
-    """Return a function that creates a Grain pipeline, which uses one thread per core.
-
-    Its argument is the number of batches.
-    """
+    """Return a function that creates a Grain pipeline of some batches, with one thread per core."""
     import grain as library
 
     def changed(row: int, draw: np.random.Generator) -> np.ndarray:
@@ -180,8 +167,6 @@ def grain(images: np.ndarray) -> Callable[[int], Iterable[Any]]:
 
 
 def drained(pipeline: Callable[[int], Iterable[Any]], steps: int) -> Callable[[], None]:
-    """Return a function that iterates over a pipeline of `steps` batches until it is exhausted."""
-
     def take_all() -> None:
         taken = sum(1 for _ in pipeline(steps))
         if taken != steps:

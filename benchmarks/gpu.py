@@ -25,7 +25,6 @@ SEED, TURNS, SIDE, ROWS, BATCH = 20261125, 5, 224, 2048, 128
 
 
 def main() -> None:
-    """Run the benchmark and write its section, or do nothing if there is no GPU."""
     if shutil.which("nvidia-smi") is None:
         print("Skipped: no NVIDIA GPU was found (no nvidia-smi).")
         return
@@ -43,7 +42,6 @@ def main() -> None:
 
 
 def settings() -> "Config":
-    """Return a config for an EfficientNetV2B0 with random weights and images of 224 pixels."""
     from pipeline import config as configs
 
     base = configs.load("digits_mobilenet")
@@ -67,7 +65,7 @@ def settings() -> "Config":
 
 
 def infer() -> dict[str, list[float]]:
-    """Measure our inference with each precision and `model.predict`, in images per second."""
+    """Return the images per second of our inference with each precision and of `model.predict`."""
     import keras
 
     from pipeline.infer import forward_pass

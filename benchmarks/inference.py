@@ -25,14 +25,13 @@ PREDICTS = ("ours", "model.predict, batch 32", "model.predict, batch 1024")
 
 
 def main() -> None:
-    """Run the benchmark and write its section."""
     begun = time.perf_counter()
     tables = [beside_predict(backend) for backend in ("jax", "tensorflow")]
     write("inference", "Inference", tables, begun)
 
 
 def beside_predict(backend: str) -> Table:
-    """Return the time from a loaded artifact to submission.csv, including compilation."""
+    """Measure the time from a loaded artifact to submission.csv, including compilation."""
     run = partial(in_process, "benchmarks.inference", KERAS_BACKEND=backend)
     taken: dict[str, list[float]] = {name: [] for name in PREDICTS}
     with tempfile.TemporaryDirectory() as folder:
@@ -52,7 +51,6 @@ def beside_predict(backend: str) -> Table:
 
 
 def untrained(folder: Path) -> None:
-    """Save an artifact with random weights."""
     import keras
 
     from pipeline import artifact
@@ -91,10 +89,7 @@ def competition(folder: Path, files: list[Path]) -> None:
 
 
 def predict(name: str, folder: Path) -> float:
-    """Return the time in seconds that one of `PREDICTS` takes to write submission.csv.
-
-    The time for loading the artifact is excluded.
-    """
+    """Return the seconds that one of `PREDICTS` takes, without loading the artifact."""
     import pandas as pd
 
     from pipeline import artifact
@@ -119,7 +114,6 @@ def predict(name: str, folder: Path) -> float:
 
 
 def part(what: str, *words: str) -> Any:
-    """Run the part of the benchmark that this process was started for, and return its result."""
     folder = Path(words[-1])
     if what == "predict":
         return predict(words[0], folder)

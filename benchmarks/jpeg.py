@@ -2,8 +2,8 @@
 
 The variants do not do the same work. Keras computes each new pixel from four original pixels. With
 decode="full", we use all original pixels that the new pixel covers. With decode="reduced", we use
-the pixels of a file that was decoded at half its size. For this reason, the pixels of each variant
-are also compared with those of an image that Pillow decodes in full and resizes in floating point.
+the pixels of a file that was decoded at half its size. Therefore, the pixels of each variant are
+also compared with an image that Pillow decodes in full and resizes in floating point.
 """
 
 import os
@@ -33,7 +33,6 @@ SIZES = ((500, 375, 1000), (2000, 1500, 60))
 
 
 def main() -> None:
-    """Run the benchmark and write its section."""
     begun = time.perf_counter()
     os.environ.update(KERAS_BACKEND="jax", TF_CPP_MIN_LOG_LEVEL="2")
     with tempfile.TemporaryDirectory() as folder:
@@ -42,7 +41,6 @@ def main() -> None:
 
 
 def measured(folder: Path, width: int, height: int, number: int) -> Table:
-    """Measure the images per second of each variant for files of the given size."""
     import keras
 
     paths = photographs(folder / f"{width}x{height}", width, height, number)
@@ -78,7 +76,6 @@ def measured(folder: Path, width: int, height: int, number: int) -> Table:
 
 
 def differences(paths: list[Path], files: Any) -> str:
-    """Describe the difference between the pixels of each variant and those of `fairly`."""
     fair = np.stack([fairly(path) for path in paths])
     taken = files.take(-(-len(paths) // BATCH))
     found = {
@@ -93,10 +90,7 @@ def differences(paths: list[Path], files: Any) -> str:
 
 
 def fairly(path: Path) -> np.ndarray:
-    """Return an image that was decoded in full and resized using all of its pixels.
-
-    The result has shape (SIDE, SIDE, 3) and dtype float32.
-    """
+    """Decode an image in full, and resize it using all of its pixels, float32 (SIDE, SIDE, 3)."""
     with Image.open(path) as image:
         planes = [
             plane.convert("F").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
@@ -106,7 +100,6 @@ def fairly(path: Path) -> np.ndarray:
 
 
 def photographs(folder: Path, width: int, height: int, number: int) -> list[Path]:
-    """Write random crops of scikit-learn's two photographs as JPEGs, and return their paths."""
     folder.mkdir(parents=True)
     originals = [Image.fromarray(array) for array in load_sample_images().images]
     draw = np.random.default_rng(SEED)

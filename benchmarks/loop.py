@@ -40,7 +40,6 @@ SIZES: dict[str, tuple[dict[str, Any], int, int]] = {
 
 
 def main() -> None:
-    """Run the benchmark and write its section."""
     begun = time.perf_counter()
     os.environ.update(KERAS_BACKEND="jax", JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="2")
     found = images(IMAGES)
@@ -54,7 +53,6 @@ def main() -> None:
 
 
 def images(number: int) -> "Examples":
-    """Return 16x16 images of random noise, with labels from ten classes."""
     from pipeline.data.dataset import Examples
     from pipeline.data.labels import Target
 
@@ -66,7 +64,6 @@ def images(number: int) -> "Examples":
 
 
 def settings(width: int, batch: int, **change: Any) -> "Config":
-    """Return a config for a convolutional network of the given width."""
     from pipeline import config as configs
 
     digits = configs.load("digits")
@@ -141,7 +138,6 @@ def variants(
 
 
 def fit(config: "Config", run: "Loop", steps: int) -> Callable[[], float]:
-    """Return a function that times Keras' `fit` with the same model, optimizer and batches."""
     import keras
 
     from pipeline.models import architectures

@@ -1,4 +1,4 @@
-"""Utilities for timing several variants and writing the results to docs/benchmarks.md."""
+"""Time several variants, and write the results to docs/benchmarks.md."""
 
 import json
 import os
@@ -32,15 +32,12 @@ ratio is planned over measured.
 
 @dataclass(frozen=True)
 class Table:
-    """A table of measurements that compares variants doing the same work.
+    """Measurements that compare variants doing the same work.
 
     Attributes:
-        title: title of the table, which describes the work and its size.
         unit: unit of the measurements. Higher is better for "images/s" and "rows/s", and lower is
             better for "ms" and "s".
-        taken: the measurements as {name of the variant: one value per turn}. The first variant is
-            our implementation.
-        note: text to show below the table, or "".
+        taken: one value per turn for each variant. The first variant is our implementation.
     """
 
     title: str
@@ -49,7 +46,6 @@ class Table:
     note: str = ""
 
     def lines(self) -> list[str]:
-        """Return the table in Markdown."""
         first, own = next(iter(self.taken.items()))
         more = self.unit.endswith("/s")
         found = [f"**{self.title}**", "", f"| variant | {self.unit} | ours beside it | all turns |"]
@@ -70,14 +66,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Rows:
-    """A table of results that were only computed once.
-
-    Attributes:
-        title: title of the table.
-        columns: column headings.
-        rows: the rows, each with one cell per column.
-        note: text to show below the table, or "".
-    """
+    """A table of results that were only computed once."""
 
     title: str
     columns: Sequence[str]
@@ -85,7 +74,6 @@ class Rows:
     note: str = ""
 
     def lines(self) -> list[str]:
-        """Return the table in Markdown."""
         cells = [self.columns, ["---"] * len(self.columns), *self.rows]
         found = [f"**{self.title}**", "", *(f"| {' | '.join(row)} |" for row in cells), ""]
         return [*found, *([self.note, ""] if self.note else [])]
@@ -102,14 +90,13 @@ def shown(value: float) -> str:
 
 
 def in_turn(variants: Mapping[str, Callable[[], float]], turns: int) -> dict[str, list[float]]:
-    """Run all variants in each turn, and return their measurements as {name: one value per turn}.
+    """Return one measurement per turn of each variant.
 
-    Each turn starts with a different variant.
+    Each turn starts with a different variant. An additional first turn compiles the code and is not
+    measured.
 
     Args:
         variants: functions that do the work once and return a rate or a time.
-        turns: number of turns to measure. An additional first turn compiles the code and is not
-            measured.
     """
     taken: dict[str, list[float]] = {name: [] for name in variants}
     order = list(variants.items())
@@ -124,19 +111,13 @@ def in_turn(variants: Mapping[str, Callable[[], float]], turns: int) -> dict[str
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Call a function and return how long it took in seconds."""
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun
 
 
 def rate(amount: int, work: Callable[[], object]) -> Callable[[], float]:
-    """Return a variant that calls a function and returns the rate at which it processes items.
-
-    Args:
-        amount: number of items that one call processes.
-        work: the function to call.
-    """
+    """Return a variant that measures how many items per second a function processes."""
 
     return lambda: amount / seconds(work)
 
@@ -145,11 +126,6 @@ def in_process(module: str, *words: object, **environment: str) -> Any:
     """Run `python -m MODULE` in a subprocess, and return the last line that it prints as JSON.
 
     By default, the subprocess uses JAX on this machine's CPU.
-
-    Args:
-        module: name of the module to run.
-        words: command-line arguments for the module.
-        environment: additional environment variables.
     """
     usual = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
     done = subprocess.run(
@@ -167,8 +143,6 @@ def write(name: str, title: str, tables: Sequence[Table | Rows], begun: float) -
 
     Args:
         name: name of the script, which is also the name of the section.
-        title: title of the section.
-        tables: tables to show in the section.
         begun: value of `time.perf_counter()` when the script started.
     """
     minutes = max((time.perf_counter() - begun) / 60, 1)
@@ -192,7 +166,7 @@ def write(name: str, title: str, tables: Sequence[Table | Rows], begun: float) -
 
 
 def rows_before(section: str, title: str) -> dict[str, Sequence[str]]:
-    """Return the rows of a table on the current page as {first cell: row}.
+    """Return the rows of a table on the current page by their first cell.
 
     Args:
         section: name of the script that wrote the table.
@@ -206,8 +180,6 @@ def rows_before(section: str, title: str) -> dict[str, Sequence[str]]:
 
 
 def _commit() -> str:
-    """Return the current commit, and whether there are uncommitted changes."""
-
     def git(*words: str) -> str:
         done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
         return done.stdout.strip()
@@ -219,7 +191,6 @@ def _commit() -> str:
 
 
 def _machine() -> str:
-    """Return the processor, the number of cores and the versions of important packages."""
     processor = platform.processor() or platform.machine()
     with suppress(OSError):
         found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())

@@ -34,7 +34,6 @@ IMAGES, SIDE, BATCH = 448, 64, 64
 
 
 def main() -> None:
-    """Run the benchmark and write its section."""
     begun = time.perf_counter()
     cases, found = list(product(MODELS, PRECISIONS, FEEDS)), []
     with tempfile.TemporaryDirectory() as folder:
@@ -57,9 +56,9 @@ def main() -> None:
 def compared(
     folder: Path, data: Path, model: str, precision: str, feed: str
 ) -> dict[tuple[str, str], float]:
-    """Plan and train a case alternately, and return the planned and measured values.
+    """Plan and train a case alternately.
 
-    The keys of the result are (unit, "trained" or "planned").
+    Return the planned and measured values by (unit, "trained" or "planned").
     """
     config = write_config(folder, model, precision, feed)
     kept = {
@@ -115,7 +114,6 @@ def train(config: str, data: Path, output: Path) -> dict[str, Any]:
 
 
 def status(name: str) -> int:
-    """Return a size from /proc/self/status in bytes."""
     found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     if found is None:
         raise OSError(f"{name} not found in /proc/self/status.")
@@ -123,7 +121,6 @@ def status(name: str) -> int:
 
 
 def write_config(folder: Path, model: str, precision: str, feed: str) -> Path:
-    """Write the config of a case, and return its path."""
     common = configs.load("digits").to_json()
     data = {"kind": "arrays", "height": SIDE, "width": SIDE, "channels": 3, "labelled": None}
     made = common | {
@@ -148,7 +145,6 @@ def write_config(folder: Path, model: str, precision: str, feed: str) -> Path:
 
 
 def write_data(folder: Path) -> None:
-    """Write a competition with two classes, whose images are stored in .npy files."""
     draw = np.random.default_rng(SEED)
     labels = draw.integers(0, 2, IMAGES)
     pixels = draw.integers(0, 120, (IMAGES, SIDE, SIDE, 3)) + 100 * labels[:, None, None, None]

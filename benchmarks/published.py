@@ -1,8 +1,8 @@
 """Plan the training of published networks on a TPU v5e-8, with two image sizes.
 
-The TPU compiler reports how much memory of a core a training step uses. Times are not measured, but
-estimated by `python -m workbench plan` from the operations and bytes of the compiled step. This
-benchmark requires keras-hub and libtpu.
+The TPU compiler reports how much memory of a core a training step uses. `python -m workbench plan`
+estimates the times from the operations and bytes of the compiled step. This benchmark requires
+keras-hub and libtpu.
 """
 
 import sys
@@ -46,7 +46,6 @@ CONFIG = Config(
 
 
 def main() -> None:
-    """Plan the training of each network, and write the section."""
     begun, rows = time.perf_counter(), []
     with tempfile.TemporaryDirectory() as folder:
         for side in SIDES:
@@ -64,7 +63,6 @@ def main() -> None:
 
 
 def planned(folder: Path, network: str, side: int) -> list[str]:
-    """Return the remaining cells of a network's row."""
     model, pretrained = NETWORKS[network]
     name = f"p{side}_{network.lower().replace('-', '_')}"
     path = folder / f"{name}.py"

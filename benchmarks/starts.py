@@ -19,7 +19,6 @@ STARTS, RUNS = 7, 5
 
 
 def main() -> None:
-    """Run the benchmark and write its section."""
     begun = time.perf_counter()
     taken: dict[str, list[float]] = {"second session": [], "first session": []}
     for turn in range(STARTS):
@@ -39,7 +38,7 @@ def main() -> None:
 
 
 def start(folder: Path) -> float:
-    """Train for one step in this process, and return how long it took in seconds."""
+    """Return the seconds that training for one step takes in this process."""
     from pipeline.train import training
 
     found, config = loop.images(600), loop.settings(32, 64, epochs=40)
@@ -52,7 +51,7 @@ def start(folder: Path) -> float:
 
 
 def saved() -> tuple[float, float]:
-    """Train in this process, and return the time in seconds of all checkpoints and of the run."""
+    """Train in this process, and return the seconds of all checkpoints and of the run."""
     from pipeline.train.session import Session
 
     with tempfile.TemporaryDirectory() as folder:

@@ -215,7 +215,6 @@ class Texts:
         write_safetensors(folder / RANDOM, drawn(shapes(folder / PUBLISHED)))
 
     def competition(self, seed: int) -> tuple[Path, pd.Series]:
-        """Write a competition's folder, and return its path and the held-out labels by id."""
         folder, draw = self.folder / f"packages-{seed}", np.random.default_rng(seed)
         folder.mkdir()
         table = pd.DataFrame(sorted(summaries().items()), columns=["summary", "label"])
@@ -232,10 +231,7 @@ class Texts:
         return folder, test.set_index("id")["label"]
 
     def simply(self, name: str, data: Path, ids: pd.Index, seed: int) -> pd.Series:
-        """Train one of the `simple` models, and return its predictions by id.
-
-        `seed` is not used, because these models are deterministic.
-        """
+        # These models are deterministic, so they ignore the seed.
         train, test = (
             pd.read_csv(data / f"{part}.csv", index_col="id") for part in ("train", "test")
         )

@@ -1,4 +1,4 @@
-"""Utilities for `benchmarks.finetuning` that read published weights without executing code."""
+"""Read published weights for `benchmarks.finetuning` without executing code."""
 
 import json
 import pickle
@@ -13,10 +13,10 @@ PUBLISHED, RANDOM = "published.safetensors", "random.safetensors"
 
 
 class Tensors(pickle.Unpickler):
-    """An unpickler for .pth files that only loads tensors and never executes code from the file."""
+    """An unpickler for .pth files that only loads tensors and never executes code of the file."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return a replacement for a name in the pickle, if it is used for storing tensors.
+        """Return a replacement for a name that stores tensors.
 
         Raises:
             pickle.UnpicklingError: if it is any other name.
@@ -58,7 +58,7 @@ def tensors(file: BinaryIO) -> dict[str, np.ndarray]:
 
 
 def write_safetensors(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write all float32 arrays to a file in the format of github.com/huggingface/safetensors."""
+    """Write all float32 arrays in the format of github.com/huggingface/safetensors."""
     header, content = dict[str, Any](), b""
     for name, each in arrays.items():
         if each.dtype == np.float32:
@@ -70,14 +70,13 @@ def write_safetensors(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 
 def shapes(path: Path) -> dict[str, Sequence[int]]:
-    """Return the shape of each array in a .safetensors file."""
     with path.open("rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     return {name: each["shape"] for name, each in header.items() if name != "__metadata__"}
 
 
 def drawn(shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
-    """Return randomly initialized weights with the given shapes (He et al. 2015).
+    """Return random weights with the given shapes (He et al. 2015).
 
     One-dimensional arrays are filled with ones or zeros, as in a new normalization layer.
     """

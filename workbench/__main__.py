@@ -32,7 +32,6 @@ EXAMPLES = """  python -m workbench inspect data/leaves --write leaves --page le
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit code (docs/dev/design.md)."""
     commands = Commands("python -m workbench", str(__doc__), EXAMPLES)
     inspected = commands.add("inspect", _inspect)
     inspected.add_argument("input", type=Path, help=FOLDER)
@@ -97,9 +96,6 @@ def scale_check(
     *,
     sweep: bool = False,
 ) -> dict[str, Any]:
-    """Run a scale check (`workbench.scale_check`) or a learning rate sweep, plot its result, and
-    return the result with the paths of the files and an exit code.
-    """
     if sweep and batch is not None:
         raise ConfigError(
             f"--sweep --batch {batch}: a sweep uses the config's batch size.\nRemove --batch."

@@ -9,7 +9,7 @@ LEAST, MOST = 30, 240 * 3600  # seconds
 
 
 def seconds(text: str) -> float:
-    """Parse the value of the --budget option, and return its duration in seconds.
+    """Parse the value of the --budget option.
 
     Raises:
         ConfigError: if it is not a valid duration.

@@ -1,10 +1,9 @@
-"""Check that both of Kaggle's images build the same model.
+"""Check that both of Kaggle's images build the same model, although their libraries may differ.
 
-The images may have different library versions. Without this check, a mismatch would only be found
-by infer-gpu, after the TPU hours have been used up. The model is built once in an environment for
-each image (`workbench.image_environments`), and the two blueprints are compared
-(`pipeline.blueprint`). If the environments are not available, the networks are looked up in the
-table in `pipeline.models.families`.
+Without this check, only infer-gpu would find a mismatch, after the TPU hours have been used up. The
+model is built in an environment for each image (`workbench.image_environments`), and the two
+blueprints are compared (`pipeline.blueprint`). If the environments are not available, the networks
+are looked up in the table in `pipeline.models.families`.
 """
 
 import json
@@ -31,7 +30,7 @@ BY_HAND = "python -m workbench images --config"
 
 
 class Unknown(PipelineError):
-    """Raised if the model cannot be built for a reason that has nothing to do with the image."""
+    """The model cannot be built for a reason that has nothing to do with the image."""
 
 
 def concerns(config: Config) -> bool:
@@ -51,7 +50,7 @@ def _own_code(config: Config) -> str:
 
 
 def by_table(config: Config) -> str:
-    """Look up a config's networks in the table, and return a message about the result.
+    """Look up a config's networks in the table.
 
     Raises:
         ConfigError: if a network is missing from one image, or a preset is not found.
@@ -80,11 +79,7 @@ def by_table(config: Config) -> str:
 
 
 def check(config: Config, name: str, show: Show) -> tuple[str, bool]:
-    """Build the model with the library versions of each image, and compare the two models.
-
-    Args:
-        name: name or path of the config.
-        show: called with a progress message for each step.
+    """Compare the models that the library versions of each image build.
 
     Returns:
         A message, and whether both models could be built. If they could not be built, the message
@@ -108,8 +103,8 @@ def check(config: Config, name: str, show: Show) -> tuple[str, bool]:
 def _blueprint(image: Image, name: str, scratch: Path, show: Show) -> dict[str, Any]:
     """Return the blueprint of a config's model, built with the library versions of an image.
 
-    For the GPU image, the networks are read from the TPU image's blueprint, as inference would read
-    them from the artifact.
+    For the GPU image, the networks are read from the TPU image's blueprint, as inference reads them
+    from the artifact.
     """
     show(f"Building {Path(name).stem} with the versions of the {image.in_words}")
     given, path = scratch / f"{TPU.backend}.json", scratch / f"{image.backend}.json"
@@ -142,13 +137,9 @@ def _blueprint(image: Image, name: str, scratch: Path, show: Show) -> dict[str, 
 
 
 def compared(config: str, trained: Mapping[str, Any], inferred: Mapping[str, Any]) -> str:
-    """Compare the blueprints of the TPU image and the GPU image, and return a message about the
-    result.
+    """Compare the blueprints of both images, and return a message about the result.
 
     Weights can have different names, because an artifact's weights are matched by position.
-
-    Raises:
-        ConfigError: if positions, shapes or outputs differ.
     """
     from pipeline.infer.check import FULL, TOLERANCE
 

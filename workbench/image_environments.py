@@ -1,9 +1,8 @@
 """Virtual environments with the library versions of Kaggle's two images.
 
-Each environment is created only once from the pinned versions of an image, in
+Each environment is created once from the pinned versions of an image, in
 ~/.cache/kaggle-relay/images or in the folder named by RELAY_IMAGES. `workbench.image_check` uses
-them to check that both images build the same model. `invoke dry-run --tpu-python … --gpu-python …`
-can use them in a rehearsal.
+them, and so does a rehearsal by `invoke dry-run --tpu-python … --gpu-python …`.
 """
 
 import fcntl
@@ -37,13 +36,7 @@ Show = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Image:
-    """One of Kaggle's images.
-
-    Attributes:
-        name: name of the image in messages.
-        backend: Keras backend of its notebook.
-        constraints: name of the file in constraints/ with its pinned versions.
-    """
+    """One of Kaggle's images, with a file in constraints/ that has its pinned versions."""
 
     name: str
     backend: str
@@ -51,26 +44,21 @@ class Image:
 
     @cached_property
     def pins(self) -> str:
-        """The content of the constraints file."""
         return (ROOT / "constraints" / self.constraints).read_text(encoding="utf-8")
 
     @cached_property
     def versions(self) -> dict[str, str]:
-        """The pinned versions of the packages that build models."""
         pinned = dict(re.findall(r"^([\w-]+)==([\w.]+)", self.pins, re.MULTILINE))
         return {package: pinned[package] for package in DECIDING}
 
     @property
     def in_words(self) -> str:
-        """The image's name and versions, as shown in messages."""
         told = (f"{DECIDING[package]} {version}" for package, version in self.versions.items())
         return f"{self.name} ({', '.join(told)})"
 
     @property
     def folder(self) -> Path:
-        """The path of the environment, whose name contains a hash of everything that is installed
-        in it.
-        """
+        """The environment's path, with a hash of everything that is installed in it."""
         cache = os.environ.get("RELAY_IMAGES") or "~/.cache/kaggle-relay/images"
         parts = [self.pins, *_dependencies(), *NEEDS, *map(str, sys.version_info[:2])]
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
@@ -78,9 +66,6 @@ class Image:
 
     @property
     def python(self) -> Path | None:
-        """The environment's Python interpreter, or None if the environment has not been created
-        yet.
-        """
         if all(_installed(package) == version for package, version in self.versions.items()):
             return Path(sys.executable)
         made = self.folder / "bin/python"
@@ -99,19 +84,14 @@ class NotMade(PipelineError):
 
 
 def missing() -> list[Image]:
-    """Return the images for which no environment has been created yet."""
     return [image for image in IMAGES if image.python is None]
 
 
 def make(show: Show) -> None:
     """Create the missing environments in parallel.
 
-    Args:
-        show: called with a message when the creation of an environment starts and when it finishes.
-
     Raises:
         NotMade: if pip fails, for example because there is no network.
-        DiskError: if the folder cannot be written.
     """
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda image: _make(image, show), missing()))

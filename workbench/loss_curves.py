@@ -29,9 +29,8 @@ class Compared:
     Attributes:
         gap: gap in units of the seed s.d., positive if the variant's loss is higher.
         epoch: epoch with the largest gap.
-        ratio: ratio of the numbers of epochs until the target is reached, infinite if the variant
-            does not reach it.
-        spread: ratio of the variant's standard deviation between seeds to that of the base variant.
+        ratio: ratio of the epochs to the target, infinite if the variant does not reach it.
+        spread: ratio of the standard deviations between seeds.
     """
 
     gap: float
@@ -41,13 +40,11 @@ class Compared:
 
     @property
     def holds(self) -> bool:
-        """Whether all three conditions are met."""
         return abs(self.gap) <= MOST_GAP and self.ratio <= MOST_RATIO and self.spread <= MOST_SPREAD
 
 
 def compare(base: np.ndarray, other: np.ndarray, warmup: int) -> Compared:
-    """Compare the losses `other` of a variant with the losses `base` of the base variant, ignoring
-    the first `warmup` epochs.
+    """Compare the losses of a variant with those of the base variant after the warm-up epochs.
 
     Both must contain at least two seeds, and at least one epoch after the warm-up.
 
@@ -72,14 +69,12 @@ def compare(base: np.ndarray, other: np.ndarray, warmup: int) -> Compared:
 
 
 def target_of(base: np.ndarray) -> float:
-    """Return the mean loss of the base variant after 3/4 of its epochs."""
     epochs = np.arange(1, base.shape[1] + 1)
     return float(np.interp(TARGET_AT * base.shape[1], epochs, base.mean(axis=0)))
 
 
 def epochs_to(target: float, losses: np.ndarray) -> float:
-    """Return the (fractional) epoch at which the mean loss first reaches the target, or infinity if
-    it does not.
+    """Return the fractional epoch at which the mean loss first reaches the target, or infinity.
 
     >>> epochs_to(1.5, np.array([[4.0, 2.0, 1.0], [4.0, 2.0, 1.0]]))
     2.5

@@ -9,16 +9,13 @@
 TIMES is `batch // base_batch` of the config, or 8 if the config does not scale the base batch.
 
 The check passes if the scaled variant holds (`workbench.loss_curves`) and the unscaled variant does
-not. If both hold, the check is inconclusive. The check does not prove that two variants are equal.
-The gap between them is measured relative to the noise between seeds, so the check is weak if runs
-are noisy. It is not lenient either. If the noise is independent between epochs, one in five checks
-of two equal variants finds a gap of more than 2 s.d. (with three seeds and 17 epochs). If in doubt,
-repeat the check with a different `seed` in the config.
+not. If both hold, the check is inconclusive. The gap between variants is measured relative to the
+noise between seeds, so the check is weak if runs are noisy. It is not lenient either. If the noise
+is independent between epochs, one in five checks of two equal variants finds a gap of more than 2
+s.d. (with three seeds and 17 epochs). If in doubt, repeat the check with a different `seed`.
 
 `sweep` trains with five learning rates, from a quarter to four times the config's, with one seed
-and a tenth of the epochs, and prints the `base_rate` to use.
-
-If the check or the sweep is interrupted, run it again to train the remaining runs.
+and a tenth of the epochs. If either is interrupted, run it again to train the remaining runs.
 """
 
 import json
@@ -59,10 +56,8 @@ def check(
 
     Args:
         config: config of the run. Its `folds` are ignored.
-        folder: the competition folder, as mounted by Kaggle.
         output: folder for scaling.json and a subfolder for each run.
         batch: batch size of the base variant, or None to use the optimizer's base_batch.
-        show: called with each line of output.
 
     Raises:
         ConfigError: if there are fewer than TIMES x batch images, or no epochs after the warm-up.
@@ -104,8 +99,8 @@ def check(
 def judged(config: Config, batch: int, scaled: Compared, unscaled: Compared) -> dict[str, Any]:
     """Return the outcome of a check as values for JSON, in which infinite numbers are None.
 
-    The keys are `passed`, `scaled` and `unscaled` (the comparisons with the base variant, see
-    `Compared`, and whether each holds), and `advice` (a message for the user).
+    `scaled` and `unscaled` are the comparisons with the base variant (see `Compared`), and whether
+    each holds. `advice` is a message for the user.
     """
     both = {"scaled": scaled, "unscaled": unscaled}
     return {
@@ -119,7 +114,6 @@ def sweep(config: Config, folder: Path, output: Path, show: Show = print) -> pd.
     """Train with each of five learning rates. Runs that are already complete are not repeated.
 
     Args:
-        config, folder, show: see `check`.
         output: folder for rates.json and a subfolder for each learning rate.
 
     Returns:
@@ -143,13 +137,11 @@ def sweep(config: Config, folder: Path, output: Path, show: Show = print) -> pd.
 
 
 def rate_to_take(tried: pd.DataFrame) -> float | None:
-    """Return the base_rate that had the lowest validation loss, or None if all runs diverged."""
     losses = tried["validation_loss"].to_numpy()
     return float(tried["base_rate"][np.nanargmin(losses)]) if np.isfinite(losses).any() else None
 
 
 def rate_lines(tried: pd.DataFrame, batch: int) -> list[str]:
-    """Format the result of a sweep as a table, followed by advice on which learning rate to use."""
     table = tried.rename(columns={"rate": f"at batch {batch}"})
     text = table.to_string(index=False, na_rep="diverged", float_format="{:.4g}".format)
     rate, rates = rate_to_take(tried), tried["base_rate"].tolist()
@@ -162,15 +154,11 @@ def rate_lines(tried: pd.DataFrame, batch: int) -> list[str]:
 
 
 def times(config: Config) -> int:
-    """Return the factor by which the config scales its base batch, or `FACTOR` if it does not scale
-    it.
-    """
     factor = config.batch // config.optimizer.base_batch
     return factor if factor > 1 else FACTOR
 
 
 def variants(config: Config, batch: int, num_images: int) -> dict[str, Config]:
-    """Return the configs of the three variants by name."""
     factor, plain = times(config), _plain_run(config)
     base, scaled = replace(plain, batch=batch), replace(plain, batch=factor * batch)
     given = learning_rate.apply(base, num_images)
@@ -186,7 +174,6 @@ def variants(config: Config, batch: int, num_images: int) -> dict[str, Config]:
 
 
 def lines(outcome: dict[str, Any]) -> list[str]:
-    """Format the outcome of a check as a table, followed by advice."""
     limits = {"gap": MOST_GAP, "ratio": MOST_RATIO, "spread": MOST_SPREAD, "epoch": "", "holds": ""}
     table = {"limit": limits, "scaled": outcome["scaled"], "unscaled": outcome["unscaled"]}
     text = pd.DataFrame(table).T.fillna("never").rename(columns=COLUMNS)
@@ -194,11 +181,6 @@ def lines(outcome: dict[str, Any]) -> list[str]:
 
 
 def _plain_run(config: Config) -> Config:
-    """Return a config that trains a single model for all epochs and saves few checkpoints.
-
-    Raises:
-        ConfigError: if the config has no learning rate.
-    """
     if config.fit:
         raise ConfigError(
             f"fit={config.fit!r} does not use a learning rate.\nRemove fit from the config."
@@ -210,7 +192,7 @@ def _plain_run(config: Config) -> Config:
 
 
 def _refuse(config: Config, batch: int, rows: int) -> None:
-    """Raise `ConfigError` before the first run if one of the nine runs would fail."""
+    # Refuse before the first run if one of the nine runs would fail.
     factor = times(config)
     most = rows // factor // jax.device_count() * jax.device_count()
     if batch > most or batch % jax.device_count():
@@ -229,7 +211,7 @@ def _refuse(config: Config, batch: int, rows: int) -> None:
 def _trained(
     config: Config, folder: Path, output: Path, examples: dataset.Examples, show: Show
 ) -> pd.DataFrame:
-    """Train with a config, and return a table with the `loss` and `validation_loss` of each epoch.
+    """Train with a config, and return the `loss` and `validation_loss` of each epoch.
 
     If the run diverges, the losses of the remaining epochs are NaN. The losses are saved in
     losses.json, and the run's checkpoints and artifact are deleted.
@@ -273,9 +255,6 @@ def _write(path: Path, result: dict[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value for use in JSON. Arrays become lists, and numbers that are infinite or NaN
-    become None.
-    """
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, np.ndarray | list):

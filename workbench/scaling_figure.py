@@ -15,9 +15,7 @@ SIZE = (7.5, 4.2)  # inches
 
 
 def draw(result: Path, show: Callable[[str], None] = print) -> list[Path]:
-    """Plot the scaling.json of a check or the rates.json of a sweep, and save the plot as a PNG
-    file next to it.
-    """
+    """Plot a check's scaling.json or a sweep's rates.json, as a PNG file next to it."""
     found = json.loads(result.read_text(encoding="utf-8"))
     picture = partial(_rates if "tried" in found else _curves, found)
     return drawing.draw_each({result.with_suffix(".png"): picture}, show)
@@ -38,7 +36,6 @@ def _rates(swept: dict[str, Any], path: Path) -> None:
 
 
 def _curves(checked: dict[str, Any], path: Path) -> None:
-    """Plot the mean and the range of the losses of each variant."""
     figure, axis = plt.subplots(figsize=SIZE, layout="constrained")
     colors = {"base": drawing.BLUE, "scaled": drawing.ORANGE, "unscaled": drawing.GREY}
     for name, color in colors.items():

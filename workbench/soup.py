@@ -40,12 +40,11 @@ def make(
     """Write a soup's artifact and validation files, and an ensemble.json with it as only member.
 
     Args:
-        outputs: output folders of training runs. folder: their competition folder.
-        output: folder for the files.
-        show: callback for each line of text.
+        outputs: output folders of training runs.
+        folder: their competition folder.
 
     Returns:
-        The manifest's "soup", which is the result of `ensemble.search`; run_id and artifact.
+        The result of `ensemble.search`, with the soup's run_id and the path of its artifact.
 
     Raises:
         ArtifactError: if a run does not match the others or the folder.
@@ -105,34 +104,34 @@ def greedy(rows: CommonRows) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class Soups(CommonRows):
-    """Held-out rows, scored with the predictions of means of weights.
+    """Held-out rows that are scored with averaged weights.
 
     Attributes:
-        pot: computes these predictions. places: indices of the rows in its examples.
+        places: indices of the rows in the examples of `pot`.
     """
 
     pot: "Pot"
     places: np.ndarray
 
     def mean(self, weights: np.ndarray) -> np.ndarray:
-        """Return the predictions of the mean of the members that have a weight, (n, …)."""
         return np.asarray(self.pot.predictions(weights)[self.places])
 
     def part(self, rows: np.ndarray) -> "Soups":
-        """Return some of the rows."""
         truth, places = self.truth[rows], self.places[rows]
         return replace(self, ids=self.ids[rows], truth=truth, places=places)
 
 
 class Pot:
-    """The weights and predictions of means of members, whose weights are all equal or 0.
+    """Averages the weights of members, which are all used equally or not at all.
 
     Args:
         rows: the members and their held-out rows.
-        folder: the competition folder. cache: folder for decoded images.
+        cache: folder for decoded images.
 
     Attributes:
-        examples: all labelled examples. pairs: see `folds.splits`. places: the held-out rows.
+        examples: all labelled examples.
+        pairs: see `folds.splits`.
+        places: the held-out rows.
     """
 
     def __init__(
@@ -181,8 +180,9 @@ class Pot:
         return means
 
     def predictions(self, used: np.ndarray) -> np.ndarray:
-        """Return predictions for all examples, float32 (n, …): for each held-out row those of its
-        fold, otherwise 0.
+        """Return predictions for all examples, float32 (n, …).
+
+        Held-out rows have the predictions of their fold, and other rows have 0.
         """
         name = (used > 0).tobytes()
         if name not in self._found:
@@ -193,7 +193,6 @@ class Pot:
         return self._found[name]
 
     def golden(self, used: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-        """Return predictions for golden inputs, averaged over the folds."""
         rows = np.arange(len(inputs))
         each = [self._predicted(weights, inputs, rows) for weights in self.weights(used)]
         return self.members[0].target.mean(each)

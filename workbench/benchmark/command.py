@@ -26,9 +26,7 @@ class Options(NamedTuple):
     """Benchmark options.
 
     Attributes:
-        batch: batch sizes of the grid.
-        pattern: keys of `PATTERNS` for the grid.
-        epochs: number of epochs per training run.
+        pattern: keys of `PATTERNS`.
         images: maximum number of training images.
         minutes: time after which no new cell starts.
     """
@@ -52,11 +50,7 @@ RANGES = {
 
 
 def read(config: Config, given: Mapping[str, str]) -> Options:
-    """Parse the options.
-
-    Args:
-        given: option values by name (`workbench.options.BENCH`). If a value is missing or empty,
-            the option's default is used.
+    """Parse option values by name (`workbench.options.BENCH`). Empty values become defaults.
 
     Raises:
         ConfigError: if an option is not a number or out of range.
@@ -93,23 +87,16 @@ def numbers(name: str, text: str) -> list[int]:
 
 
 def use_cores(options: Options) -> None:
-    """Split the CPU into a number of JAX devices that divides every batch size.
-
-    Call this before the first JAX computation.
-    """
     backend.use_every_core(math.gcd(*options.batch))
 
 
 def run(
     config: Config, folder: Path | None, output: Path, options: Options, show: Show
 ) -> dict[str, Any]:
-    """Measure the cells of a grid, and return the output folder and the number of cells that
-    remain.
+    """Measure a grid's cells, and return the output folder and the number of cells that remain.
 
     Args:
-        folder: competition folder, or None to use the default images of
-            `workbench.benchmark.images.find`.
-        output: folder to which a file is written for each cell.
+        folder: competition folder, or None to use the default images of `images.find`.
 
     Raises:
         ConfigError: if the config is not for image classification, or has fewer images than a
@@ -146,8 +133,7 @@ def run_on_kaggle(config: Config, options: Options, output: Path, show: Show) ->
 
     Args:
         output: folder for the files of all cells, including cells from earlier sessions. When no
-            cell remains, a file named `COMPLETE` is added, so that the next push does not start a
-            session.
+            cell remains, `COMPLETE` is added to it, so that the next push does not start a session.
     """
     inputs, copied = mounts.root() / "input", 0
     for place in mounts.OUTPUTS:
@@ -168,9 +154,9 @@ def run_on_kaggle(config: Config, options: Options, output: Path, show: Show) ->
 
 
 def session_minutes(config: Config) -> float:
-    """Return how many minutes after the start of a session the last cell may start.
+    """Return the number of minutes after which no cell may start.
 
-    This reserves the last ten minutes of the session, or its last quarter if that is shorter.
+    The last ten minutes of a session are reserved, or its last quarter if that is shorter.
 
     >>> from pipeline import config
     >>> digits = config.load("digits")

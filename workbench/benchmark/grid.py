@@ -1,8 +1,8 @@
 """Define which training runs a benchmark times, and the order in which it times them.
 
-The eight patterns and the three feeds (ways to supply images) are from koshian2/TPU-Benchmark
-(2018). Each pattern is measured twice: with Keras' fit, as in 2018, and with this project's
-training.
+The eight patterns and the three feeds, which are ways to supply images, are from
+koshian2/TPU-Benchmark (2018). Each pattern is measured with Keras' fit, as in 2018, and with this
+project's training.
 """
 
 from collections.abc import Iterable
@@ -40,10 +40,8 @@ class Cell:
     """A training run to time.
 
     Attributes:
-        way: `FIT` or `OURS`.
         pattern: key of `PATTERNS`.
         feed: how fit reads its images, or `OWN` for our training.
-        batch: batch size.
     """
 
     way: str
@@ -52,14 +50,11 @@ class Cell:
     batch: int
 
     def __str__(self) -> str:
-        """Return the cell's name, which is also its file name."""
         return f"{self.way}-{self.pattern}-{self.feed}-{self.batch}"
 
 
 def feeds(pattern: int) -> tuple[str, ...]:
-    """Return the feeds that Keras' fit supports for a pattern, starting with the feed used in 2018.
-
-    Patterns that read files or augment images require a loader.
+    """Return the feeds that Keras' fit supports for a pattern, starting with the feed of 2018.
 
     >>> feeds(2), feeds(3)
     (('whole', 'truncated', 'generator'), ('generator',))
@@ -69,12 +64,12 @@ def feeds(pattern: int) -> tuple[str, ...]:
 
 
 def cells(patterns: Iterable[int], batches: Iterable[int]) -> list[Cell]:
-    """Return all cells of a grid, sorted so that the most informative cells come first.
+    """Return all cells of a grid. The most informative ones come first.
 
-    The smallest and the largest batch sizes come first. For each pattern, Keras' fit is directly
-    followed by this project's training, so that even an interrupted benchmark can compare them.
-    This project's training always decodes images on all cores, so it is not measured for patterns
-    with workers.
+    Additional feeds come last, and intermediate batch sizes after the smallest and the largest.
+    Keras' fit is directly followed by this project's training, so that even an interrupted
+    benchmark can compare them. This project's training always decodes images on all cores, so it is
+    not measured for patterns with workers.
 
     >>> [str(cell) for cell in cells([3], [64, 128, 256])][:3]
     ['fit-3-generator-64', 'ours-3-own-64', 'fit-3-generator-256']
@@ -87,7 +82,6 @@ def cells(patterns: Iterable[int], batches: Iterable[int]) -> list[Cell]:
             found.append(Cell(OURS, number, OWN, size))
 
     def place(cell: Cell) -> tuple[int, ...]:
-        """Return a sort key: intermediate batch sizes are near the end, additional feeds last."""
         other = cell.feed not in (OWN, feeds(cell.pattern)[0])
         between = cell.batch not in (sizes[0], sizes[-1])
         return other, between, ORDER.index(cell.pattern), cell.batch, WAYS.index(cell.way)

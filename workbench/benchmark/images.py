@@ -35,10 +35,7 @@ class Images:
     """The training and validation images, which are the same for all cells.
 
     Attributes:
-        train, test: training and validation images.
-        classes: number of classes.
         real: whether the images are not random noise.
-        source: a description of their source.
     """
 
     train: Part
@@ -48,7 +45,6 @@ class Images:
     source: str
 
     def first(self, train: int, test: int) -> "Images":
-        """Return the first `train` training images and the first `test` validation images."""
         parts = [(self.train, train), (self.test, test)]
         if all(most >= len(part.labels) for part, most in parts):
             return self
@@ -57,17 +53,14 @@ class Images:
         return replace(self, train=cut[0], test=cut[1], source=source)
 
     def whole(self, count: int) -> "Images":
-        """Return as many of the images as can be split evenly across `count` devices."""
         return self.first(*(len(part.labels) // count * count for part in (self.train, self.test)))
 
 
 def mounted(config: Config) -> bool:
-    """Return whether the images come from a mounted competition rather than from Keras."""
     return config.competition != CIFAR100
 
 
 def require(config: Config) -> None:
-    """Raise `ConfigError` unless a config is for image classification."""
     if config.target != "classes" or not config.data.images or config.data.numbers:
         raise ConfigError(
             f"{config.name} is not for image classification, which a benchmark requires.\n"
@@ -79,13 +72,9 @@ def find(config: Config, folder: Path | None, show: Callable[[str], None]) -> Im
     """Load the benchmark images.
 
     Args:
-        config: defines the shape and the classes.
         folder: competition folder, some of whose labelled images are held out, as in training. If
-            None, CIFAR-100 is used if it has the config's shape and Keras can download it, and
-            random noise otherwise.
-
-    Raises:
-        DataError: if the folder does not match the config.
+            it is None, CIFAR-100 is used if it has the config's shape and Keras can download it,
+            and random noise otherwise.
     """
     data, classes = config.data, config.classes
     if folder is not None:
@@ -113,7 +102,6 @@ def find(config: Config, folder: Path | None, show: Callable[[str], None]) -> Im
 
 
 def made(shape: tuple[int, ...], classes: int) -> Images:
-    """Generate random noise images."""
     draw = np.random.default_rng(SEED)
     train, test = (
         Part(
@@ -127,7 +115,7 @@ def made(shape: tuple[int, ...], classes: int) -> Images:
 
 
 def write(images: Images, folder: Path) -> None:
-    """Write all images as PNG files (train/LABEL/N.png and test/LABEL/N.png)."""
+    """Write PNG files named train/LABEL/N.png and test/LABEL/N.png."""
     with writing(folder):
         for name, part in (("train", images.train), ("test", images.test)):
             places = [folder / name / f"{label:04}" for label in range(images.classes)]

@@ -1,8 +1,7 @@
 """Measure the cells of a grid on this machine's devices, and write a JSON file for each cell.
 
-The output folder has a separate subfolder for each combination of a config, devices and other
-settings that affect the results. Cells that already have a file are skipped when the grid is
-measured again.
+The files are in a folder for each combination of settings that affect the results, such as the
+config and the devices. Cells that already have a file are skipped.
 """
 
 import hashlib
@@ -42,15 +41,14 @@ class Measured:
     """The measurement of a cell.
 
     Attributes:
-        cell: the cell that was measured.
         about: everything that affects the results, such as devices, versions, config and images.
         date: time of the measurement, in ISO 8601.
         before: seconds before the first epoch.
         epochs: a dictionary per epoch with its `seconds` (including validation and compilation),
             the `compiling` seconds, the number of `images` actually trained on, their `accuracy`,
-            the number of `validated` images, and the `validation_accuracy`. The tuple is empty if
-            the training run failed.
-        reason: why the training run failed, or "" if it did not.
+            the number of `validated` images, and the `validation_accuracy`. It is empty after a
+            failure.
+        reason: why the training run failed, or "".
     """
 
     cell: Cell
@@ -62,17 +60,15 @@ class Measured:
 
     @property
     def seconds(self) -> float:
-        """Total seconds of the training run."""
         return self.before + float(sum(epoch["seconds"] for epoch in self.epochs))
 
     def summary(self) -> dict[str, float]:
-        """Return a table row with the benchmark's results for a cell whose training run succeeded.
+        """Return the results of a successful training run as a table row.
 
         `before` and `first` are the seconds before and in the first epoch. `mean` and `deviation`
         describe the seconds of later epochs without compilation. `late` is the compilation time
-        after epoch 1 (for example for a smaller last batch), and `compiling` is the total. `images`
-        and `validated` are the mean numbers of images in later epochs, and `accuracy` is the final
-        training accuracy.
+        after epoch 1, for example for a smaller last batch, and `compiling` is the total. `images`
+        and `validated` are means over later epochs, and `accuracy` is the final training accuracy.
         """
         epochs = pd.DataFrame(self.epochs)
         later = epochs[1:]
@@ -92,8 +88,8 @@ class Measured:
     def until(self, accuracy: float) -> dict[str, float]:
         """Return how long it took to reach the given training accuracy, including compilation.
 
-        The dictionary contains the number of epochs as `reached`, and the time as `seconds`. It is
-        empty if the accuracy was not reached, or if the images are random noise.
+        `reached` is the number of epochs, and `seconds` is the time. The dictionary is empty if the
+        accuracy was not reached, or if the images are random noise.
         """
         seconds = self.before
         for number, epoch in enumerate(self.epochs, start=1):
@@ -104,11 +100,6 @@ class Measured:
 
 
 def read(path: Path) -> Measured:
-    """Read the measurement in a file.
-
-    Raises:
-        ConfigError: if the file cannot be read.
-    """
     with reading(path, ConfigError, "Remove the file, then run the command again."):
         found = json.loads(path.read_bytes())
         return Measured(**{**found, "cell": Cell(**found["cell"])})
@@ -124,17 +115,14 @@ def run(
     until: float,
     show: Callable[[str], None],
 ) -> int:
-    """Measure the cells that have no file in the output folder yet, and return the number of cells
-    that remain.
-
-    Cells whose training run failed earlier are measured again.
+    """Measure the cells that have no file yet or failed earlier, and return how many remain.
 
     Args:
-        epochs: number of epochs per cell.
         until: time (`time.monotonic`) by which the last cell should finish. Durations are estimated
             from earlier cells.
 
     Raises:
+        ConfigError: if a file of an earlier cell cannot be read.
         DiskError: if a file cannot be written.
     """
     about = _about(config, images, epochs)
@@ -168,15 +156,14 @@ def run(
 
 
 def work(config: Config, images: Images) -> str:
-    """Describe the work of an epoch. Only measurements with the same description are compared."""
+    """Describe the work of an epoch. Only measurements of the same work are compared."""
     options = ", ".join(f"{name}={value}" for name, value in sorted(config.model_options.items()))
     count, *form = images.train.pixels.shape
     return f"{config.model}({options}) on {count:,} images of {'x'.join(map(str, form))}"
 
 
 def folder_name(about: dict[str, Any]) -> str:
-    """Return the name of the folder for all cells with the same `about` values, ignoring the number
-    of CPU cores.
+    """Return the folder of all cells with these `about` values, whatever the number of CPU cores.
 
     >>> folder_name({"config": "cifar100_wrn", "devices": "8 x TPU v5 lite (tpu)", "epochs": 3})
     'cifar100-wrn-8-x-tpu-v5-lite-tpu-3-epochs-d2729e38'
@@ -239,7 +226,6 @@ def _measure(
 
 
 def _in_words(measured: Measured, took: float) -> str:
-    """Describe a cell's measurement in one line."""
     if not measured.epochs:
         return f"{measured.cell!s:24}  n/a: {measured.reason}"
     found = measured.summary()
@@ -251,11 +237,9 @@ def _in_words(measured: Measured, took: float) -> str:
 
 
 def _expected(found: Iterable[Measured], cell: Cell) -> float:
-    """Estimate a cell's duration in seconds, or return 0 if no similar cell has been measured.
+    """Return the longest duration in seconds of similar cells, or 0 if none has been measured.
 
-    The estimate is the longest duration of the measured cells that train in the same way with the
-    same batch size. If there are none, it is the longest duration of all cells that train in the
-    same way.
+    Similar cells train in the same way, and with the same batch size if there are any.
     """
     alike = [one for one in found if one.cell.way == cell.way]
     same = [one for one in alike if one.cell.batch == cell.batch]

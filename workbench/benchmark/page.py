@@ -60,20 +60,14 @@ def write(
     pattern: int = 0,
     accuracy: float = ACCURACY,
 ) -> dict[str, Any]:
-    """Write the page and its plot, and return the paths of both files and the comparison.
+    """Write bench.html and bench.png to `output`, and return their paths and the comparison.
 
     Args:
         folders: output folders of benchmark runs on any devices. If there are none, the page only
             shows the 2018 benchmark.
-        output: folder in which bench.html and bench.png are written.
-        pattern: number of the pattern to compare. If it is 0, the benchmark's main pattern is
-            compared, or else the first pattern that was measured.
+        pattern: the pattern to compare. 0 stands for the benchmark's main pattern, or else for the
+            first pattern that was measured.
         accuracy: training accuracy for which the runs' times are compared.
-
-    Raises:
-        ConfigError: if a folder has no cells, the pattern was not measured, or the accuracy is not
-            between 0 and 1.
-        DiskError: if a file cannot be written.
     """
     if not 0 < accuracy < 1:
         raise ConfigError(
@@ -125,11 +119,7 @@ def write(
 
 
 def read(folders: Sequence[Path]) -> list[Measured]:
-    """Read the measurements of all given runs, and return the newest measurement of each cell.
-
-    Raises:
-        ConfigError: if a folder has no cells.
-    """
+    """Return the newest measurement of each cell."""
     found: list[Measured] = []
     for folder in folders:
         paths = sorted((folder / FOLDER).glob("*/*.json"))
@@ -148,8 +138,8 @@ def table(measured: Sequence[Measured], accuracy: float) -> pd.DataFrame:
     """Return a table of the measured cells and the runs from 2018.
 
     It has the columns of `about`, `Cell`, `Measured.summary` and `Measured.until`. In addition,
-    `image` is the time per image in seconds after the first epoch, and `old` marks runs from 2018.
-    For runs from 2018, the number of images is the nominal epoch size.
+    `image` is the time per image in seconds after the first epoch, and `old` marks runs from 2018,
+    whose number of images is the nominal epoch size.
     """
     records = [
         one.about | asdict(one.cell) | one.summary() | one.until(accuracy) | {"old": False}
@@ -175,12 +165,10 @@ def table(measured: Sequence[Measured], accuracy: float) -> pd.DataFrame:
 
 
 def compare(rows: pd.DataFrame, accuracy: float) -> pd.DataFrame:
-    """Return the duration on each device and with each way of training, relative to the fastest
-    combination.
+    """Return the durations of each device and way of training, relative to the fastest ones.
 
     Args:
         rows: rows of `table` with the same work and pattern, and the pattern's main feed.
-        accuracy: the accuracy for `seconds`.
     """
     best = rows.sort_values("image").groupby("label", sort=False).head(1).set_index("label")
     columns = {"image at best batch": best["image"]}
@@ -199,7 +187,6 @@ def _named(pattern: int) -> str:
 
 
 def _shown(rows: pd.DataFrame, *columns: str) -> dict[str, Any]:
-    """Format a table's header and cells."""
     forms = {name: COLUMNS.get(name, (name, RATIO)) for name in columns}
     cells = [
         ["—" if pd.isna(row[name]) else forms[name][1].format(row[name]) for name in columns]
@@ -209,9 +196,6 @@ def _shown(rows: pd.DataFrame, *columns: str) -> dict[str, Any]:
 
 
 def _draw(rows: pd.DataFrame, path: Path) -> None:
-    """Plot the time per epoch against the batch size, and the total time against the number of
-    epochs.
-    """
     figure, (later, totals) = plt.subplots(1, 2, figsize=(10, 5), layout="constrained")
     sizes = sorted({*rows["batch"]})
     for label, series in rows.sort_values("batch").groupby("label"):
@@ -230,7 +214,6 @@ def _draw(rows: pd.DataFrame, path: Path) -> None:
 
 
 def _about(one: Measured) -> str:
-    """Describe the settings that affect a cell's results, or say why its training run failed."""
     about = one.about
     if not one.epochs:
         return f"n/a: {one.cell}: {one.reason}"
@@ -242,7 +225,7 @@ def _about(one: Measured) -> str:
 
 
 def _advice(rows: pd.DataFrame, reached: pd.DataFrame, accuracy: float) -> str:
-    """Return a sentence about the fastest run.
+    """Describe the fastest run.
 
     Args:
         rows: measured rows with the same work.

@@ -1,9 +1,7 @@
-"""Time the epochs of a training run that uses either Keras' fit, as in 2018, or this project's
-training.
+"""Time the epochs of a training run that uses Keras' fit, as in 2018, or this project's training.
 
 Both train the config's network. Keras' fit uses Adam with its default learning rate, categorical
-cross-entropy and the default BatchNorm momentum. Images are loaded by TensorFlow's
-`ImageDataGenerator` and divided by 255 on the host. The four workers are threads, because a process
+cross-entropy and the default BatchNorm momentum. The four workers are threads, because a process
 that uses JAX cannot fork. This project's training also uses the rest of the config, but does not
 save anything.
 """
@@ -45,9 +43,7 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 
 @cache  # JAX cannot remove listeners, so register only one
 def compilations() -> list[float]:
-    """Return a list that collects the duration in seconds of each later compilation in this
-    process.
-    """
+    """Return a list that collects the duration in seconds of each later compilation."""
     found: list[float] = []
 
     def heard(event: str, duration_secs: float, **_: str | int) -> None:
@@ -59,11 +55,10 @@ def compilations() -> list[float]:
 
 
 class Clock:
-    """A clock that times the epochs of a training run. It starts when it is created.
+    """A clock that times the epochs of a training run, and starts when it is created.
 
     Attributes:
-        before: seconds before the first epoch, in which the network is built and the images are
-            read.
+        before: seconds for building the network and reading the images.
         epochs: see `Measured`.
     """
 
@@ -72,17 +67,12 @@ class Clock:
         self._began, self._compiled = time.monotonic(), sum(compilations())
 
     def start(self) -> None:
-        """Start the first epoch."""
         self.before = self._lap()["seconds"]
 
     def end(self, **counted: float | None) -> None:
-        """Finish an epoch, store the given counts for it, and start the next epoch."""
         self.epochs.append(self._lap() | counted)
 
     def _lap(self) -> dict[str, Any]:
-        """Return the time since the last lap in seconds, and how many of these seconds were spent
-        compiling.
-        """
         began, compiled = self._began, self._compiled
         self._began, self._compiled = time.monotonic(), sum(compilations())
         return {"seconds": self._began - began, "compiling": self._compiled - compiled}
@@ -95,7 +85,6 @@ class Count(keras.metrics.Sum):  # type: ignore[misc]
     """A metric that counts the examples received by the devices."""
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Count a batch."""
         super().update_state(keras.ops.ones(y_true.shape[0]))
 
 
@@ -103,8 +92,7 @@ class Endless(keras.utils.PyDataset):  # type: ignore[misc]
     """An infinite sequence of a loader's batches.
 
     If an epoch has fewer steps than the loader, the next epoch continues where it stopped, as in
-    2018. Without this class, Keras 3 would end the second epoch at the end of the loader's first
-    pass.
+    2018. Otherwise, Keras 3 would end the second epoch at the end of the loader's first pass.
     """
 
     num_batches = None  # unlimited
@@ -114,16 +102,11 @@ class Endless(keras.utils.PyDataset):  # type: ignore[misc]
         self._loader = loader
 
     def __getitem__(self, index: int) -> Any:
-        """Return the loader's next batch. Only one thread can load a batch at a time."""
         return next(self._loader)
 
 
 def fit(cell: Cell, images: Images, files: Path, config: Config, epochs: int) -> Clock:
-    """Train the config's network with Keras' fit.
-
-    Args:
-        files: folder with the images as PNG files, for patterns that read files.
-    """
+    """Train the config's network with Keras' fit, if necessary on the PNG files in `files`."""
     clock = Clock()
     keras.utils.set_random_seed(config.seed)
     built = architectures.build(config, BATCHNORM_MOMENTUM)
@@ -149,8 +132,6 @@ def fit(cell: Cell, images: Images, files: Path, config: Config, epochs: int) ->
 
 
 def _arrays(cell: Cell, images: Images) -> dict[str, Any]:
-    """Return the arguments of Keras' fit for training on images in memory."""
-
     def unit(part: Part, batch: int = 1) -> tuple[np.ndarray, np.ndarray]:
         count = len(part.labels) // batch * batch
         labels = keras.utils.to_categorical(part.labels[:count], images.classes)
@@ -162,7 +143,6 @@ def _arrays(cell: Cell, images: Images) -> dict[str, Any]:
 
 
 def _loaded(cell: Cell, images: Images, files: Path) -> dict[str, Any]:
-    """Return the arguments of Keras' fit for training on images that `ImageDataGenerator` loads."""
     from tensorflow.keras.preprocessing.image import ImageDataGenerator
 
     pattern, batch = PATTERNS[cell.pattern], cell.batch
@@ -206,9 +186,6 @@ def ours(cell: Cell, images: Images, files: Path, config: Config, epochs: int) -
 
     An epoch ends with the step that contains its last image. Since all batches are full, this step
     may also contain images from the next epoch.
-
-    Args:
-        files: see `fit`.
     """
     clock, pattern, config = Clock(), PATTERNS[cell.pattern], of_cell(config, cell, epochs)
     train = decoded(files / "train", config.data) if grid.FILES in pattern else images.train
@@ -250,9 +227,6 @@ def ours(cell: Cell, images: Images, files: Path, config: Config, epochs: int) -
 
 
 def of_cell(config: Config, cell: Cell, epochs: int) -> Config:
-    """Return the config with a cell's batch size and augmentation, and with the given number of
-    epochs.
-    """
     plain: dict[str, Any] = {one.name: one.default for one in fields(Data)}
     change = {name: plain[name] for name in AUGMENTATIONS}
     if grid.AUGMENTATION in PATTERNS[cell.pattern]:
@@ -272,7 +246,6 @@ def of_cell(config: Config, cell: Cell, epochs: int) -> Config:
 
 
 def decoded(folder: Path, data: Data) -> Part:
-    """Decode the PNG files in a folder, using all cores."""
     layout = replace(data, train_csv=None, train_images=folder.name)
     paths, table = image_files.class_folders(folder.parent, layout)
     pixels, _ = image_arrays.read(paths, layout)
@@ -280,7 +253,6 @@ def decoded(folder: Path, data: Data) -> Part:
 
 
 def _validated(step: TrainStep, state: TrainState, part: Part) -> float:
-    """Compute the accuracy on these images."""
     params, buffers = step.layout.for_inference(state)
     size, right = step.micro_batch * step.replicas, list[Any]()
     for number, (pixels, real) in enumerate(padded(part.pixels, size)):

@@ -1,7 +1,6 @@
-"""Read the details of complete training runs from the manifests of their artifacts.
+"""Read complete training runs from their manifests, and compare each run with its parent run.
 
-Each run becomes a `Row`. Scores from Kaggle are added later. Each run's row is compared with that
-of its parent run to find out what changed.
+Each run becomes a `Row`. Scores from Kaggle are added later.
 """
 
 import json
@@ -34,7 +33,7 @@ RESAMPLES = 200
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Read a training run's artifact, and return its details as a `Row`.
+    """Return the details of a training run as a `Row`.
 
     Raises:
         ConfigError: if the folder has no artifact from this version of the project.
@@ -72,8 +71,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def in_order(found: Sequence[Row]) -> list[Row]:
-    """Sort experiments from oldest to newest, and add the number, the parent and the changes of
-    each experiment.
+    """Sort runs from oldest to newest, and add their numbers, parents and changes.
 
     A run's parent is the run that supplied its initial weights, or else the previous run.
     """
@@ -88,15 +86,11 @@ def in_order(found: Sequence[Row]) -> list[Row]:
 
 
 def _began(row: Row) -> tuple[str, str, str]:
-    """Return the date, time and ID of a run as a sort key."""
     day, clock = row["run_id"].split("-")[-3:-1]
     return day, clock, row["run_id"]
 
 
 def differences(one: Row, other: Row) -> dict[str, tuple[Any, Any]]:
-    """Return the fields in which the configs and the custom code of two runs differ, with both
-    values.
-    """
     first, second = (
         _flat({**row["manifest"]["config"], **dict.fromkeys(NO_CHANGE)})
         | {"custom code": row["manifest"]["custom_code"][:8]}
@@ -107,7 +101,6 @@ def differences(one: Row, other: Row) -> dict[str, tuple[Any, Any]]:
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Flatten a nested config, so that nested fields have names such as "data.flip"."""
     flat = dict[str, Any]()
     for name, value in config.items():
         inner = _flat(value) if isinstance(value, dict) else {"": value}
@@ -125,14 +118,14 @@ def in_words(changes: Mapping[str, tuple[Any, Any]]) -> str:
 
 
 def shown(value: Any, most: int = 40) -> str:
-    """Format a field's value for display, with at most `most` characters."""
     text = value if isinstance(value, str) else json.dumps(value)
     return "–" if value in (None, "") else text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def score_differences(one: Row, other: Row) -> dict[str, tuple[float, float | None]]:
-    """Return the difference between two runs (second minus first) and its standard error for each
-    score. Scores that are unknown or that use different metrics are omitted.
+    """Return the difference (second minus first) and its standard error for each score.
+
+    Scores that are unknown or that use different metrics are omitted.
     """
     found = dict[str, tuple[float, float | None]]()
     for name in SCORES:

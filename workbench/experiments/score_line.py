@@ -1,9 +1,7 @@
-"""Fit a line that relates local scores to given scores (hidden or public), and find the runs that
-are far from the line.
+"""Relate local scores to given scores (hidden or public), and find runs off the line.
 
-Local and given scores use the same metric, so an improvement on this machine should be the same
-improvement on Kaggle. The slope is therefore 1, unless the runs clearly show a different positive
-slope. The intercept is always fitted.
+Both scores use the same metric, so an improvement on this machine should be the same improvement on
+Kaggle. The slope is therefore 1, unless the runs clearly show a different positive slope.
 
 A run is off the line if it is more than `FAR` standard errors away from it. The standard error
 combines the errors of both scores and the uncertainty of the line. If the errors of the scores do
@@ -14,10 +12,6 @@ between the scores, and iteratively excludes runs that are far from the line.
 
 Among tables of 8 to 30 random runs without leaks, 1 % to 6 % contain a flagged run. If the errors
 are unknown, as for public scores, this rises to up to 10 %.
-
-If given scores decrease as local scores increase, a warning states that local scores do not predict
-given scores. The warning is only given if the decrease is larger than expected by chance, ignoring
-runs that are off the line.
 """
 
 import math
@@ -47,12 +41,10 @@ class ScoreLine:
         rows: the n runs with both scores.
         numbers: the local scores, the given scores, and the standard errors of each (NaN if
             unknown), float (4, n).
-        correlation: correlation of all runs, from numpy.corrcoef.
-        slope, intercept: parameters of the line.
+        correlation: correlation of all runs.
         errors: standard error of each run's distance from the line, float (n,).
         off: which runs are off the line, bool (n,).
-        opposed: whether given scores decrease as local scores increase, by more than expected by
-            chance.
+        opposed: whether given scores decrease with local scores, by more than expected by chance.
     """
 
     name: str
@@ -66,7 +58,6 @@ class ScoreLine:
     opposed: bool
 
     def __str__(self) -> str:
-        """Describe the line, the number of runs and the correlation."""
         slope = "" if self.slope == 1 else f"{self.slope:.2f} × "
         sign, without = "-+"[self.intercept >= 0], ""
         rest = self.numbers[:2, ~self.off]
@@ -79,7 +70,6 @@ class ScoreLine:
         )
 
     def values(self) -> dict[str, Any]:
-        """Return the line as JSON values."""
         every = [row["number"] for row in self.rows]
         names = ("correlation", "slope", "intercept")
         off = [number for number, off in zip(every, self.off, strict=True) if off]
@@ -87,15 +77,11 @@ class ScoreLine:
 
     @property
     def drawn(self) -> tuple[np.ndarray, list[str], tuple[float, float], str]:
-        """The arguments to `workbench.pages.charts.score_line`."""
         off = set(self.values()["off"])
         marks = [str(row["number"]) * (row["number"] in off) for row in self.rows]
         return np.nan_to_num(self.numbers), marks, (self.slope, self.intercept), self.name
 
     def warnings(self) -> Iterator[str]:
-        """Yield a warning if local scores do not predict given scores, and a warning for each run
-        that is off the line.
-        """
         if self.opposed:
             yield (
                 f"local scores do not predict {self.name} scores, which decrease as local scores"
@@ -114,8 +100,7 @@ class ScoreLine:
 
 
 def fit(rows: Sequence[Row], name: str) -> ScoreLine | None:
-    """Fit a line to the runs that have the named score and a local score, both in the metric of the
-    newest run.
+    """Fit a line to the runs with a local score and the named score in the newest run's metric.
 
     Return None if there are fewer than `FEWEST` runs, or if all scores are equal.
     """
@@ -191,8 +176,8 @@ def _slope(
 
     The slope is 1 and its error is 0, unless the least-squares slope is positive and differs from 1
     by more than `FAR` standard errors. The least-squares slope is corrected for regression
-    dilution, because errors of the local scores make the line flatter. Negative slopes are ignored,
-    because they are caused by leaks or by unrelated scores.
+    dilution, because errors of the local scores make the line flatter. Negative slopes are caused
+    by leaks or by unrelated scores.
     """
     spread = (weights * apart**2).sum()
     true = spread - (weights * np.nan_to_num(numbers[2]) ** 2).sum()
@@ -205,8 +190,7 @@ def _slope(
 
 
 def _opposed(scores: np.ndarray, weights: np.ndarray, least: float) -> bool:
-    """Return whether given scores decrease as local scores increase, by more than expected by
-    chance.
+    """Compute `ScoreLine.opposed`.
 
     Args:
         scores: local and given scores, float (2, n).

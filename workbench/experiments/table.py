@@ -1,7 +1,4 @@
-"""Format experiments for the terminal, or write them to a CSV file or an HTML page.
-
-The terminal shows either a table of all runs, or two runs side by side.
-"""
+"""Show a table of all runs, or two runs side by side. Write runs to a CSV file or an HTML page."""
 
 import math
 import textwrap
@@ -22,8 +19,7 @@ INDENT = 5 * " "
 
 
 def score(value: float | None, error: float | None) -> str:
-    """Format a score and its standard error with the same number of digits. The error is omitted if
-    it is NaN. An unknown score is formatted as "".
+    """Format a score and its standard error with the same number of digits.
 
     >>> score(0.98151, 0.00623), score(2459.1, 159.9), score(0.98, None), score(None, None)
     ('0.9815 ± 0.0062', '2459 ± 160', '0.9800', '')
@@ -44,7 +40,6 @@ def _cell(row: Row, name: str) -> str:
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
-    """Format a table that is at most `WIDTH` characters wide, and add the changes of each run."""
     for left_out in range(len(DISPENSABLE) + 1):
         names = [name for name in _filled(rows) if name not in DISPENSABLE[:left_out]]
         cells = [[_cell(row, name) for name in names] for row in rows]
@@ -60,7 +55,6 @@ def lines(rows: Sequence[Row]) -> list[str]:
 
 
 def _filled(rows: Sequence[Row]) -> list[str]:
-    """Return the names of the columns that have at least one value."""
     return [name for name in COLUMNS if any(_cell(row, name) for row in rows)]
 
 
@@ -78,9 +72,6 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def side_by_side(one: Row, other: Row) -> list[str]:
-    """Format two runs side by side, with the differences between their scores and between their
-    configs.
-    """
     rows, found = [["", "first", "second", "difference"]], experiment.score_differences(one, other)
     for name in _filled((one, other)):
         by, error = found.get(name, (None, None))
@@ -92,16 +83,10 @@ def side_by_side(one: Row, other: Row) -> list[str]:
 
 
 def score_lines(rows: Sequence[Row]) -> list[ScoreLine]:
-    """Fit a line for hidden and for public scores, if enough runs have them."""
     return [line for name in ("hidden", "public") if (line := score_line.fit(rows, name))]
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """Write a CSV file with one row per run. Unknown values are left empty.
-
-    Raises:
-        DiskError: if the file cannot be written.
-    """
     import pandas as pd
 
     table = pd.DataFrame([{**row, "changes": _changes(row)} for row in rows])
@@ -109,11 +94,6 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
 
 
 def write_page(path: Path, rows: Sequence[Row]) -> None:
-    """Write the table and plots as an HTML page.
-
-    Raises:
-        DiskError: if the file cannot be written.
-    """
     from workbench.pages import charts
     from workbench.pages.html import quoted, render
 

@@ -1,5 +1,4 @@
 """Inspect a competition folder that has no config yet.
 
-The result is a list of findings, a config that runs and an HTML page. An error is raised if no
-config can describe the folder.
+The result is a list of findings, a config that runs and an HTML page.
 """

@@ -3,7 +3,7 @@
 For images, the baseline is a random forest that uses thumbnails, colour histograms and table
 columns, if there are any. For tables it is gradient boosting, for texts a linear model on TF-IDF
 features, and for segmentation the mean mask. If there are many classes, nearest neighbours are used
-for images and tables instead. A network is only useful if its score is better than the baseline's.
+for images and tables instead.
 """
 
 import warnings
@@ -51,10 +51,9 @@ def fit(config: Config, examples: Examples, beside: Any = None) -> Baseline:
 
     Args:
         config: the config. If the kind of its data is "table", columns are used instead of pixels.
-        examples: examples whose inputs are either images, uint8 (n, height, width, channels), or
-            encoded table rows.
-        beside: rows of `workbench.inspect.inputs.Reader.features` for these examples. If the
-            features are sparse (texts), no other inputs are used.
+        examples: images, uint8 (n, height, width, channels), or encoded table rows.
+        beside: rows of `workbench.inspect.inputs.Reader.features` for these examples. If they are
+            sparse (texts), no other inputs are used.
 
     Raises:
         DataError: if there are too few rows, or if the metric is undefined for them.
@@ -98,15 +97,12 @@ def fit(config: Config, examples: Examples, beside: Any = None) -> Baseline:
 
 
 def _places(examples: Examples, chosen: Examples) -> np.ndarray:
-    """Return the position in `examples` of each example in `chosen`."""
     places = {name: place for place, name in enumerate(examples.ids)}
     return np.array([places[name] for name in chosen.ids])
 
 
 def of_texts(texts: "pd.Series[str]", beside: np.ndarray | None) -> Any:
-    """Return the TF-IDF features of texts, followed by the columns in `beside`, as sparse float32
-    (n, k).
-    """
+    """Return the TF-IDF features of texts, followed by other columns, as sparse float32 (n, k)."""
     from scipy import sparse  # type: ignore[import-untyped]
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -118,14 +114,12 @@ def of_texts(texts: "pd.Series[str]", beside: np.ndarray | None) -> Any:
 def gain(
     images: np.ndarray, beside: np.ndarray, labels: Any, kind: str
 ) -> tuple[float, float, float]:
-    """Compare a simple model that uses only images with one that uses images and columns.
-
-    At most `MOST_TRIED` rows are used.
+    """Compare a simple model on at most `MOST_TRIED` images with one that also uses columns.
 
     Returns:
-        The score without columns, the score with columns, and the difference between them that is
-        expected by chance. The score is the accuracy if `kind` is "classes", and the explained
-        variance otherwise.
+        The scores without and with columns, and the difference between them that is expected by
+        chance. The score is the accuracy if `kind` is "classes", and the explained variance
+        otherwise.
     """
     from sklearn import decomposition, model_selection
 
@@ -166,7 +160,6 @@ def _mean_masks(config: Config, examples: Examples, metric: Metric) -> np.ndarra
 
 
 def sampled(examples: Examples, most: int, seed: int) -> Examples:
-    """Return at most `most` randomly selected examples."""
     if len(examples) <= most:
         return examples
     rows = np.random.default_rng(seed).choice(len(examples), most, replace=False)
@@ -174,7 +167,6 @@ def sampled(examples: Examples, most: int, seed: int) -> Examples:
 
 
 def part(examples: Examples, rows: np.ndarray) -> Examples:
-    """Return the examples in the given rows."""
     return replace(
         examples,
         ids=tuple(examples.ids[row] for row in rows),
@@ -185,8 +177,7 @@ def part(examples: Examples, rows: np.ndarray) -> Examples:
 
 
 def out_of_fold(config: Config, examples: Examples) -> np.ndarray:
-    """Return a prediction for each example, float (n, k), by a model that was fitted on other
-    examples.
+    """Predict each example, float (n, k), with a model that was fitted on other examples.
 
     Raises:
         DataError: if there are too few rows or groups.
@@ -234,7 +225,6 @@ def out_of_fold(config: Config, examples: Examples) -> np.ndarray:
 
 
 def _linear(*, classes: bool) -> Any:
-    """Return an unfitted model for texts."""
     from sklearn import linear_model
 
     if classes:
@@ -245,12 +235,6 @@ def _linear(*, classes: bool) -> Any:
 def _model(
     config: Config, labels: np.ndarray, categories: np.ndarray | None, *, classes: bool
 ) -> Any:
-    """Return an unfitted model that suits these labels.
-
-    Args:
-        categories: mask of the categorical features, bool (k,), or None for images.
-        classes: whether labels are classes rather than numbers.
-    """
     from sklearn import dummy, ensemble, multioutput
 
     number = _numbers(labels, classes=classes)
@@ -267,12 +251,10 @@ def _model(
 
 
 def _numbers(labels: np.ndarray, *, classes: bool) -> int:
-    """Return how many outputs a model has per row."""
     return len(np.unique(labels)) if classes else int(np.prod(labels.shape[1:]))
 
 
 def _forest(labels: np.ndarray, seed: int, *, classes: bool) -> Any:
-    """Return an unfitted random forest that suits these labels."""
     from sklearn import ensemble
 
     forest = ensemble.RandomForestClassifier if classes else ensemble.RandomForestRegressor
@@ -281,7 +263,6 @@ def _forest(labels: np.ndarray, seed: int, *, classes: bool) -> Any:
 
 
 def _neighbours(*, classes: bool) -> Any:
-    """Return an unfitted nearest-neighbours model, which suits a large number of labels."""
     from sklearn import impute, neighbors, pipeline, preprocessing
 
     nearest = neighbors.KNeighborsClassifier if classes else neighbors.KNeighborsRegressor
@@ -290,8 +271,7 @@ def _neighbours(*, classes: bool) -> Any:
 
 
 def thumbnails(images: np.ndarray) -> np.ndarray:
-    """Return the thumbnail (12x12 pixels) and the histogram (64 colours or 16 grey levels) of each
-    image.
+    """Return thumbnails of 12x12 pixels and histograms with 64 colours or 16 grey levels.
 
     Args:
         images: uint8 (n, height, width, channels), with 1 or 3 channels.
@@ -315,9 +295,7 @@ def thumbnails(images: np.ndarray) -> np.ndarray:
 
 
 def _columns(config: Config, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a table's columns, where missing values are NaN, and a mask of the categorical
-    columns.
-    """
+    """Return a table's columns, with NaN for missing values, and which of them are categorical."""
     numbers = len(config.data.number_names)
     known = np.where(inputs[:, numbers : 2 * numbers] > 0, np.nan, inputs[:, :numbers])
     features = np.concatenate([known, inputs[:, 2 * numbers :]], axis=1)

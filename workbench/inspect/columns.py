@@ -1,7 +1,6 @@
-"""Utilities for deciding how a model reads each column of a table.
+"""Decide how a model reads each column of a table.
 
-A column can contain numbers, categories, dates or pixels, or it can be left out for a stated
-reason. Columns that are missing from the test table are always left out.
+Columns that are missing from the test table are always left out.
 """
 
 import math
@@ -45,7 +44,6 @@ class Column:
         why: the reason for `use`, to be shown to the user.
         about: what the user should check: "mixed" (almost all values are numbers), "text",
             "exchanged" (day and month of the dates may be swapped) or "".
-        distinct: number of distinct values.
         missing: fraction of training rows that have no value.
         missing_test: fraction of test rows that have no value, or None if they lack the column.
         shown: minimum, median and maximum of the numbers, or the most frequent texts.
@@ -67,7 +65,6 @@ def numbers(texts: pd.Series) -> np.ndarray:
 
 
 def known(column: pd.Series) -> pd.Series:
-    """Return the texts of a column without missing values and without surrounding spaces."""
     texts = column.str.strip()
     return texts[~texts.isin(MISSING)]
 
@@ -107,7 +104,7 @@ def judge(train: pd.Series, test: pd.Series | None) -> Column:
 
 
 def _date_form(distinct: pd.Index, tested: pd.Series) -> str:
-    """Return the date format of all texts in both tables, or "" if some of them are not dates."""
+    """Return the date format of all texts in both tables, or ""."""
     texts = distinct.to_series()
     form = dates.form(texts) if dates.form(texts[: dates.TRIED]) else ""
     has_year = form == dates.ISO or "%Y" in form or "%y" in form
@@ -115,8 +112,7 @@ def _date_form(distinct: pd.Index, tested: pd.Series) -> str:
 
 
 def _mixed(odd: pd.Series, every: int, distinct: int) -> str:
-    """If almost all texts in a column are numbers, explain how to correct the others. Otherwise,
-    return "".
+    """Return how to correct a column in which almost all texts are numbers, or "".
 
     Args:
         odd: texts that are not numbers.
@@ -175,7 +171,6 @@ def commas(texts: pd.Series) -> bool:
 
 
 def describe(every: Sequence[Column], findings: Findings) -> None:
-    """Add findings about all columns of a table."""
     uses = [column.use for column in every]
     text = f"a table with {counted(uses.count(NUMBER), 'numeric column')} and "
     text += counted(uses.count(CATEGORY), "categorical column")
@@ -202,12 +197,7 @@ def describe(every: Sequence[Column], findings: Findings) -> None:
 def describe_left_out(
     every: Sequence[Column], findings: Findings, read: Sequence[str] = (NUMBER, CATEGORY, DATE)
 ) -> None:
-    """Add findings about columns that are left out, and about columns in which almost all texts are
-    numbers.
-
-    Args:
-        read: values of `Column.use` that are read.
-    """
+    """Add findings about columns that are left out or contain almost only numbers."""
     reasons: dict[str, list[str]] = {}
     for column in every:
         use = "read as a category" if column.use in read else "left out"
@@ -228,9 +218,6 @@ def describe_left_out(
 
 
 def pixels(path: Path, header: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the pixel columns if each row is an image, or () if there are too few
-    pixel columns.
-    """
     matches = [match for name in header if (match := PIXEL.fullmatch(name))]
     found = tuple(match[0] for match in matches)
     if len(found) < LEAST_PIXELS or not grid(found):
@@ -240,11 +227,9 @@ def pixels(path: Path, header: Sequence[str]) -> tuple[str, ...]:
 
 
 def _levels(path: Path, names: Sequence[str]) -> bool:
-    """Return whether the first rows only contain whole numbers from 0 to 255, some of which are
-    large.
+    """Return whether the first rows only contain whole numbers up to 255, some of them large.
 
-    Columns that are named by numbers could contain any kind of feature, so their values must be
-    checked.
+    Columns that are named by numbers could contain any kind of feature.
     """
     try:
         header, *rows = islice(csv_files.rows(path, DataError, ""), 101)
@@ -256,8 +241,7 @@ def _levels(path: Path, names: Sequence[str]) -> bool:
 
 
 def grid(names: Sequence[str]) -> tuple[int, int, int] | None:
-    """Return the height, width and channels of images with these pixel columns, or None if they
-    cannot be determined.
+    """Return the height, width and channels of images with these pixel columns, or None.
 
     Images are assumed to be square unless the column names contain rows and columns.
 

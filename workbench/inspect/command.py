@@ -1,4 +1,4 @@
-"""The `inspect` command, which prints findings and proposes a config."""
+"""Run the `inspect` command, which prints findings and proposes a config."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -19,9 +19,7 @@ def run(folder: Path, given: Mapping[str, str], show: Show) -> dict[str, Any]:
     """Print the findings about a competition folder and a proposed config, and return both.
 
     Args:
-        folder: the competition folder, as mounted by Kaggle.
         given: the value of each option in `workbench.options.INSPECT`, or "" for its default.
-        show: called with each line to print.
     """
     backend.choose("jax")  # reading TFRecords imports TensorFlow, and that imports Keras
     from workbench.inspect import config_file, inspection, page, proposal, recipes
@@ -84,7 +82,6 @@ def _show(lines: list[Any], show: Show) -> None:
 
 
 def _result(config: Config, path: Path | None, page: str, lines: list[Any]) -> dict[str, Any]:
-    """Return the object that `--json` prints."""
     return {
         "config": config.name,
         "competition": config.competition,
@@ -96,10 +93,7 @@ def _result(config: Config, path: Path | None, page: str, lines: list[Any]) -> d
 
 
 def _renew(folder: Path, given: Mapping[str, str], path: Path, show: Show) -> dict[str, Any]:
-    """Change the metric of an existing config, and return the findings.
-
-    A new baseline is fitted. The metric and the baseline are then updated in the config's file.
-    """
+    """Update the metric of an existing config, and fit a new baseline for it."""
     from pipeline.evaluate import metrics
     from workbench.inspect import config_file, inspection, proposal, recipes
     from workbench.inspect.folder import Findings

@@ -1,4 +1,4 @@
-"""Utilities for writing a config file, and for parsing or editing an existing one."""
+"""Write a config file, or parse or edit an existing one."""
 
 import ast
 import dataclasses
@@ -49,12 +49,7 @@ COMMENTS = {
 
 
 def text(found: Inspection, made: Recipe, *, given: bool) -> str:
-    """Return the source code of a config file. It only contains values that differ from the
-    defaults.
-
-    Args:
-        given: whether the user specified the competition's slug.
-    """
+    """Return the source code of a config file. `given` is whether the user specified the slug."""
     config, cpu, classes = made.config, made.plan.machine == CPU, found.target.classes
     command = f"python -m pipeline train --config {config.name} --input DIR --output OUT"
     known = "measured by inspect" if cpu else "estimated; not yet run there"
@@ -81,9 +76,6 @@ def text(found: Inspection, made: Recipe, *, given: bool) -> str:
 
 
 def _rendered(config: Config, reader: Reader | None, **words: Any) -> str:
-    """Render the template of a config file, including the functions of the custom reader if there
-    is one.
-    """
     template, more = "config.py.j2", dict[str, Any]()
     if reader is not None:
         template = f"{reader.template}.py.j2"
@@ -107,12 +99,10 @@ def register(config: Config, reader: Reader) -> None:
 
 
 def _about(baseline: Baseline) -> str:
-    """Return the docstring lines that describe a baseline."""
     return "\n".join(textwrap.wrap(f"Baseline  {baseline}", LINE, subsequent_indent=" " * 10))
 
 
 def _different(value: Any) -> list[tuple[str, Any]]:
-    """Return the name and value of each field that differs from its default."""
     found = []
     for field in dataclasses.fields(value):
         factory, given = field.default_factory, getattr(value, field.name)
@@ -122,8 +112,7 @@ def _different(value: Any) -> list[tuple[str, Any]]:
 
 
 def literal(value: Any, indent: int = 0, beside: int = 0) -> str:
-    """Format a value as Python code, on a single line if it fits and otherwise with one item per
-    line.
+    """Format a value as Python code, on a single line if it fits, or else with one item per line.
 
     Args:
         indent: indentation of the line.
@@ -158,8 +147,7 @@ TEMPLATES.filters["literal"] = literal
 
 
 def place(name: str) -> Path:
-    """Return the path that --write specifies, either as the name of a config or as the path of a
-    .py file.
+    """Return the path that --write specifies, which is a config's name or the path of a .py file.
 
     Raises:
         ConfigError: if this is not a valid config name.
@@ -176,7 +164,6 @@ def place(name: str) -> Path:
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise `ConfigError` unless a new file can be created at this path."""
     if path.exists() or path.is_symlink():
         raise ConfigError(
             f"{path} already exists.\n"
@@ -222,10 +209,7 @@ def names(folder: Path, path: Path | None, competition: str) -> tuple[str, str]:
 class Stated(NamedTuple):
     """Some fields of a config, parsed from its source code.
 
-    Attributes:
-        competition: the competition's slug.
-        assumed: whether `invoke inspect` derived the slug from a folder name.
-        infer_hours: `Config.infer_hours`.
+    `assumed` is whether `invoke inspect` derived the slug from a folder name.
     """
 
     competition: str
@@ -261,11 +245,7 @@ def stated(config: str = "") -> dict[str, Stated]:
 
 
 def put(name: str, fields: Mapping[str, Any]) -> Path:
-    """Set fields of a config in pipeline/configs/, and return the path of its file.
-
-    Raises:
-        ConfigError: if the file cannot be edited (see `edit`).
-    """
+    """Set fields of a config in pipeline/configs/ (see `edit`), and return the path of its file."""
     path = config_files.named_files()[name]
     if fields:
         edit(path, configs.load(name), fields)
@@ -273,16 +253,11 @@ def put(name: str, fields: Mapping[str, Any]) -> Path:
 
 
 def edit(path: Path, before: Config, fields: Mapping[str, Any]) -> None:
-    """Set fields in a config file, and leave everything else unchanged.
-
-    Args:
-        path: path of the config file.
-        before: the config that the file currently defines.
-        fields: new values by field name.
+    """Set fields in a config file that currently defines `before`.
 
     Raises:
-        ConfigError: if the file cannot be edited safely. The file is then left unchanged, and the
-            message contains the lines that the user should write.
+        ConfigError: if the file cannot be edited safely. It is then left unchanged, and the message
+            contains the lines that the user should write.
     """
     try:
         new = edited(path.read_bytes().decode(), before, fields)
@@ -305,13 +280,8 @@ def edit(path: Path, before: Config, fields: Mapping[str, Any]) -> None:
 def edited(text: str, before: Config, fields: Mapping[str, Any]) -> str:
     """Return a config's source code with new values for some fields.
 
-    The caller must check that the result defines the intended config.
-
-    Args:
-        text: Python code that contains CONFIG = Config(…).
-        before: the current config. If `invoke inspect` wrote the file's docstring, the competition
-            and the baseline are also replaced there.
-        fields: new values by field name.
+    If `invoke inspect` wrote the file's docstring, the competition and the baseline are also
+    replaced there. The caller must check that the result defines the intended config.
 
     Raises:
         ValueError: if there is no assignment CONFIG = Config(…).
@@ -333,7 +303,6 @@ def edited(text: str, before: Config, fields: Mapping[str, Any]) -> str:
 
 
 def _given(tree: ast.Module) -> dict[str, ast.keyword]:
-    """Return the keyword arguments of Config(…) in a config file."""
     calls = [
         node.value
         for node in tree.body

@@ -1,7 +1,6 @@
 """Choose hyperparameters for configs with a custom reader.
 
-Masks, texts, and images that are combined with table columns require a custom reader. Networks for
-a CPU are timed on this machine, but the speed of a TPU is assumed.
+Networks for a CPU are timed on this machine, but the speed of a TPU is assumed.
 """
 
 import math
@@ -35,14 +34,7 @@ class Tried:
 
 
 def recipe(task: Task, reader: Reader, plan: Plan, measure: Callable[[Config], Speed]) -> Recipe:
-    """Return the recipe with the largest images that can be trained for enough epochs.
-
-    Args:
-        task: the learning task.
-        reader: the custom reader.
-        plan: the machine and the time budget.
-        measure: function that returns the speed of a config's network on this machine's CPU.
-    """
+    """Return the recipe with the largest images that can be trained for enough epochs."""
     if reader.template == "pictures_and_columns":
         return _pictures_and_columns(task, reader, plan, measure)
     best: tuple[Tried, Speed] | None = None
@@ -80,12 +72,6 @@ def recipe(task: Task, reader: Reader, plan: Plan, measure: Callable[[Config], S
 def _config(
     task: Task, network: Network, most: int, functions: Mapping[str, Any] | None = None
 ) -> Config:
-    """Return a config that trains a network for one epoch.
-
-    Args:
-        most: maximum batch size.
-        functions: further custom functions, besides those of the reader.
-    """
     batch = recipes.batch_of(4 * task.split(1)[0] // 5, most, ADAM_STEPS_PER_EPOCH)
     few = task.split(1)[0] < ADAM_STEPS_PER_EPOCH * batch
     return Config(
@@ -106,7 +92,6 @@ def _config(
 
 
 def _masks(task: Task, reader: Reader, plan: Plan) -> Iterator[Tried]:
-    """Yield a network for each image size, from the smallest to the largest."""
     assert reader.pictures is not None  # noqa: S101 - masks have images
     width, height = task.size or (reader.pictures.width, reader.pictures.height)
     wide = 16 if plan.machine == CPU else 32
@@ -124,16 +109,12 @@ def _masks(task: Task, reader: Reader, plan: Plan) -> Iterator[Tried]:
 
 
 def _size(width: int, height: int, side: int) -> tuple[int, int]:
-    """Scale a median image size so that its longest side is `side`, and return the height and
-    width.
-    """
     factor = min(side / max(width, height), 1.0)
     low, high = (max(round(each * factor / HALVED), 2) * HALVED for each in (height, width))
     return low, high
 
 
 def _texts(task: Task, reader: Reader, _: Plan) -> Iterator[Tried]:
-    """Yield the only network for texts."""
     options = {"width": 64, "dropout": 0.3}
     length, known = reader.values["length"], reader.values["known"]
     why = f"the {length} top-weighted terms out of {known:,}, and a CNN on the first words"
@@ -145,7 +126,6 @@ def _texts(task: Task, reader: Reader, _: Plan) -> Iterator[Tried]:
 def _pictures_and_columns(
     task: Task, reader: Reader, plan: Plan, measure: Callable[[Config], Speed]
 ) -> Recipe:
-    """Return the recipe for images combined with columns, with a network that uses both."""
     assert reader.pictures is not None  # noqa: S101 - there are images
     alone = replace(task, data=reader.pictures, size=None)
     made = recipes.recipe(alone, plan, measure)

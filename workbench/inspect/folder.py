@@ -1,4 +1,4 @@
-"""Utilities for listing a competition folder and recording findings about it."""
+"""List a competition folder, and record findings about it."""
 
 import re
 import shlex
@@ -43,33 +43,30 @@ class Finding:
 
 
 class Findings(list[Finding]):
-    """A list of findings with a method for adding a finding of each level."""
+    """A list of findings.
+
+    `found` adds a fact about the data, `chosen` a choice with its reason, `unknown` a question that
+    only the user can answer, and `warning` a problem that the user should check.
+    """
 
     def found(self, about: str, text: str) -> None:
-        """Add a fact about the data."""
         self.append(Finding("found", about, text))
 
     def chosen(self, about: str, text: str) -> None:
-        """Add a choice that inspect made, with its reason."""
         self.append(Finding("chosen", about, text))
 
     def unknown(self, about: str, text: str) -> None:
-        """Add a question that only the user can answer."""
         self.append(Finding("unknown", about, text))
 
     def warning(self, about: str, text: str) -> None:
-        """Add a problem that the user should check."""
         self.append(Finding("warning", about, text))
 
 
 @dataclass(frozen=True)
 class Files:
-    """The files in a competition folder.
+    """The files in a competition folder, and the image files in each of its folders.
 
-    Attributes:
-        folder: the competition folder.
-        paths: paths of all files, relative to `folder`.
-        images: names of the image files in each folder.
+    Paths are relative to `folder`.
     """
 
     folder: Path
@@ -77,25 +74,20 @@ class Files:
     images: Images = field(repr=False)
 
     def ending(self, *ends: str) -> list[str]:
-        """Return the files with one of these extensions, ignoring case."""
         return [path for path in self.paths if path.lower().endswith(ends)]
 
     @property
     def tables(self) -> list[str]:
-        """The CSV, TSV and Parquet files."""
         return self.ending(*TABLES)
 
     @property
     def unread(self) -> list[str]:
-        """The files whose extensions are not supported."""
         return [path for path in self.paths if not path.lower().endswith(READ)]
 
     def refuse_packed(self, what: str, named: re.Pattern[str]) -> None:
-        """Raise `DataError` if the folder contains archives, because a missing file may be in one
-        of them.
+        """Raise `DataError` if there are archives, because they may contain a missing file.
 
         Args:
-            what: description of the missing file.
             named: pattern for the name of the archive to unpack first.
         """
         packed = sorted(self.ending(*UNPACK), key=lambda path: not named.search(Path(path).name))
@@ -128,17 +120,15 @@ def read(folder: Path) -> Files:
 
 
 def folded(names: Iterable[object]) -> set[str]:
-    """Return the casefolded names, which can be compared regardless of case."""
     return {str(name).casefold() for name in names}
 
 
 def called(names: Iterable[str], pattern: re.Pattern[str]) -> list[str]:
-    """Return the files whose name without the extension matches a pattern."""
     return [name for name in names if pattern.search(Path(name).stem)]
 
 
 def shortened(names: Iterable[object], most: int = 6) -> str:
-    """Join the first `most` names with commas, and append the total number if there are more.
+    """Join the first `most` names, and append the total number if there are more.
 
     >>> shortened("abc", 2)
     'a, b … (3)'
@@ -148,7 +138,7 @@ def shortened(names: Iterable[object], most: int = 6) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number followed by a noun, which is in the plural unless the number is 1.
+    """Return a number followed by a noun in the singular or plural.
 
     >>> counted(1, "image"), counted(2_000, "image")
     ('1 image', '2,000 images')
@@ -170,8 +160,8 @@ class Labelled(NamedTuple):
 
     Attributes:
         place: the parent folder of the label folders.
-        rows: the (path, label) of each image. Paths are relative to the competition folder.
-        beside: other folders that have subfolders for the same labels, except test folders.
+        rows: the (path, label) of each image, relative to the competition folder.
+        beside: other folders with subfolders for the same labels, except test folders.
     """
 
     place: str
@@ -182,11 +172,9 @@ class Labelled(NamedTuple):
 def class_folders(
     images: Images, asked: Collection[str], named: str = "", *, by_name: bool = True
 ) -> Labelled | None:
-    """Find a folder whose subfolders are named after labels, and return its images, or None if
-    there is none.
+    """Find a folder whose subfolders are named after labels, and return its images, or None.
 
     Args:
-        images: the image files in the competition folder.
         asked: labels that occur in the sample submission, as values or columns.
         named: the folder to use, or "" to select the most likely one.
         by_name: accept a folder with "train" in its name even if none of its labels is in `asked`.

@@ -1,4 +1,4 @@
-"""Utilities for locating and reading a competition's images in files or TFRecords.
+"""Locate and read a competition's images in files or TFRecords.
 
 Images are decoded in the same way as in training. If there are too many images, only a random
 sample of them is decoded.
@@ -49,8 +49,7 @@ FLAT, CARRIED = 6.0, 4.0  # maximum contrast of a flat image, and minimum gain b
 
 
 def of_files(contents: Contents, findings: Findings) -> Inputs | None:
-    """Read the image files, and add findings about them. Return None if there is no file for most
-    of the training ids.
+    """Read the image files, or return None if there is no file for most of the training ids.
 
     Raises:
         DataError: if the test set has no images, if the ids of only one set include file
@@ -111,17 +110,11 @@ def of_files(contents: Contents, findings: Findings) -> Inputs | None:
 
 
 def _test(ids: Sequence[str], known: Mapping[str, Source]) -> Seen:
-    """Select the test images to read.
-
-    Args:
-        known: maps ids to image files or parts of TFRecords.
-    """
     rows = [row for row in inputs.some(len(ids)) if ids[row] in known]
     return Seen(ids, np.array(rows, int), sources=[known[ids[row]] for row in rows])
 
 
 def of_records(contents: Contents, findings: Findings) -> Inputs | None:
-    """Read the images in TFRecords, and add findings about them."""
     held = contents.source.records
     if held is None:
         return None
@@ -149,8 +142,7 @@ def of_records(contents: Contents, findings: Findings) -> Inputs | None:
 
 
 def _nested(images: Images) -> Images:
-    """For each folder, list the image files in it and in its subfolders, as paths relative to the
-    folder.
+    """Map each folder to the image files below it, as paths relative to the folder.
 
     >>> found = _nested({"train/cats": frozenset(["1.png"])})
     >>> {place: sorted(names) for place, names in sorted(found.items())}
@@ -166,7 +158,6 @@ def _nested(images: Images) -> Images:
 
 
 def _hits(ids: set[str], names: frozenset[str]) -> tuple[set[str], set[str]]:
-    """Return the ids that match one of the file names, and the extensions of the matching files."""
     if whole := ids & names:
         return whole, {""}
     endings = {name.removesuffix(e): e for name in names for e in ENDINGS if name.endswith(e)}
@@ -177,9 +168,12 @@ def _hits(ids: set[str], names: frozenset[str]) -> tuple[set[str], set[str]]:
 def _folders(
     ids: Sequence[str], images: Images, hint: re.Pattern[str], last: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], set[str], set[str]]:
-    """Find the folders that contain the images of these ids. Return the folders, the extensions of
-    the files, and the ids without an image. Folders that match `hint` are preferred, and folders in
-    `last` are avoided.
+    """Find the folders that contain the images of these ids.
+
+    Folders that match `hint` are preferred, and folders in `last` are avoided.
+
+    Returns:
+        The folders, the extensions of the files, and the ids without an image.
     """
     rival = TESTS if hint is TRAINS else TRAINS
     missing, folders, endings = set(ids), list[str](), set[str]()
@@ -225,7 +219,6 @@ def _above(places: Sequence[str], images: Images, ids: set[str], least: int = 2)
 
 
 def _describe_unread(contents: Contents, places: Collection[str], findings: Findings) -> None:
-    """Add a finding about files with an unsupported format in these folders."""
     unread = [PurePosixPath(path) for path in contents.files.unread]
     names = [path for path in unread if any(map(path.is_relative_to, places))]
     if names:
@@ -241,9 +234,6 @@ def _describe_others(
     test: Sequence[str],
     findings: Findings,
 ) -> None:
-    """Add findings about other folders that contain images of most ids, about files without a row,
-    and about columns that are not read.
-    """
     ids, every = set(inputs.train_ids(contents)), contents.files.images
     chosen = {*train, *test}
     above = {str(parent) for place in chosen for parent in PurePosixPath(place).parents}
@@ -268,13 +258,9 @@ def _describe_others(
 
 
 def _decoded(data: Data, train: Seen, test: Seen, findings: Findings) -> Inputs:
-    """Choose an image size, decode the images at this size, and return them as inputs.
+    """Choose an image size, and decode the images at this size.
 
-    Args:
-        data: location of the images.
-        train, test: the rows to read and the source of each image, which is `MISSING` if there is
-            no file.
-        findings: list to which findings about sizes, modes and broken files are added.
+    Sources of images without a file are `MISSING`.
     """
     share = MOST_BYTES / max(sum(map(_bytes, (*train.sources, *test.sources))), 1)
     train, test = _fewer(train, share), _fewer(test, share)
@@ -307,24 +293,19 @@ def _decoded(data: Data, train: Seen, test: Seen, findings: Findings) -> Inputs:
 
 
 def _bytes(source: Source) -> int:
-    """Return the size of an image's file, or 0 if the file cannot be read (the decoder reports the
-    error).
-    """
+    # The decoder reports files that cannot be read.
     with suppress(OSError):
         return source.size if isinstance(source, Part) else os.stat(source).st_size  # noqa: PTH116
     return 0
 
 
 def _fewer(seen: Seen, share: float) -> Seen:
-    """Sample this fraction of the rows."""
     places = inputs.some(len(seen.rows), max(int(share * len(seen.rows)), 1))
     return replace(seen, rows=seen.rows[places], sources=[seen.sources[place] for place in places])
 
 
 def _read(seen: Seen, data: Data) -> Seen:
-    """Decode the images of these rows. An image that cannot be decoded does not match any other
-    image.
-    """
+    """Decode the images of these rows. The keys of broken images match no other key."""
     pixels, broken = image_arrays.read(seen.sources, data)
     digests = duplicates.row_digests(pixels)
     keys = [None if place in broken else digest for place, digest in enumerate(digests)]
@@ -333,9 +314,7 @@ def _read(seen: Seen, data: Data) -> Seen:
 
 
 def _images(sources: Sequence[Source], *, load: bool = False) -> Iterator[Any]:
-    """Open each image, decode it if `load` is set, and yield it. Yield None for an image that
-    cannot be read.
-    """
+    """Open images, and decode them if `load` is set. Yield None for images that cannot be read."""
     for source in sources:
         try:
             is_part = isinstance(source, Part)
@@ -349,8 +328,9 @@ def _images(sources: Sequence[Source], *, load: bool = False) -> Iterator[Any]:
 
 
 def headers(sources: Sequence[Source]) -> pd.DataFrame:
-    """Return a table of the image files that can be opened. Its columns are source, width, height,
-    mode, format and alpha (whether the image has an alpha channel).
+    """Return a table of the image files that can be opened.
+
+    `alpha` is whether the image has an alpha channel.
     """
     rows = [
         (source, *image.size, image.mode, image.format, image.has_transparency_data)
@@ -362,12 +342,10 @@ def headers(sources: Sequence[Source]) -> pd.DataFrame:
 
 
 def median(found: pd.DataFrame) -> tuple[int, int]:
-    """Return the median width and the median height of the images in a table of `headers`."""
     return round(found.width.median()), round(found.height.median())
 
 
 def describe(found: pd.DataFrame) -> str:
-    """Summarize the sizes, formats and modes of the images in a table of `headers`."""
     pairs = found.width.astype(str) + "x" + found.height.astype(str)
     sizes = f"all {pairs[0]} (width x height)"
     if pairs.nunique() > 1:
@@ -383,9 +361,7 @@ def describe(found: pd.DataFrame) -> str:
 def _size(found: pd.DataFrame, findings: Findings, *, complete: bool) -> dict[str, Any]:
     """Choose the `height`, `width`, `channels` and `resize` fields of `Data`.
 
-    Args:
-        found: output of `headers`.
-        complete: whether `found` covers all images.
+    `complete` is whether `found`, the output of `headers`, covers all images.
     """
     grey = set(found["mode"]) <= GREY
     channels, colours = (1, "all images are grey") if grey else (3, "there are colour images")
@@ -414,7 +390,6 @@ def _size(found: pd.DataFrame, findings: Findings, *, complete: bool) -> dict[st
 
 
 def _some(files: Sequence[Source]) -> Iterator[Any]:
-    """Yield the images, or only every n-th image if there are many."""
     return filter(None, _images(files[:: max(len(files) // MOST_SEEN, 1)], load=True))
 
 
@@ -448,7 +423,6 @@ def _alpha(files: Sequence[Source], findings: Findings) -> dict[str, Any]:
 
 
 def _white(files: Sequence[Source], findings: Findings) -> dict[str, Any]:
-    """Choose the `white` field of `Data` for files with more than 8 bits per channel."""
     values = (np.asarray(image) for image in _some(files))
     ends = np.array([(one.min(), one.max()) for one in values if np.isfinite(one).all()], float)
     if not len(ends) or ends.max() <= 0:

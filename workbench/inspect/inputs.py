@@ -48,14 +48,12 @@ class Seen:
     broken: Mapping[str, str] = field(default_factory=dict)
 
     def id(self, place: int) -> str:
-        """Return the id of the example at a position in `rows`."""
         return str(self.ids[self.rows[place]])
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A custom reader that is written into the config, because no built-in reader supports the
-    data.
+    """A custom reader that is written into the config, if no built-in reader supports the data.
 
     Attributes:
         template: name of the config template: "masks", "texts" or "pictures_and_columns".
@@ -79,11 +77,8 @@ class Inputs:
 
     Attributes:
         data: the config's `data`, without augmentation.
-        train: the labelled examples.
-        test: the examples to predict.
         headers: output of `workbench.inspect.images.headers`, for image files.
         columns: the columns of a table, and how to read them.
-        reader: custom reader, if `data.kind` is "custom".
     """
 
     data: Data
@@ -95,7 +90,7 @@ class Inputs:
 
 
 def some(count: int, most: int = MOST_IMAGES) -> np.ndarray:
-    """Select at most `most` of `count` images, and return their sorted positions, int64."""
+    """Return the sorted positions of at most `most` of `count` images, int64."""
     if count <= most:
         return np.arange(count)
     return np.sort(np.random.default_rng(0).choice(count, most, replace=False))
@@ -104,8 +99,7 @@ def some(count: int, most: int = MOST_IMAGES) -> np.ndarray:
 def base(contents: Contents, *, tested: bool = False) -> dict[str, Any]:
     """Return the fields of `Data` that are the same for all kinds of inputs.
 
-    Args:
-        tested: whether to set `test_csv` even if the ids come from a sample submission.
+    If `tested` is set, `test_csv` is included even if the ids come from a sample submission.
     """
     labels, read = contents.labels, tested or contents.sample is None
     ids = contents.ids or contents.sample_id
@@ -122,13 +116,11 @@ def base(contents: Contents, *, tested: bool = False) -> dict[str, Any]:
 
 
 def train_ids(contents: Contents) -> list[str]:
-    """Return the ids of the labelled rows, or their row numbers if there is no id column."""
     table = contents.table
     return list(map(str, range(len(table)) if contents.ids is None else table[contents.ids]))
 
 
 def of_pixels(contents: Contents, findings: Findings) -> Inputs | None:
-    """Read images whose pixels are stored in table columns, and add findings about them."""
     names, folder = contents.source.pixels, contents.folder
     shape = columns.grid(names) if names else None
     if shape is None or contents.test is None:
@@ -154,7 +146,7 @@ def of_pixels(contents: Contents, findings: Findings) -> Inputs | None:
 
 
 def of_arrays(contents: Contents, findings: Findings) -> Inputs | None:
-    """Read a training array and a test array that contain an image for each row of their table."""
+    """Read image arrays with an image for each row of the training and test tables."""
     folder, chosen = contents.folder, []
     shapes = {name: _shape(folder / name) for name in contents.files.ending(*ARRAYS)}
     for table, hint in ((contents.table, TRAINS), (contents.sample_table, TESTS)):
@@ -186,9 +178,6 @@ def of_arrays(contents: Contents, findings: Findings) -> Inputs | None:
 
 
 def _shape(path: Path) -> tuple[int, ...]:
-    """Return the shape of the array in a file, or () if the file does not contain exactly one
-    array.
-    """
     try:
         found: Any = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(found, np.ndarray):
@@ -202,7 +191,6 @@ def _shape(path: Path) -> tuple[int, ...]:
 def _in_memory(
     contents: Contents, data: Data, pixels: np.ndarray, test_pixels: np.ndarray
 ) -> Inputs:
-    """Return the inputs for in-memory images, with the test images in the same order as the ids."""
     ids, tested = contents.sample_ids, contents.source.tested
     order = np.arange(min(len(ids), len(test_pixels)))
     for name in (data.id_column, contents.sample_id):  # as in inference
@@ -220,7 +208,6 @@ def _in_memory(
 
 
 def of_table(contents: Contents, findings: Findings) -> Inputs | None:
-    """Return the inputs for a table, with only the columns that a model should read."""
     labelled, tested = contents.table, contents.source.tested
     if tested is None or contents.test is None or contents.source.pixels:
         return None
@@ -260,5 +247,4 @@ def of_table(contents: Contents, findings: Findings) -> Inputs | None:
 
 
 def _places(table: pd.DataFrame, ids: str | None) -> dict[str, int]:
-    """Map each id to its row number. Return {} if the table has no id column."""
     return {name: row for row, name in enumerate(table[ids])} if ids in table else {}

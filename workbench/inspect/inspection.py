@@ -1,8 +1,7 @@
 """Determine the contents of a competition folder, and find problems in it.
 
-`findings` explains every choice and lists questions that the data cannot answer, such as which
-metric is used or whether the labels are ordered. `workbench.inspect.proposal` turns the result into
-a config, and `workbench.inspect.page` renders it as an HTML page.
+The findings explain every choice, and list questions that the data cannot answer, such as which
+metric is used or whether the labels are ordered.
 """
 
 from dataclasses import dataclass, field, replace
@@ -39,12 +38,8 @@ class Inspection:
     """The result of inspecting a competition folder.
 
     Attributes:
-        contents: the folder's tables, ids and label columns.
-        target: what to predict.
-        inputs: the training and test examples.
         labels: the label of each labelled row, as text.
         duplicates: pairs of duplicates with at least one training example.
-        findings: the lines to print for the user.
     """
 
     contents: Contents
@@ -56,13 +51,10 @@ class Inspection:
     _groups: dict[Any, np.ndarray] = field(default_factory=dict, repr=False)
 
     def groups(self, data: Data) -> np.ndarray:
-        """Return the group of duplicates of each training example, int32 (n,), as computed in
-        training. An example that was not read or could not be decoded is the only member of its
-        group.
+        """Return each training example's group of duplicates, int32 (n,), as computed in training.
 
-        Args:
-            data: the `data` of a config. Images are decoded again if the config reads them
-                differently than `inputs.data`.
+        An example that was not read or could not be decoded is the only member of its group. Images
+        are decoded again if `data` reads them differently than `inputs.data`.
         """
         decoded_by, seen = attrgetter(*PIXELS), self.inputs.train
         form = decoded_by(data)

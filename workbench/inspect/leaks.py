@@ -1,8 +1,7 @@
-"""Utilities for detecting data leaks, which make validation scores misleadingly good.
+"""Detect data leaks, which make validation scores misleadingly good.
 
 Leaks are caused by duplicates, by columns and ids that reveal the label, and by related rows.
-Models do not use ids, but ids can show how the data was created. Only the user knows whether rows
-with the same value belong to the same patient or scene.
+Models do not use ids, but ids can show how the data was created.
 """
 
 import re
@@ -49,7 +48,7 @@ class Duplicate:
 
 
 class Duplicates(NamedTuple):
-    """The pairs of duplicates that were found, and whether all examples were compared."""
+    """The pairs of duplicates, and whether all examples were compared."""
 
     pairs: tuple[Duplicate, ...]
     whole: bool
@@ -58,9 +57,7 @@ class Duplicates(NamedTuple):
 def duplicates(inputs: Inputs, labels: Sequence[str], kind: str, findings: Findings) -> Duplicates:
     """Find pairs of duplicates that include a training example, and add findings about them.
 
-    Args:
-        labels: labels of all labelled rows.
-        kind: kind of target. For regression, duplicates with different labels do not conflict.
+    For regression, duplicates with different labels do not conflict.
     """
     train, test = inputs.train, inputs.test
     count, whole = len(train.rows), True
@@ -109,7 +106,6 @@ def _describe_split(found: Sequence[Duplicate], inputs: Inputs, findings: Findin
 
 
 def _describe(found: Sequence[Duplicate], inputs: Inputs, findings: Findings) -> None:
-    """Add findings about duplicates."""
     table = inputs.train.pixels is None
     what = "values in all columns that are read" if table else "content"
     if not found:
@@ -134,7 +130,6 @@ def _describe(found: Sequence[Duplicate], inputs: Inputs, findings: Findings) ->
 def describe(
     contents: Contents, kind: str, inputs: Inputs, labels: Sequence[str], findings: Findings
 ) -> None:
-    """Add findings about ids and columns that reveal the label, and about related rows."""
     table, codes = contents.table, None
     if kind == "classes":
         # Sort labels first, because codes in order of appearance would increase with the ids.
@@ -160,7 +155,6 @@ def describe(
 
 
 def _removal(name: str, inputs: Inputs) -> str:
-    """Explain where to remove a column from the config after it is set as the group column."""
     for field in ("numeric_columns", "categorical_columns", "date_columns"):
         if name in getattr(inputs.data, field):
             return f", and remove it from {field}"
@@ -174,13 +168,7 @@ def _removal(name: str, inputs: Inputs) -> str:
 
 
 def _reveals(texts: pd.Series, column: Column, labels: np.ndarray) -> bool:
-    """Return whether a column alone determines the label of every row.
-
-    Args:
-        texts: the texts in the column.
-        column: how the column is read.
-        labels: class indices, int (n,), or numeric labels, float (n,).
-    """
+    """Return whether a column alone determines every label, a class index or a number, (n,)."""
     classes = labels.dtype.kind in "iu"
     category = column.use == CATEGORY and classes and len(texts) >= 5 * column.distinct
     if column.distinct < 2 or not (category or column.use == NUMBER):
@@ -197,9 +185,7 @@ def _reveals(texts: pd.Series, column: Column, labels: np.ndarray) -> bool:
 
 
 def _sign_of_groups(name: str, column: pd.Series, test: pd.DataFrame | None) -> str:
-    """Explain why rows with the same value in a column may be related, or return "" if nothing
-    suggests it.
-    """
+    """Return why rows with the same value may be related, or ""."""
     tested = None if test is None else test.get(name)
     if tested is None and not GROUPS.search(name):
         return ""
@@ -220,11 +206,6 @@ def _sign_of_groups(name: str, column: pd.Series, test: pd.DataFrame | None) -> 
 
 
 def _describe_ids(ids: Sequence[str], labels: np.ndarray, findings: Findings) -> None:
-    """Add findings about ids that reveal the label.
-
-    Args:
-        labels: class indices, int (n,), or numeric labels, float (n,).
-    """
     last = [re.findall(r"\d+", text)[-1:] for text in ids]
     if all(last):
         order = np.argsort([int(each[0][-15:]) for each in last], kind="stable")

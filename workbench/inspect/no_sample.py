@@ -1,7 +1,7 @@
-"""Utilities for determining what to predict if a folder has no sample submission.
+"""Determine what to predict if a folder has no sample submission.
 
-The ids to predict are the ids of the test set, which are read as in `pipeline.data.samples`. The
-columns to predict are the columns that are missing from the test set.
+The ids to predict are the ids of the test set, as in `pipeline.data.samples`. The columns to
+predict are the columns that are missing from the test set.
 """
 
 import os
@@ -101,11 +101,7 @@ def asked(files: Files, headers: Headers, train: str, test: str, labels: tuple[s
 
 
 def _likeliest(tables: Sequence[str], name: str) -> str:
-    """Return the table with the given name, or the only table, or "" if there are no tables.
-
-    Raises:
-        DataError: if several tables are possible.
-    """
+    """Return the table with the given name, or the only table, or "" if there are no tables."""
     exact = [table for table in tables if Path(table).stem.casefold() == name]
     found = exact if len(exact) == 1 else tables
     if len(found) > 1:
@@ -119,8 +115,8 @@ def _likeliest(tables: Sequence[str], name: str) -> str:
 def _ids(path: Path, header: Sequence[str], train: Sequence[str]) -> tuple[str, Sequence[str]]:
     """Return the name of a test table's id column, and the ids.
 
-    The id column is either recognized by its name, or is the first column if its texts are unique.
-    Without an id column, row numbers are used as ids.
+    The id column is recognized by its name, or is the first column if its texts are unique. Without
+    an id column, row numbers are used as ids.
     """
     likely = sorted(
         (name for name in header if IDS.search(name)), key=lambda name: name.casefold() != COUNTED
@@ -137,7 +133,7 @@ def _ids(path: Path, header: Sequence[str], train: Sequence[str]) -> tuple[str, 
 def _labels(
     path: Path, header: Sequence[str], absent: Sequence[str], grounds: str
 ) -> tuple[tuple[str, ...], str]:
-    """Return the label columns of a training table, and the reason for this choice.
+    """Return the label columns, and the reason for this choice.
 
     Args:
         absent: columns that are missing from the test set.
@@ -155,12 +151,10 @@ def _labels(
 
 
 def only_label(path: Path, found: Sequence[str], where: str, context: str) -> tuple[str, str]:
-    """Return the only possible label column, and the reason for this choice.
+    """Return the only possible label column, or the one with a typical name, and the reason.
 
     Args:
         path: path of the table, for the error message.
-        found: the possible label columns. If there are several, one of them must have a typical
-            name for labels.
         where: description of the columns.
         context: an additional sentence for the error message.
 
@@ -184,9 +178,6 @@ def only_label(path: Path, found: Sequence[str], where: str, context: str) -> tu
 
 
 def _test_folder(files: Files) -> str:
-    """Return the folder that contains the test images. Raise `DataError` unless there is exactly
-    one such folder.
-    """
     tops: dict[str, list[str]] = {}
     for place in files.images:
         parts = PurePosixPath(place).parts
@@ -215,8 +206,7 @@ def _test_folder(files: Files) -> str:
 
 
 def _naming(files: Files, path: Path) -> tuple[str, bool]:
-    """Return the id column of the training table, and whether its ids are file names with
-    extensions.
+    """Return the training table's id column, and whether its ids have file extensions.
 
     The id column is the column whose texts match image files, or else a column with a typical name.
     """

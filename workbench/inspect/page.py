@@ -1,4 +1,4 @@
-"""Write a self-contained HTML page about a competition folder. All text in the page is escaped."""
+"""Write a self-contained HTML page about a competition folder."""
 
 import shlex
 from itertools import islice
@@ -24,11 +24,6 @@ SIDE = 192  # pixels; larger images are scaled down
 
 
 def place(page: str) -> Path | None:
-    """Return the path for the page, or None if `page` is "".
-
-    Raises:
-        ConfigError: if no file can be written to this path.
-    """
     path = Path(page)
     if page and (path.is_dir() or not path.parent.is_dir()):
         raise ConfigError(
@@ -39,13 +34,9 @@ def place(page: str) -> Path | None:
 
 
 def write(found: Inspection, config: str, path: Path, *, problem: str = "") -> Path:
-    """Write the page and return its path.
+    """Write the page with the source code of the proposed config.
 
-    Args:
-        found: result of the inspection.
-        config: source code of the proposed config.
-        path: output path.
-        problem: why the config cannot run, or "".
+    `problem` is why the config cannot run, or "".
 
     Raises:
         DiskError: if the page cannot be written. An existing page is then kept.
@@ -88,16 +79,12 @@ def write(found: Inspection, config: str, path: Path, *, problem: str = "") -> P
 
 
 def _histogram(found: Inspection, name: str) -> tuple[Markup, Markup, str]:
-    """Return the name, the histogram and the caption of a numeric label column."""
     values = columns.numbers(found.contents.table[name])
     caption = f"{values.min():.4g} to {values.max():.4g}, mean {values.mean():.4g}, standard "
     return quoted(name), charts.histogram(values), f"{caption}deviation {values.std():.4g}"
 
 
 def _examples(found: Inspection) -> list[tuple[Markup, str, str]]:
-    """Return example images with their labels and ids. The examples are selected for each class, or
-    evenly spaced if there are no classes.
-    """
     seen, classes = found.inputs.train, list(found.target.classes)
     labels = np.array([found.labels[row] for row in seen.rows], dtype=object)
     chosen = np.unique(np.linspace(0, len(labels) - 1, min(SHOWN, len(labels))).astype(int))
@@ -114,7 +101,6 @@ def _examples(found: Inspection) -> list[tuple[Markup, str, str]]:
 
 
 def _picture(seen: Seen, place: int, alt: str) -> Markup:
-    """Return an example as an HTML image, which is scaled down if it is large."""
     if seen.pixels is None:
         return Markup()
     channels = seen.pixels.shape[3]
@@ -124,7 +110,6 @@ def _picture(seen: Seen, place: int, alt: str) -> Markup:
 
 
 def _column(column: Column) -> tuple[str, ...]:
-    """Return the cells that describe a column in the page's table."""
     tested = column.missing_test
     return (
         quoted(column.name, 40),
@@ -138,9 +123,6 @@ def _column(column: Column) -> tuple[str, ...]:
 
 
 def _pairs(found: Inspection) -> list[tuple[tuple[Markup, str, str], tuple[Markup, str, str], str]]:
-    """Return the images, labels and ids of the first pairs of duplicates, and how similar each pair
-    is.
-    """
     train, made = found.inputs.train, []
     pairs = sorted(found.duplicates, key=lambda p: (not p.test, not p.conflicting, p.near))
     for number, pair in enumerate(pairs[:LINES]):

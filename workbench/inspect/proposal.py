@@ -1,8 +1,7 @@
-"""Utilities for turning the result of an inspection into a config that can be run without editing
-it.
+"""Turn the result of an inspection into a config that can be run without editing it.
 
-`workbench.inspect.recipes` selects hyperparameters for a machine and a time budget, and
-`workbench.inspect.baseline` fits the baseline to beat. The config is meant to be a starting point.
+`workbench.inspect.recipes` selects hyperparameters, and `workbench.inspect.baseline` fits the
+baseline to beat.
 """
 
 import math
@@ -49,15 +48,9 @@ def propose(
     If the config is for a CPU, candidate networks are built, compiled and timed on this machine.
 
     Args:
-        found: result of the inspection.
-        name: name of the config.
         competition: the competition's slug on Kaggle.
         plan: the machine and the time budget; defaults to two hours on a TPU v5e-8.
-        findings: list to which a finding is added for each choice.
-        measure: function that returns the speed of a config's network on this machine's CPU.
-
-    Raises:
-        ConfigError: if the name or the slug is invalid.
+        measure: see `recipes.recipe`.
     """
     findings, plan = Findings() if findings is None else findings, plan or Plan()
     target, data, headers = found.target, found.inputs.data, found.inputs.headers
@@ -93,8 +86,9 @@ def propose(
 
 
 def _rarest(found: Inspection, data: Data) -> int:
-    """Return the number of rows in the rarest class, or of all rows if there are no classes. If
-    `data` groups duplicates, only one row of each group of duplicates is counted for a class.
+    """Return the number of rows in the rarest class, or of all rows if there are no classes.
+
+    If `data` groups duplicates, only one row of each group is counted.
     """
     if found.target.kind != "classes":
         return len(found.labels)
@@ -107,7 +101,7 @@ def _rarest(found: Inspection, data: Data) -> int:
 
 
 def _ungrouped(found: Inspection, config: Config) -> str:
-    """Return the reason why duplicates cannot be kept in the same fold, or "" if they can be."""
+    """Return why duplicates cannot be kept in the same fold, or ""."""
     examples = read_examples(config, found)
     try:
         few = folds.few_held_out(examples, config, folds.splits(examples, config))
@@ -117,9 +111,7 @@ def _ungrouped(found: Inspection, config: Config) -> str:
 
 
 def read_examples(config: Config, found: Inspection) -> Examples:
-    """Read the labelled examples. The pixels of images are not read again, because they were
-    already decoded.
-    """
+    """Read the labelled examples, but not the pixels of images, which were already decoded."""
     contents, data, broken = found.contents, config.data, found.inputs.train.broken
     if data.kind not in ("images", "tfrecords"):
         return read_training(contents.folder, config)
@@ -135,16 +127,10 @@ def read_examples(config: Config, found: Inspection) -> Examples:
 
 
 def check(config: Config, found: Inspection, examples: Examples, findings: Findings) -> None:
-    """Check that training and inference can read the folder with this config.
-
-    This includes creating a submission. Findings about the result and about the split are added.
-
-    Args:
-        examples: output of `read_examples`.
+    """Check that training and inference can read the folder, and that a submission is valid.
 
     Raises:
-        DataError: if training or inference would raise it.
-        SubmissionError: if inference would raise it.
+        DataError, SubmissionError: if training or inference would raise it.
     """
     contents, train, test = found.contents, found.inputs.train, found.inputs.test
     limits = (
@@ -183,11 +169,6 @@ def check(config: Config, found: Inspection, examples: Examples, findings: Findi
 def with_baseline(
     config: Config, found: Inspection, examples: Examples, findings: Findings
 ) -> Config:
-    """Fit a baseline, return the config with this baseline, and add a finding about it.
-
-    Args:
-        examples: output of `read_examples`.
-    """
     seen = found.inputs.train
     beside = None if found.inputs.reader is None else found.inputs.reader.features
     if beside is not None:
@@ -259,12 +240,7 @@ def compared(made: Recipe, folder: Path, examples: Examples, findings: Findings)
 
 
 def _out_of_fold(config: Config, folder: Path, examples: Examples) -> dict[str, Any]:
-    """Compute a model's out-of-fold score, and return the score and the baseline in the format of a
-    manifest.
-
-    Raises:
-        DataError: if training takes more than `COMPARED_SECONDS`, or if the model has no score.
-    """
+    """Train a model, and return its out-of-fold score and the baseline as in a manifest."""
     from pipeline.train import session, training
 
     config = replace(config, session_hours=(session.age() + COMPARED_SECONDS) / 3600)
@@ -280,11 +256,7 @@ def _out_of_fold(config: Config, folder: Path, examples: Examples) -> dict[str, 
 
 
 def _boosted(config: Config, **options: int) -> Config:
-    """Return the config with its network replaced by boosting.
-
-    Args:
-        options: options for the model "columns".
-    """
+    """Replace the network by boosting with these options of the model "columns"."""
     return replace(
         config,
         model="columns",
@@ -298,7 +270,6 @@ def _boosted(config: Config, **options: int) -> Config:
 
 
 def _boosting(made: Recipe, findings: Findings, **options: int) -> Recipe:
-    """Return the proposal with its network replaced by boosting."""
     replaced = ("model", "batch", "epochs", "keep")
     findings[:] = [line for line in findings if line.about not in replaced]
     text = "columns, fit='boosting': up to 100 trees per output instead of a network; categories "

@@ -1,4 +1,4 @@
-"""Published networks for images, and functions to find those with weights on this machine."""
+"""Published networks for images, and which of them have weights on this machine."""
 
 import os
 from importlib.util import find_spec
@@ -10,7 +10,6 @@ class Published(NamedTuple):
     """A published network.
 
     Attributes:
-        model, pretrained: values of the config fields with these names.
         adds: multiply-adds of a forward pass at 224 pixels.
         known: its published accuracy.
         patch: patch size in pixels. Image sides must be multiples of it.
@@ -31,7 +30,6 @@ class Published(NamedTuple):
 
     @property
     def is_transformer(self) -> bool:
-        """Whether the network is a transformer, which requires KerasHub."""
         return self.model == "published"
 
 
@@ -67,13 +65,12 @@ NETWORKS = (
 
 
 def buildable() -> tuple[Published, ...]:
-    """Return the networks that can be built on this machine. Transformers require KerasHub."""
     hub = find_spec("keras_hub") is not None
     return tuple(one for one in NETWORKS if hub or not one.is_transformer)
 
 
 def at_hand() -> list[Published]:
-    """Return the networks whose weights are cached by kagglehub or Keras, fastest first."""
+    """Return the networks with cached weights, fastest first."""
     from pipeline.models import presets
 
     home = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()

@@ -34,18 +34,11 @@ PLACES = ("train_images", "test_images")
 
 
 def _data(contents: Contents, pictures: Data | None, **forms: Any) -> Data:
-    """Return the config's `data` when a custom reader is used.
-
-    Args:
-        pictures: how images are read, if there are any.
-        forms: values of custom_inputs and custom_labels.
-    """
     places = {name: getattr(pictures, name) for name in PLACES} if pictures else {}
     return Data(kind="custom", **inputs.base(contents, tested=True), **places, **forms)
 
 
 def _pictures(data: Data) -> Data:
-    """Return a copy of `data` with only the fields that describe how images are read."""
     return Data(**{name: getattr(data, name) for name in (*PLACES, *LOOK)})
 
 
@@ -53,11 +46,6 @@ def _pictures(data: Data) -> Data:
 
 
 def of_masks(contents: Contents, findings: Findings) -> Inputs | None:
-    """Read images and their masks, and add findings about them. Return None if there are no masks.
-
-    Raises:
-        DataError: if the ids are not names of image files.
-    """
     if not contents.masks:
         return None
     column, table = contents.labels[0], contents.table
@@ -84,18 +72,13 @@ def of_masks(contents: Contents, findings: Findings) -> Inputs | None:
 
 
 def mask_forms(pictures: Data) -> dict[str, Any]:
-    """Return the fields of `Data` for masks that have the same size as the images."""
     size = pictures.height, pictures.width
     inputs_of = {"image": ("uint8", *size, pictures.channels)}
     return {"custom_inputs": inputs_of, "custom_labels": ("uint8", *size)}
 
 
 def _by_rows(texts: pd.Series, seen: Seen, headers: pd.DataFrame, findings: Findings) -> bool:
-    """Return whether runs go along rows, and add findings about their direction and about invalid
-    runs.
-
-    The direction is the one in which the edges of the masks match the edges in the images best.
-    """
+    """Return whether the edges of masks and images match better if runs go along rows."""
     sizes = dict(zip(headers.source, zip(headers.width, headers.height, strict=True), strict=True))
     clear, beyond, pixels = np.zeros(2), list[str](), seen.pixels
     drawn = [place for place in range(len(seen.rows)) if seen.sources[place] in sizes]
@@ -126,7 +109,6 @@ def _by_rows(texts: pd.Series, seen: Seen, headers: pd.DataFrame, findings: Find
 
 
 def _slopes(picture: np.ndarray) -> np.ndarray:
-    """Return the contrast between each pixel of an image (height, width) and its neighbours."""
     down, across = np.gradient(picture)
     return np.asarray(np.abs(down) + np.abs(across))
 
@@ -135,10 +117,9 @@ def _slopes(picture: np.ndarray) -> np.ndarray:
 
 
 def _beside(contents: Contents) -> tuple[list[Column], str]:
-    """Return the columns that are neither ids nor labels, and the name of the test table's id
-    column.
+    """Return the columns besides ids and labels, and the test table's id column.
 
-    The name is "" if the training table or the test table has no id column.
+    The id column is "" unless both tables have one.
     """
     tested, ids = contents.source.tested, set(contents.sample_ids)
     if tested is None or contents.source.pixels or contents.source.records:
@@ -152,9 +133,6 @@ def _beside(contents: Contents) -> tuple[list[Column], str]:
 
 
 def _encoding(contents: Contents, every: Sequence[Column]) -> dict[str, Any]:
-    """Return the names of the numeric columns and the values of each categorical column, as
-    template variables.
-    """
     values = {}
     for column in every:
         if column.use == CATEGORY:
@@ -168,9 +146,7 @@ def _width(encoding: dict[str, Any]) -> int:
 
 
 def _encoded(table: pd.DataFrame, encoding: dict[str, Any]) -> np.ndarray:
-    """Return the columns as float32 (n, k) for the baseline, encoded in the same way as in the
-    template.
-    """
+    # For the baseline, encode the columns in the same way as in the template.
     numbers = table[list(encoding["numbers"])].apply(pd.to_numeric, errors="coerce")
     scaled = (numbers - numbers.mean()) / numbers.std().replace(0, 1)
     values = [(name, value) for name, every in encoding["categories"].items() for value in every]
@@ -180,10 +156,7 @@ def _encoded(table: pd.DataFrame, encoding: dict[str, Any]) -> np.ndarray:
 
 
 def of_pictures_and_columns(contents: Contents, findings: Findings) -> Inputs | None:
-    """Read images and the table columns that are combined with them, and add findings about both.
-
-    Return None if no columns can be combined with the images.
-    """
+    """Read images and their columns. Return None if no columns can be combined with images."""
     if not contents.files.images or contents.source.class_folders:
         return None
     every, key = _beside(contents)
@@ -204,9 +177,7 @@ def of_pictures_and_columns(contents: Contents, findings: Findings) -> Inputs | 
 
 
 def worth(found: Inputs, contents: Contents, target: TargetGuess, findings: Findings) -> Inputs:
-    """Drop the columns unless they improve the score of a simple model, and add a finding about
-    this.
-    """
+    """Drop the columns unless they improve the score of a simple model."""
     reader, seen = found.reader, found.train
     if reader is None or reader.otherwise is None or seen.pixels is None:
         return found
@@ -234,13 +205,7 @@ def worth(found: Inputs, contents: Contents, target: TargetGuess, findings: Find
 
 
 def of_texts(contents: Contents, findings: Findings) -> Inputs | None:
-    """Read texts and the other columns of their table, and add findings about both.
-
-    Return None if no column contains texts.
-
-    Raises:
-        DataError: if the tables have no id column.
-    """
+    """Read texts and the other columns of their table. Return None if no column contains texts."""
     if contents.files.images and contents.test is None:
         return None
     table, tested = contents.table, contents.source.tested
@@ -299,7 +264,6 @@ def of_texts(contents: Contents, findings: Findings) -> Inputs | None:
 
 
 def _tested(contents: Contents, key: str, named: Sequence[str]) -> Seen:
-    """Read the texts of the test set."""
     assert contents.source.tested is not None  # noqa: S101 - `key` is a column of it
     tested = contents.source.tested.drop_duplicates(key).set_index(key)
     texts = tested.loc[contents.sample_ids, list(named)].agg(" ".join, axis=1)

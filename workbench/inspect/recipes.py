@@ -1,11 +1,9 @@
 """Choose hyperparameters for a task, a machine and a time budget, and explain the choices.
 
-The recipe for a TPU follows winning notebooks. It uses a published network at high resolution, five
-folds, a cosine schedule with warm-up, averaged weights, mixup and CutMix, and flipped views at test
-time. The recipe for a CPU is a linear model on the features of a published network if the network's
-weights are on this machine. Otherwise, it is the largest network that can be trained for enough
-epochs within the budget, according to measured steps. Recipes have not been run on a TPU, so the
-speed of the TPU is assumed (docs/facts.md).
+The recipe for a TPU follows winning notebooks. The recipe for a CPU is a linear model on the
+features of a published network if the network's weights are on this machine. Otherwise, it is the
+largest network that can be trained for enough epochs within the budget, according to measured
+steps. Recipes have not been run on a TPU, so the speed of the TPU is assumed (docs/facts.md).
 """
 
 import math
@@ -53,10 +51,9 @@ FASTEST = 1e12  # upper limit of operations per second, to skip networks that ar
 
 @dataclass(frozen=True)
 class Plan:
-    """The machine and the time budget of a training run.
+    """The machine ("tpu-v5e-8" or "cpu") and the time budget of a training run.
 
     Attributes:
-        machine: "tpu-v5e-8" or "cpu".
         seconds: time from the start of the training run until its artifact is written.
     """
 
@@ -89,7 +86,6 @@ class Task:
     Attributes:
         given: config fields that are already known, such as name, target and metric.
         data: the config's `data`, without augmentation.
-        rows: number of labelled rows.
         rarest: number of rows in the rarest class, or `rows` if there are no classes.
         size: median width and height of image files, or None if there are none.
     """
@@ -102,11 +98,10 @@ class Task:
 
     @property
     def folds(self) -> tuple[int, ...]:
-        """Fold counts to try, in order of preference. 1 means a single validation split."""
+        """Fold counts in order of preference. 1 means a single validation split."""
         return (FOLDS, 1) if self.rarest >= 2 * FOLDS and self.rows <= MOST_FOLDED else (1,)
 
     def split(self, folds: int) -> tuple[int, int]:
-        """Return the number of training rows and the number of validation rows."""
         share = 1 / folds if folds > 1 else self.data.validation_fraction
         held = max(round(self.rows * share), 1)
         return max(self.rows - held, 1), held
@@ -130,25 +125,23 @@ class Speed:
     start: float = 12.0
 
     def fixed(self, task: Task, folds: int) -> float:
-        """Return the time for starting, reading images and compiling, in seconds."""
         setups = self.setup * (1 + AGAIN * (folds - 1))
         return self.start + setups + task.rows / self.decodes
 
     def seconds(self, task: Task, folds: int, epochs: int) -> float:
-        """Return the duration of a training run in seconds. `folds` is 1 if there are no folds."""
+        """Return the duration of a training run. `folds` is 1 if there are no folds."""
         rows, held = task.split(folds)
         epoch = self.image * (rows + VALIDATES * held)
         return self.fixed(task, folds) + folds * epochs * epoch
 
     def lacking(self, task: Task, folds: int, epochs: int, network: "Network") -> str:
-        """If there are too few epochs, recommend a larger budget. Otherwise, return ""."""
         if epochs >= network.enough:
             return ""
         minutes = math.ceil(self.seconds(task, folds, network.enough) / FILLED / 60)
         return f". For the recommended {network.enough} epochs, pass --budget {minutes}m"
 
     def epochs(self, task: Task, folds: int, seconds: float) -> int:
-        """Return how many epochs can be trained within a time in seconds, which may be 0."""
+        """Return how many epochs, possibly 0, can be trained within a number of seconds."""
         fixed = self.fixed(task, folds)
         return max(int((FILLED * seconds - fixed) / (self.seconds(task, folds, 1) - fixed)), 0)
 
@@ -158,7 +151,7 @@ class Network:
     """A candidate network.
 
     Attributes:
-        model, options: values of `model` and `model_options` in the config.
+        options: value of `model_options` in the config.
         data: the config's `data`, including image size and augmentation.
         operations: number of operations for one image's forward pass.
         why: why it was chosen, to be shown to the user.
@@ -187,11 +180,8 @@ class Recipe:
     """A proposed config with the reasons for each choice.
 
     Attributes:
-        config: the proposed config.
-        plan: the machine and time budget for which it was made.
         seconds: expected duration of the training run.
         reasons: explanation of each choice, keyed by topic.
-        reader: custom reader to write into the config file, if any.
     """
 
     config: Config
@@ -204,9 +194,7 @@ class Recipe:
 def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
     """Measure how fast a config's network trains on this machine, using random images.
 
-    Args:
-        config: a config for images, whose number of epochs is ignored.
-        least_seconds: minimum duration of the measurement, which takes at least three steps.
+    The config's number of epochs is ignored. The measurement takes at least three steps.
     """
     from workbench.plan import probe
 
@@ -219,8 +207,9 @@ def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
 
 
 def on_tpu(config: Config, network: Network) -> Speed:
-    """Estimate the speed of a network on a TPU v5e-8, assuming that a training step costs as much
-    as three predictions.
+    """Estimate the speed on a TPU v5e-8.
+
+    A training step is assumed to cost as much as three predictions.
     """
     step = max(roofline(V5E, 3 * network.operations * config.batch / CORES) / REACHED, CALL)
     image = max(step / config.batch, math.prod(config.data.shape) / (CPUS * GATHERS))
@@ -253,8 +242,6 @@ def recipe(task: Task, plan: Plan, measure: Callable[[Config], Speed] = on_this_
     """Return the best recipe for a task on a machine within a time budget.
 
     Args:
-        task: the learning task.
-        plan: the machine and the time budget.
         measure: function that returns the speed of a config's network on this machine's CPU.
     """
     if plan.machine == CPU and (found := _on_features(task, plan, measure)):
@@ -303,7 +290,6 @@ def recipe(task: Task, plan: Plan, measure: Callable[[Config], Speed] = on_this_
 
 
 def for_table(task: Task) -> Network:
-    """Select a network for a table by its number of rows."""
     if task.rows >= MANY_ROWS:
         why = f"suits {task.rows:,} table rows, because it learns thresholds as boosting does"
         return Network("tabular", {}, task.data, 0.0, why, enough=20, most=40, batch=MOST_TABLE)
@@ -315,7 +301,6 @@ def for_table(task: Task) -> Network:
 
 
 def for_cpu(task: Task) -> Iterator[Network]:
-    """Yield networks that learn fast without an accelerator, from the smallest to the largest."""
     # On a CPU, mixup would double the compilation time and make steps 20 % slower.
     data = _shifted(task.data, 8)
     area, channels = data.height * data.width, data.channels
@@ -339,7 +324,6 @@ def for_cpu(task: Task) -> Iterator[Network]:
 
 
 def for_tpu(task: Task) -> Iterator[Network]:
-    """Yield networks for a TPU, in order of preference."""
     data, size = task.data, task.size or (task.data.width, task.data.height)
     area = data.height * data.width
     mixing: dict[str, Any] = {
@@ -369,7 +353,6 @@ def for_tpu(task: Task) -> Iterator[Network]:
 
 
 def _published(one: Published, data: Data, **limits: int) -> Network:
-    """Return a published network as a candidate for fine-tuning on images of the size in `data`."""
     why = f"{one.pretrained} ({one.known}), as in winning notebooks. Layers below the head use a "
     why += "tenth of the learning rate"
     if one.decay < 1:
@@ -381,8 +364,7 @@ def _published(one: Published, data: Data, **limits: int) -> Network:
 
 
 def _on_features(task: Task, plan: Plan, measure: Callable[[Config], Speed]) -> Recipe | None:
-    """Return the recipe for a linear model on a published network's features, or None if no network
-    is suitable.
+    """Return the recipe for a linear model on a published network's features, or None.
 
     It uses the largest network that can process all images within the budget and whose weights are
     on this machine. Small images are not supported.
@@ -416,9 +398,7 @@ def _on_features(task: Task, plan: Plan, measure: Callable[[Config], Speed]) -> 
 
 
 def _sized(data: Data, size: tuple[int, int], side: int) -> Data:
-    """Resize images so that the longest side is `side` and the aspect ratio is that of `size`
-    (width, height).
-    """
+    """Resize images to a longest side of `side` and the aspect ratio of `size` (width, height)."""
     if data.resize == "pad":
         return replace(data, height=side, width=side)
     width, height = (max(round(each * side / max(size) / ROUND), 2) * ROUND for each in size)
@@ -426,8 +406,9 @@ def _sized(data: Data, size: tuple[int, int], side: int) -> Data:
 
 
 def _shifted(data: Data, part: int) -> Data:
-    """Add random shifts, and also random flips unless the images are grey, because grey images
-    often show handwriting or print.
+    """Add random shifts, and random flips to colour images.
+
+    Grey images often show handwriting or print.
     """
     padding = max(min(data.height, data.width) // part, 1)
     return replace(data, crop_padding=padding, flip=data.channels == 3)
@@ -483,7 +464,6 @@ def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
 
 
 def why_folds(task: Task, config: Config) -> str:
-    """Explain a config's number of folds, or why it has no folds."""
     if config.folds:
         return f"{config.folds}: each row is predicted by a model that has not seen it"
     why = "the budget" if len(task.folds) > 1 else "the many rows"
@@ -492,7 +472,6 @@ def why_folds(task: Task, config: Config) -> str:
 
 
 def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:
-    """Explain the fields that control training."""
     data, optimizer, published = config.data, config.optimizer, network.published
     steps, why = LEAST_STEPS_PER_EPOCH, "BatchNorm statistics would be unreliable"
     if data.kind == "table":
@@ -547,7 +526,6 @@ def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:
 
 
 def _weights(published: Published, config: Config) -> str:
-    """Explain how the published weights are obtained."""
     text = f'pretrained="{published.pretrained}": '
     if published.is_transformer:
         owner, model, *_ = published.pretrained.split("/")

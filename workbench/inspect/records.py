@@ -1,8 +1,8 @@
-"""Utilities for finding the training and test sets in a competition's TFRecord files.
+"""Find the training and test sets in a competition's TFRecord files.
 
-All files whose names match the same pattern, such as train*-*.tfrec, form a set. The features of a
-set are determined from its first record. Features that contain texts or numbers become the columns
-of a training and a test table, in which `workbench.inspect.tables` finds the ids and labels.
+All files whose names match the same pattern, such as train*-*.tfrec, form a set. Its features are
+determined from its first record. Texts and numbers become the columns of a training and a test
+table, in which `workbench.inspect.tables` finds the ids and labels.
 """
 
 import io
@@ -36,7 +36,6 @@ class Records:
         train, test: file name patterns, relative to the competition folder.
         image: name of the feature that contains the image file.
         table, test_table: the other features, as tables of texts.
-        parts, test_parts: location of each record's image.
     """
 
     train: tuple[str, ...]
@@ -49,13 +48,7 @@ class Records:
 
 
 def find(folder: Path, paths: Sequence[str], findings: Findings) -> Records:
-    """Find the training and test sets in TFRecord files, and add findings about them.
-
-    Call this function if the folder has no table with labels.
-
-    Args:
-        folder: the competition folder.
-        paths: paths of its TFRecord files.
+    """Find the training and test sets in TFRecord files, if no table has the labels.
 
     Raises:
         DataError: if a file cannot be read, or if it is unclear which files are the training and
@@ -113,7 +106,7 @@ def pattern(path: str) -> str:
 
 
 def _family(name: str) -> str:
-    """Return the folder that training and test files share, given the pattern of either of them.
+    """Return the folder that training and test files share.
 
     >>> _family("512/train/*.tfrec"), _family("512/train*.tfrec")
     ('512', '512')
@@ -123,7 +116,7 @@ def _family(name: str) -> str:
 
 
 def describe(record: Mapping[str, list[Any]]) -> str:
-    """Summarize a record's values, including the format and size of images.
+    """Summarize a record's values.
 
     >>> describe({"class": [3], "name": [b"rose"], "raw": [bytes([255] * 9)]})
     "class is '3', name is 'rose', raw is 9 bytes that are neither text nor an image file"
@@ -149,9 +142,6 @@ def is_text(values: Sequence[Any]) -> bool:
 
 
 def image_of(values: Sequence[Any]) -> str:
-    """Describe the image file in a feature. Return "" if the feature does not contain an image
-    file.
-    """
     try:
         with Image.open(io.BytesIO(*values), formats=FORMATS) as image:
             return f"an image, {image.format} {image.width}x{image.height} {image.mode}"

@@ -1,4 +1,4 @@
-"""Utilities for recognizing masks and texts, and for raising errors about unsupported competitions.
+"""Recognize masks and texts, and raise errors about unsupported competitions.
 
 Masks in files, masks of several classes, audio, video and object detection are not supported.
 """
@@ -45,12 +45,6 @@ def segmentation(what: str) -> DataError:
 
 
 def classes(path: Path, table: pd.DataFrame, ids: str, asked: Sequence[str]) -> None:
-    """Raise `DataError` if a table has masks for several classes.
-
-    Args:
-        path: path of the table, for the error message.
-        asked: columns of the sample submission, excluding the ids.
-    """
     named = [name for name in map(str, table) if name != ids and CLASSES.search(name)]
     kinds = [name for name in named if name in asked or table[ids].duplicated().any()]
     if kinds:
@@ -63,7 +57,6 @@ def classes(path: Path, table: pd.DataFrame, ids: str, asked: Sequence[str]) -> 
 
 
 def refuse_kind(files: Files) -> None:
-    """Raise `DataError` if the folder contains audio, video or bounding boxes."""
     found = {kind: files.ending(*ends) for kind, ends in ENDINGS.items()}
     jsons = files.ending(".json")
     found["detection (boxes)"] = [path for path in jsons if _has_boxes(files.folder / path)]
@@ -76,9 +69,6 @@ def refuse_kind(files: Files) -> None:
 
 
 def _has_boxes(path: Path) -> bool:
-    """Return whether the start or the end of a JSON file contains bounding boxes in the COCO
-    format.
-    """
     with reading(path, DataError, ADVICE), path.open("rb") as file:
         first = file.read(LOOKED_AT)
         file.seek(max(0, path.stat().st_size - LOOKED_AT))
@@ -88,11 +78,8 @@ def _has_boxes(path: Path) -> bool:
 def masks(table: pd.DataFrame, columns: Sequence[str], *, sample: bool = False) -> str:
     """Return the first column that contains run-length encoded masks, or "".
 
-    Args:
-        table: a table of texts.
-        columns: the columns to check.
-        sample: whether the table is a sample submission, which contains placeholders. In a sample
-            submission, only columns whose name suggests masks are accepted.
+    In a sample submission, which contains placeholders, only columns whose name suggests masks are
+    accepted.
     """
     for name in columns:
         texts = table[name].str.strip()
@@ -133,8 +120,7 @@ def _starts(text: str) -> list[int]:
 
 
 def mask_folder(images: Images) -> str:
-    """Return a folder that appears to contain masks of other images, based on the names of folders
-    and files, or "" if there is none.
+    """Return a folder whose name and files suggest masks of other images, or "".
 
     >>> mask_folder({"a/images": frozenset(["1.png"]), "a/masks": frozenset(["1.png"])})
     'a/masks'
@@ -149,12 +135,9 @@ def mask_folder(images: Images) -> str:
 
 
 def prose(texts: pd.Series, least: int = WORDS) -> int:
-    """Return the median number of words per text in a column, or 0 if the texts are names, codes or
-    categories.
+    """Return the median number of words per text, or 0 if it is below `least`.
 
-    Args:
-        texts: the texts in the column.
-        least: smallest median number of words for which texts are accepted.
+    It is also 0 for names, codes and categories.
 
     >>> prose(pd.Series(["it was the best of times", "it was the worst of times"]))
     6

@@ -1,9 +1,7 @@
-"""Utilities for finding the role of each table in a competition folder, and the ids and labels.
+"""Find the role of each table in a competition folder, and the ids and labels.
 
 Roles are determined from the contents of files, or from their names if the contents are not
-conclusive. If a folder is ambiguous, an error is raised that suggests an option to resolve the
-ambiguity. A missing sample submission is created by `workbench.inspect.no_sample`. If no table
-contains the labels, a table is created from folders named after labels, or from TFRecords.
+conclusive. If a folder is ambiguous, an error suggests an option that resolves the ambiguity.
 """
 
 import os
@@ -44,10 +42,8 @@ class Given:
     """The user's choices. If a field is "" or (), inspect makes the choice itself.
 
     Attributes:
-        sample, test: paths of tables in the folder.
         train: path of a table, or of a folder with one subfolder for each label.
         labels: columns to predict.
-        metric: the competition's metric.
         alone: "pictures" or "columns" to use only one kind of inputs if a folder has both.
     """
 
@@ -67,7 +63,6 @@ class Source:
         name: name of the table, name of the folder that contains the class folders, or patterns of
             the TFRecords.
         table, tested: the training and test tables, as texts and without pixel columns.
-        pixels: names of the pixel columns in both tables.
         class_folders: whether `table` was created from folders named after labels.
         records: TFRecords from which `table` was created, if any.
     """
@@ -85,11 +80,8 @@ class Contents:
     """The tables of a competition folder and their roles.
 
     Attributes:
-        files: all files in the folder.
         sample, test: paths of the sample submission and test table in the folder, or None.
-        sample_table: the sample submission as texts, or the table that was created because there is
-            none.
-        source: where the training ids and labels were read from.
+        sample_table: the sample submission as texts, or the table that replaces a missing one.
         ids: name of the id column in the source's table, or None.
         labels: names of the label columns, ordered as in a submission.
         masks: whether the labels are run-length encoded masks, with one row per image.
@@ -106,41 +98,36 @@ class Contents:
 
     @property
     def train(self) -> str:
-        """Name of the training source."""
         return self.source.name
 
     @property
     def table(self) -> pd.DataFrame:
-        """Table of the labelled rows."""
         return self.source.table
 
     @property
     def folder(self) -> Path:
-        """Path of the competition folder."""
         return self.files.folder
 
     @property
     def asking(self) -> str:
-        """Name of the file that lists the ids to predict, for use in messages."""
+        """The file that lists the ids to predict, for messages."""
         return self.sample or self.test or "the test set"
 
     @property
     def sample_id(self) -> str:
-        """Name of the id column in the sample submission."""
         return str(self.sample_table.columns[0])
 
     @property
     def sample_ids(self) -> list[str]:
-        """The ids to predict, in the same order as in the sample submission."""
         return list(self.sample_table.iloc[:, 0])
 
 
 def read(place: Path, given: Given, findings: Findings) -> Contents:
-    """Determine the role of each table, and add findings about them.
+    """Determine the role of each table.
 
     Raises:
-        DataError: if the test set, labels or a header is missing, if a role is ambiguous, or if
-            the folder has masks that cannot be described by a config.
+        DataError: if the test set, labels or a header is missing, if a role is ambiguous, or if the
+            folder has masks that cannot be described by a config.
         ConfigError: if a table or column that the user specified does not exist.
     """
     files = folder.read(place)
@@ -201,13 +188,6 @@ def _find_source(
     given: Given,
     findings: Findings,
 ) -> Source:
-    """Find the ids and labels in a table, in folders named after labels, or in TFRecords.
-
-    Args:
-        headers: column names of all tables except the sample submission.
-        wanted: the sample submission.
-        test: path of the test table, if there is one.
-    """
     place, tfrecords, chosen = files.folder, files.ending(*folder.RECORDS), given.train
     others = {name: header for name, header in headers.items() if name != test}
     if not (chosen in others if chosen else any(_with_labels(others, wanted))):
@@ -239,7 +219,6 @@ def _find_source(
 
 
 def _of_folders(made: Labelled, files: Files, wanted: pd.DataFrame, findings: Findings) -> Source:
-    """Create a table of images and labels from class folders, and add findings about them."""
     place, label = made.place, wanted.columns[1] if len(wanted.columns) == 2 else "label"
     table = pd.DataFrame(made.rows, columns=[wanted.columns[0], label], dtype=object)
     text = f"not used, because {table[label].nunique():,} folders in {place}/ are named after "
@@ -261,7 +240,6 @@ def _described(name: str, table: pd.DataFrame, names: Iterable[object]) -> str:
 
 
 def _header(path: Path) -> list[str]:
-    """Return a table's column names. Raise `DataError` if the first line looks like data."""
     names = csv_files.header(path, DataError, ADVICE)
     numbers = csv_files.as_numbers(pd.Series(names, dtype=object)).dropna()
     rising = len(numbers) > 1 and bool((np.diff(numbers) > 0).all())
@@ -278,13 +256,6 @@ def _header(path: Path) -> list[str]:
 
 
 def _only(place: Path, found: Sequence[str], what: str, fix: str) -> str:
-    """Return the table that was found. Raise `DataError` unless exactly one table was found.
-
-    Args:
-        place: the competition folder.
-        what: the role of the table, and a description of the expected table.
-        fix: the option that selects a table, or what to do if there is none.
-    """
     if len(found) == 1:
         return found[0]
     tables = f": {shortened(found)}" if found else ""
@@ -294,7 +265,6 @@ def _only(place: Path, found: Sequence[str], what: str, fix: str) -> str:
 
 
 def _given(place: Path, tables: Collection[str], given: str, option: str) -> str:
-    """Return the table that the user specified, after checking that it exists."""
     name = os.path.normpath(given)
     if name not in tables:
         raise ConfigError(
@@ -305,9 +275,7 @@ def _given(place: Path, tables: Collection[str], given: str, option: str) -> str
 
 
 def _find_sample(files: Files, given: str) -> str | None:
-    """Return the path of the sample submission, or None if there is none. It is `given`, or a file
-    with a typical name.
-    """
+    """Return `given` or the only file with a typical name, or None if there is none."""
     tables = files.ending(folder.CSV)  # the only format that Kaggle accepts
     if given:
         return _given(files.folder, tables, given, "--sample")
@@ -319,7 +287,6 @@ def _find_sample(files: Files, given: str) -> str | None:
 
 
 def _check_sample(path: Path, wanted: pd.DataFrame) -> None:
-    """Raise `DataError` if a sample submission contains no ids or no columns to predict."""
     if len(wanted.columns) < 2 or not len(wanted):
         raise DataError(
             f"{path} has {len(wanted.columns)} columns ({shortened(wanted.columns)[:300]}) and "
@@ -336,12 +303,6 @@ def _find_test(
     The test table is the table with the same ids as the sample submission. If there is none, it is
     a table with the same number of rows that either has "test" in its name or only has columns that
     also occur in a labelled table. In the test table, the columns to predict are missing or empty.
-
-    Args:
-        place: the competition folder.
-        headers: column names of all tables except the sample submission.
-        wanted: the sample submission.
-        given, train: the test and training tables that the user specified, or "".
     """
     if given:
         return _given(place, headers, given, "--test")
@@ -367,7 +328,6 @@ def _find_test(
 
 
 def _is_empty(path: Path, asked: Collection[str]) -> bool:
-    """Return whether a table is named "test" and the columns to predict are empty in it."""
     if not called([path.name], TESTS):
         return False
     names = [name for name in csv_files.header(path, DataError, ADVICE) if name.casefold() in asked]
@@ -376,8 +336,7 @@ def _is_empty(path: Path, asked: Collection[str]) -> bool:
 
 
 def lacking_ids(contents: Contents) -> str:
-    """If a table named "test" lacks some ids of the sample submission, return a message about it.
-    Otherwise, return "".
+    """Return a message if a table named "test" lacks some ids of the sample submission, or "".
 
     A table that also contains other ids is ignored.
     """
@@ -396,9 +355,7 @@ def lacking_ids(contents: Contents) -> str:
 
 
 def _with_labels(headers: Headers, wanted: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Return the tables that contain the columns to predict, and the tables whose names are typical
-    for labels.
-    """
+    """Return the tables with the columns to predict, and those with typical names."""
     asked = folded(wanted.columns[1:])
     strong = [name for name in headers if asked <= folded(headers[name])]
     return strong, called(headers, LABEL_TABLES)
@@ -407,14 +364,6 @@ def _with_labels(headers: Headers, wanted: pd.DataFrame) -> tuple[list[str], lis
 def _find_train(
     files: Files, headers: Headers, wanted: pd.DataFrame, given: str
 ) -> tuple[str, str]:
-    """Return the training table, and the reason for this choice.
-
-    Args:
-        files: all files in the folder.
-        headers: column names of all tables except the sample submission and the test table.
-        wanted: the sample submission.
-        given: the table that the user specified, or "".
-    """
     if given:
         return _given(files.folder, headers, given, "--train"), "set by --train"
     strong, by_name = _with_labels(headers, wanted)
@@ -447,12 +396,7 @@ def _find_train(
 def _find_ids(
     labelled: pd.DataFrame, wanted: pd.DataFrame, files: Files, held: Records | None, asking: str
 ) -> tuple[str | None, str]:
-    """Return the id column of the training table, and the reason for this choice.
-
-    Args:
-        held: TFRecords from which the table was created, if any.
-        asking: name of the file that lists the ids to predict.
-    """
+    """Return the id column of the training table, and the reason for this choice."""
     first = str(wanted.columns[0])
     every = list(map(str, labelled))
     same = [name for name in every if name == first]
@@ -496,7 +440,6 @@ def _find_labels(
     ids: str | None,
     given: Given,
 ) -> tuple[tuple[str, ...], str]:
-    """Return the label columns, and the reason for this choice."""
     asked = list(map(str, wanted.columns[1:]))
     others = [name for name in map(str, labelled) if name not in (ids, "")]
     if given.labels:

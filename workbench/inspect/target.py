@@ -1,4 +1,4 @@
-"""Utilities for determining the kind of target, the classes and a likely metric."""
+"""Determine the kind of target, the classes and a likely metric."""
 
 import re
 from collections import Counter
@@ -51,10 +51,7 @@ class TargetGuess:
 
 
 def read(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
-    """Determine the target, and add findings about it.
-
-    Args:
-        metric: the metric that the user specified, or "" to choose a likely metric.
+    """Determine the target. `metric` is "" unless the user specified one.
 
     Raises:
         DataError: if rows have no label, if all rows have the same label, or if there are several
@@ -92,7 +89,6 @@ def read(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
 
 
 def _of_masks(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
-    """Return the target for labels that are run-length encoded masks."""
     if metric not in ("", MASKED):
         raise ConfigError(
             f"Invalid --metric {metric}: masks are always scored by {MASKED}.\nOmit the option, "
@@ -137,7 +133,6 @@ def shares_of_classes(values: pd.DataFrame, contents: Contents, metric: str) -> 
 
 
 def _of_shares(values: pd.DataFrame, why: str, findings: Findings) -> TargetGuess:
-    """Return the target for a column of votes or probabilities per class."""
     hard = values.isin((0, 1)).all(axis=None)
     text = f"classes, with votes or probabilities (soft labels) in {len(values.columns)} columns, "
     text += f"because {why}. If several can be true of a row at the same time, set "
@@ -154,7 +149,6 @@ def _of_shares(values: pd.DataFrame, why: str, findings: Findings) -> TargetGues
 def _of_columns(
     table: pd.DataFrame, contents: Contents, metric: str, findings: Findings
 ) -> TargetGuess:
-    """Return the target for several label columns."""
     values = table.apply(numbers)
     bad = [name for name in values if not np.isfinite(values[name]).all()]
     if bad:
@@ -179,7 +173,6 @@ def _of_columns(
 
 
 def _of_one(table: pd.DataFrame, contents: Contents, findings: Findings) -> TargetGuess:
-    """Return the target for labels in a single column."""
     column, path = table.iloc[:, 0], contents.folder / contents.train
     counts, asked = Counter(column), contents.sample_table.iloc[:, 1:]
     if len(counts) < 2:
@@ -246,13 +239,6 @@ def _of_one(table: pd.DataFrame, contents: Contents, findings: Findings) -> Targ
 def _describe_classes(
     classes: dict[str, int], table: str, findings: Findings, *, whole: bool
 ) -> None:
-    """Add findings about classes. Raise `DataError` if most classes have only one row.
-
-    Args:
-        classes: number of rows for each label, in descending order.
-        table: path of the table with the labels, for the error message.
-        whole: whether all labels are whole numbers.
-    """
     rows, single = sum(classes.values()), [name for name in classes if classes[name] < 2]
     findings.chosen("target", f"classes, with {len(classes)} labels in {rows:,} rows")
     if whole and len(classes) > 2:
@@ -277,11 +263,7 @@ def _describe_classes(
 
 
 def _scored(classes: dict[str, int], asked: pd.DataFrame, findings: Findings) -> TargetGuess:
-    """Return the target for classes, with a metric that suits the values in the sample submission.
-
-    Args:
-        asked: the sample submission without the id column.
-    """
+    """Choose a metric for classes that suits the values in the sample submission."""
     texts, names = asked.iloc[:, 0], sorted(classes)
     first, ranked = texts.iloc[0], texts.iloc[0].split()
     metric, reason = "accuracy", ""
@@ -303,7 +285,7 @@ def _scored(classes: dict[str, int], asked: pd.DataFrame, findings: Findings) ->
 
 
 def _shown(label: str) -> str:
-    """Quote a label for use in a message, and shorten it if it is long.
+    """Quote a label, and shorten it if it is long.
 
     >>> _shown("cat"), _shown("1 2 " * 9_000)
     ("'cat'", "'1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 …'")
@@ -312,8 +294,7 @@ def _shown(label: str) -> str:
 
 
 def separator_of(column: Collection[str]) -> str:
-    """Return the separator between labels if texts contain several labels, or "" if each text is a
-    single label.
+    """Return the separator if texts contain several labels, or "" if each text is a single label.
 
     A separator is accepted if splitting the texts yields fewer distinct parts than there are
     distinct texts. Commas within numbers are not separators.

@@ -1,4 +1,4 @@
-"""Utilities for HTML pages, such as their layout, SVG charts and statistics.
+"""Lay out HTML pages, draw their SVG charts and compute their statistics.
 
 All text is escaped. This package does not import any other package of the project.
 """

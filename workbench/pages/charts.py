@@ -1,4 +1,4 @@
-"""Draw SVG charts with matplotlib. They use the colours and fonts of the page that embeds them.
+"""Draw SVG charts that use the colours and fonts of the page that embeds them.
 
 Charts do not contain text that comes from the run. Labels are shown in tables instead.
 """
@@ -53,13 +53,6 @@ class Chart:
 
 @contextmanager
 def _drawn(label: str, below: str, size: tuple[float, float] = SMALL) -> Iterator[Chart]:
-    """Yield a chart to draw on, and create its <svg> element afterwards.
-
-    Args:
-        label: description of the chart for screen readers.
-        below: label of the x axis.
-        size: width and height in inches.
-    """
     chart = Chart()
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
@@ -76,7 +69,6 @@ def curves(histories: Sequence[pd.DataFrame], name: str) -> Markup:
 
     Args:
         histories: tables with the columns `epoch`, `name` and `validation_<name>`.
-        name: name of the metric.
     """
     columns, folds = [name, f"validation_{name}"], len(histories) > 1
     with _drawn(f"{name} by epoch, in training and validation", "epoch") as chart:
@@ -99,7 +91,6 @@ def curves(histories: Sequence[pd.DataFrame], name: str) -> Markup:
 
 
 def rate(histories: Sequence[pd.DataFrame]) -> Markup:
-    """Plot the learning rate that was applied in each epoch."""
     with _drawn("learning rate by epoch", "epoch") as chart:
         for history in histories:
             _line(chart.axis, history["epoch"], history["learning_rate"], color=INK, lw=1.5)
@@ -109,9 +100,6 @@ def rate(histories: Sequence[pd.DataFrame]) -> Markup:
 
 
 def throughput(lines: Sequence[Sequence[Mapping[str, float]]], noun: str) -> Markup:
-    """Plot the number of images (or other examples) per second against the step, with one line per
-    fold.
-    """
     with _drawn(f"{noun} per second by step", "step", WIDE) as chart:
         most = max(line["images_per_second"] for fold in lines for line in fold)
         for fold in lines:
@@ -127,15 +115,14 @@ def intervals(
     words: Callable[[float], str],
     below: str,
 ) -> Markup:
-    """Plot an interval for each row on a log scale, with a mark at the usual value and a ring at
-    the measured value.
+    """Plot an interval for each row on a log scale.
+
+    A mark shows the usual value, and a ring shows the measured value.
 
     Args:
         rows: for each row, its name, its lowest, usual and highest value (all above 0), and its
             measured value or None.
         ticks: candidate ticks of the x axis.
-        words: function that formats a tick.
-        below: label of the x axis.
     """
     ends = [value for _, *values in rows for value in values if value is not None]
     low, high = 0.8 * min(ends), 1.25 * max(ends)
@@ -159,9 +146,6 @@ def intervals(
 
 
 def reliability(found: Calibration) -> Markup:
-    """Plot the accuracy against the confidence with 95 % intervals, and below it the number of rows
-    in each bin.
-    """
     bins = found.bins
     right = (bins["accuracy"] * bins["rows"]).round().astype(int)
     ends = np.array([wilson(*pair) for pair in zip(right, bins["rows"], strict=True)])
@@ -183,7 +167,6 @@ def reliability(found: Calibration) -> Markup:
 
 
 def scatter(labels: np.ndarray, predictions: np.ndarray) -> Markup:
-    """Plot predicted values against true values for at most `POINTS` rows."""
     with _drawn("predicted against true values", "true", LARGE) as chart:
         rows = sample(len(labels))
         ends = [min(labels.min(), predictions.min()), max(labels.max(), predictions.max())]
@@ -203,7 +186,6 @@ def score_line(
         numbers: the local scores, the given scores, and the standard errors of both, float (4, n).
         marks: label of each run that is off the line, and "" for other runs.
         line: slope and intercept.
-        name: name of the given scores.
     """
     ends = np.array([numbers[0].min(), numbers[0].max()])
     with _drawn(f"{name} against local score, with a line", "local score", LARGE) as chart:
@@ -217,13 +199,6 @@ def score_line(
 
 
 def histogram(values: np.ndarray, below: str = "value", *, zero: bool = False) -> Markup:
-    """Plot a histogram of values.
-
-    Args:
-        values: float (n,).
-        below: label of the x axis.
-        zero: whether to mark 0.
-    """
     with _drawn(f"number of rows by {below}", below, LARGE) as chart:
         counts, edges = np.histogram(values, bins=min(max(int(len(values) ** 0.5), 5), 40))
         chart.axis.bar(edges[:-1], counts, 0.94 * np.diff(edges), align="edge", color=TRAIN)
@@ -234,7 +209,7 @@ def histogram(values: np.ndarray, below: str = "value", *, zero: bool = False) -
 
 
 def sample(rows: int) -> np.ndarray:
-    """Return the indices of at most `POINTS` evenly spaced rows for a scatter plot.
+    """Return the indices of at most `POINTS` evenly spaced rows.
 
     >>> len(sample(10)), len(sample(10**6))
     (10, 1500)
@@ -243,7 +218,7 @@ def sample(rows: int) -> np.ndarray:
 
 
 def _line(axis: Axes, places: Any, values: Any, **look: Any) -> None:
-    """Plot a line, or a dot if there is only one point."""
+    # A dot if there is only one point, whose line would be invisible.
     axis.plot(places, values, marker="o" if len(values) == 1 else None, **look)
 
 

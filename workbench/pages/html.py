@@ -19,8 +19,9 @@ SMALL = 64  # pixels; images up to this size are enlarged without smoothing
 
 
 def quoted(value: object, most: int = LONG) -> Markup:
-    """Shorten text to `most` characters and wrap it in a <bdi> element, so that it cannot change
-    the direction of the surrounding text. Markup is returned unchanged.
+    """Shorten text, and wrap it in a <bdi> element that isolates its writing direction.
+
+    Markup is returned unchanged.
 
     >>> quoted("<b>")
     Markup('<bdi>&lt;b&gt;</bdi>')
@@ -34,12 +35,7 @@ def quoted(value: object, most: int = LONG) -> Markup:
 
 
 def picture(pixels: np.ndarray, alt: str) -> Markup:
-    """Return an <img> element with an embedded image.
-
-    Args:
-        pixels: uint8 (height, width, 1 or 3).
-        alt: description of the image for screen readers.
-    """
+    """Return an <img> element with an embedded image, uint8 (height, width, 1 or 3)."""
     packed = io.BytesIO()
     image = Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels)
     image.save(packed, "png", optimize=True)
@@ -50,13 +46,7 @@ def picture(pixels: np.ndarray, alt: str) -> Markup:
 
 
 def render(template: str, title: str, **values: Any) -> bytes:
-    """Render a page, and return the content of its HTML file.
-
-    Args:
-        template: path of the template, relative to workbench/.
-        title: title of the page.
-        values: values of the template's variables.
-    """
+    """Render a template, whose path is relative to workbench/."""
     page = ENVIRONMENT.get_template(template).render(title=title, **values)
     return page.encode(errors="replace")  # unpaired surrogates cannot be encoded
 

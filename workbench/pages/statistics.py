@@ -1,8 +1,4 @@
-"""Compute metrics from a model's predictions on its validation rows.
-
-The functions take arrays of labels, predictions and probabilities. An `Estimate` contains a 95 %
-interval.
-"""
+"""Compute metrics from a model's predictions on its validation rows."""
 
 import math
 from dataclasses import dataclass
@@ -12,9 +8,8 @@ import pandas as pd
 from scipy.stats import binomtest, norm  # type: ignore[import-untyped]
 from sklearn.metrics import precision_recall_fscore_support, r2_score
 
-Z = float(
-    norm.ppf(0.975)
-)  # a normal distribution has 95 % of its mass within this many standard deviations
+# A normal distribution has 95 % of its mass within this many standard deviations.
+Z = float(norm.ppf(0.975))
 BINS = 15  # confidence bins, as in Guo et al., 2017
 RESAMPLES = 300
 # Smaller probabilities are raised to this value, because float32 cannot resolve them near 1, and a
@@ -49,16 +44,13 @@ class Calibration:
 
 
 def accuracy(right: np.ndarray) -> Estimate:
-    """Return the accuracy with its Wilson interval. `right` says whether each prediction is
-    correct, bool (n,).
-    """
+    """Return the accuracy with its Wilson interval. `right` is bool (n,)."""
     low, high = wilson(int(right.sum()), len(right))
     return Estimate("accuracy", float(right.mean()), low, high, f"Wilson, {len(right):,} rows")
 
 
 def wilson(right: int, rows: int) -> tuple[float, float]:
-    """Return the 95 % interval of a proportion (Wilson, 1927). It is also valid for proportions
-    near 0 and 1.
+    """Return the 95 % interval of a proportion (Wilson, 1927), which may also be near 0 or 1.
 
     >>> tuple(round(end, 3) for end in wilson(0, 10))
     (0.0, 0.278)
@@ -68,8 +60,7 @@ def wilson(right: int, rows: int) -> tuple[float, float]:
 
 
 def by_class(truth: np.ndarray, chosen: np.ndarray, number: int) -> pd.DataFrame:
-    """Return the `precision`, `recall`, `f1` and number of `rows` of each class. Undefined values
-    are NaN.
+    """Return the `precision`, `recall`, `f1` and `rows` of each class. Undefined values are NaN.
 
     Args:
         truth: class indices, int (n,), or bool (n, number) if rows can have several labels.
@@ -84,11 +75,7 @@ def by_class(truth: np.ndarray, chosen: np.ndarray, number: int) -> pd.DataFrame
 
 
 def confusions(labels: np.ndarray, predictions: np.ndarray) -> pd.DataFrame:
-    """Count how often each label was mistaken for each other label, and sort the counts in
-    descending order.
-
-    The table has the columns `label`, `prediction` and `times`.
-    """
+    """Count how often each label was mistaken for each other label, the most frequent first."""
     pairs = pd.DataFrame({"label": labels, "prediction": predictions})
     counts = pairs[labels != predictions].value_counts().reset_index(name="times")
     found: pd.DataFrame = counts.sort_values(
@@ -98,12 +85,9 @@ def confusions(labels: np.ndarray, predictions: np.ndarray) -> pd.DataFrame:
 
 
 def calibration(confidence: np.ndarray, right: np.ndarray) -> Calibration:
-    """Compute the accuracy for different levels of confidence, using bins of equal width that
-    include their upper edge (Guo et al., 2017, arXiv 1706.04599).
+    """Compute the accuracy in confidence bins of equal width (Guo et al., 2017, arXiv 1706.04599).
 
-    Args:
-        confidence: float (n,), 0 to 1.
-        right: whether each prediction is correct, bool (n,).
+    Bins include their upper edge. Both arrays have the shape (n,).
 
     >>> round(calibration(np.array([0.9, 0.9]), np.array([True, False])).error, 3)
     0.4
@@ -120,7 +104,6 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> Calibration:
 
 
 def cross_entropy(probabilities: np.ndarray) -> np.ndarray:
-    """Return the loss of each row, given the predicted probability of its true label."""
     return np.asarray(-np.log(np.maximum(probabilities.astype(np.float64), LEAST)))
 
 
@@ -152,13 +135,9 @@ def regression(labels: np.ndarray, predictions: np.ndarray) -> tuple[Estimate, d
 
 
 def multilabel(truth: np.ndarray, chosen: np.ndarray) -> Estimate:
-    """Return the mean F1 score over all labels, with a bootstrap interval.
+    """Return the mean F1 score over all labels, bool (n, labels), with a bootstrap interval.
 
     Labels that occur neither in the truth nor in the predictions are ignored.
-
-    Args:
-        truth: bool (n, labels).
-        chosen: predictions, bool (n, labels).
     """
     parts = np.stack([truth & chosen, truth, chosen]).astype(np.float64)
 

@@ -1,4 +1,1 @@
-"""Estimate the memory, time and cost of a training run on accelerators.
-
-A plan is made from a config, without access to the accelerators.
-"""
+"""Estimate a training run's memory, time and cost from its config, without any accelerators."""

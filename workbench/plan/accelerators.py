@@ -1,7 +1,6 @@
 """Specifications of accelerators and runtimes, such as their memory, speed, quota and price.
 
-Most figures are from datasheets, whose sources are given below. Figures that were measured or
-assumed are marked as such.
+Most figures are from the datasheets cited below. Figures that were measured or assumed are marked.
 """
 
 import math
@@ -18,13 +17,13 @@ class Accelerator:
 
     Attributes:
         device: substring of the device name in JAX.
-        memory: usable memory per core, in bytes.
-        operations: peak operations per second and core in bfloat16 or float16.
-        float32: peak operations per second and core in float32.
-        bandwidth: memory bandwidth per core, in bytes per second.
+        memory: usable memory in bytes.
+        operations: peak operations per second in bfloat16 or float16.
+        float32: peak operations per second in float32.
+        bandwidth: memory bandwidth in bytes per second.
         topology: libtpu's name for a topology of eight cores, or "" if this is not a TPU.
         kind: value of libtpu's environment variable for the accelerator type.
-        bfloat16: whether training uses bfloat16 rather than float16 by default.
+        bfloat16: whether training uses bfloat16 rather than float32 by default.
     """
 
     device: str
@@ -72,13 +71,12 @@ class Runtime:
     """A machine for training.
 
     Attributes:
-        title: display name.
         core: core of its accelerator, if it has one.
         cores: number of cores over which a batch is split.
         sold: the quota that a run uses, which is "TPU" or "GPU" on Kaggle, "Colab", or "".
         cpus, ram: number of CPUs and bytes of memory of the host, or None if unknown.
         units: Colab compute units per hour, if any.
-        retired: when the runtime was retired, or "" if it is available.
+        retired: when the runtime was retired, or "".
     """
 
     title: str
@@ -92,12 +90,10 @@ class Runtime:
 
     @property
     def session_hours(self) -> float | None:
-        """Maximum length of a session in hours, or None if it is unknown."""
         return SESSION_HOURS.get(self.sold)
 
     @property
     def weekly_hours(self) -> float | None:
-        """Weekly quota in hours, or None if the quota is unknown or there is none."""
         return WEEKLY_HOURS.get(self.sold)
 
 
@@ -133,8 +129,7 @@ CPU = "cpu"  # the machine that runs this code
 
 
 def named(devices: str) -> str:
-    """Return the name of the runtime with these devices (as written in a manifest), or "" if it is
-    unknown.
+    """Return the runtime with these devices, as written in a manifest, or "" if it is unknown.
 
     >>> [named(f"{one} (gpu)") for one in ("2 x Tesla T4", "1 x Tesla T4", "1 x NVIDIA K80")]
     ['gpu-t4x2', '', '']
@@ -148,9 +143,7 @@ def named(devices: str) -> str:
 
 
 def precision(config: Config, core: Accelerator | None) -> str:
-    """Return the Keras dtype policy that `pipeline.runtime.devices.precision` would choose for a
-    config on these cores.
-    """
+    """Return the Keras dtype policy that `pipeline.runtime.devices.precision` would choose."""
     if config.precision != "auto":
         return config.precision
     if core is None or config.exact:
@@ -162,11 +155,8 @@ def precision(config: Config, core: Accelerator | None) -> str:
 class Cost:
     """Cost of a training run. Fields are None if unknown.
 
-    Attributes:
-        hours: duration in hours.
-        sessions: number of sessions.
-        weeks: number of weeks, including this week, whose quota the run needs.
-        units, yen, usd: price in Colab compute units, yen and US dollars.
+    `weeks` is the number of weeks, including this week, whose quota the run needs. `units` are
+    Colab compute units.
     """
 
     hours: float
@@ -181,14 +171,11 @@ def cost(
     runtime: Runtime, seconds: float, *, left: float | None = None,
     session_hours: float | None = None,
 ) -> Cost:  # fmt: skip
-    """Return the cost of a training run with a given duration.
+    """Return the cost of a training run that takes `seconds`.
 
     Args:
-        runtime: the runtime used for training.
-        seconds: total duration.
         left: hours that are left of this week's quota, or None if none of it has been used yet.
-        session_hours: number of hours after which a run on Kaggle stops by itself, or None if it
-            does not.
+        session_hours: hours after which a run on Kaggle stops by itself, or None.
 
     >>> [round(cost(RUNTIMES[name], 881).units, 2) for name in ("colab-t4", "colab-a100")]
     [0.48, 3.2]

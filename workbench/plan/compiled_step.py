@@ -1,13 +1,9 @@
 """Compile a training step for a TPU or for this machine's CPU, to determine its memory and cost.
 
-The same program as in training is compiled, but it is not run. No TPU is needed, because libtpu can
-compile for a topology on any x86 machine with Linux. The compiler reports how much memory it
-allocates, the number of operations, and how many bytes are read and written.
-
-When memory is nearly full, the compiler recomputes values instead of storing them, so memory use
-grows more slowly. If a batch does not fit, the compiler reports how much memory it would need. The
-largest batch is extrapolated from such a report, and then confirmed by a third compilation
-(docs/dev/findings.md).
+The step is not run. No TPU is needed, because libtpu can compile for a topology on any x86 machine
+with Linux. When memory is nearly full, the compiler recomputes values instead of storing them, so
+memory use grows more slowly. If a batch does not fit, the compiler reports how much memory it would
+need (docs/dev/findings.md).
 
 Results are cached as JSON files in ~/.cache/kaggle-relay/plans (or under XDG_CACHE_HOME). You can
 delete them at any time.
@@ -61,8 +57,6 @@ class Compiled:
         operations: number of floating-point operations.
         traffic: bytes read from and written to memory.
         collectives: number of collective operations of each kind.
-        compile_seconds: compilation time on this machine.
-        libtpu: version of libtpu.
         refused: compiler error if the step does not fit, or else "".
     """
 
@@ -82,12 +76,10 @@ def for_tpu(
     """Return the TPU compiler's report about a step, from the cache if possible.
 
     Args:
-        config: the config.
         runtime: a key of `workbench.plan.accelerators.RUNTIMES` that has TPU cores.
         policy: Keras dtype policy for training, or "" to use the runtime's default.
         images: number of images in device memory, or 0 if the host sends each batch.
         cores: number of cores over which a batch is split, at most eight.
-        show: called with a line to print before a long operation.
 
     Raises:
         ConfigError: if libtpu is not installed.
@@ -109,8 +101,7 @@ def for_tpu(
 
 
 def for_this_cpu(config: Config, count: int, policy: str, images: int = 0) -> tuple[float, float]:
-    """Return the memory that a step uses on this machine's CPU, in bytes for each of `count`
-    devices.
+    """Return the bytes that a step uses on each of `count` devices of this machine's CPU.
 
     The first value is the total, and the second value is the part that is only used while the step
     is running. See `for_tpu` for the arguments.
@@ -135,7 +126,7 @@ def largest(
     fixed: float,
     most: int = 2**20,
 ) -> int:
-    """Find the largest batch that can be compiled, with at most three compilations.
+    """Find the largest batch that can be compiled with at most three compilations, or return 0.
 
     Args:
         compiled: function that compiles a step for a batch size.
@@ -144,9 +135,6 @@ def largest(
         room: memory per core in bytes.
         fixed: bytes per core that do not depend on the batch, such as weights and optimizer state.
         most: maximum batch size to try.
-
-    Returns:
-        The largest batch size, or 0 if none fits.
     """
     tried = {first: compiled(first)}
     if not tried[first].refused:
@@ -164,9 +152,7 @@ def largest(
 
 
 def with_batch(config: Config, batch: int) -> Config:
-    """Return a config with another batch size, but with the same BatchNorm groups and learning
-    rate.
-    """
+    """Change the batch size, but not the BatchNorm groups and the learning rate."""
     group = config.batchnorm_batch or min(config.optimizer.base_batch, config.batch)
     optimizer = replace(config.optimizer, base_batch=batch)
     return replace(config, batch=batch, batchnorm_batch=group, optimizer=optimizer)
@@ -177,11 +163,6 @@ def building(config: Config, policy: str, mesh: Any) -> Iterator[Any]:
     """Yield a `pipeline.train.step.TrainStep`. A Keras dtype policy is set within the block.
 
     For a linear model on features, the step only trains the last layer, which costs almost nothing.
-
-    Args:
-        config: the config.
-        policy: Keras dtype policy.
-        mesh: mesh of the devices over which a batch is split.
 
     Raises:
         ConfigError: if the model does not support images of this size.
@@ -206,13 +187,10 @@ def building(config: Config, policy: str, mesh: Any) -> Iterator[Any]:
 
 
 def lowered(config: Config, devices: Sequence[Any], policy: str, images: int = 0) -> Any:
-    """Lower a training step for the given devices, and return it as a `jax.stages.Lowered`.
+    """Lower a training step to a `jax.stages.Lowered`. See `for_tpu` for the arguments.
 
     Args:
-        config: the config.
         devices: JAX or topology devices over which a batch is split.
-        policy: Keras dtype policy for training.
-        images: number of images in device memory, or 0 if the host sends each batch.
     """
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -258,13 +236,11 @@ def blank_labels(config: Config, size: tuple[int, ...]) -> np.ndarray:
 
 
 def kept(what: str, config: Config, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return a result from the cache, or compute it and add it to the cache.
+    """Return a result from the cache, or compute it as values for JSON and add it to the cache.
 
     Args:
         what: description of the result, including everything that it depends on, except for the
             config and the code.
-        config: the config, which is part of the cache key.
-        compute: function that returns the result as values for JSON.
     """
     fields = {name: value for name, value in config.to_json().items() if name not in NOTHING}
     del fields["data"]["labelled"]  # this field does not affect the program either
@@ -284,9 +260,6 @@ def kept(what: str, config: Config, compute: Callable[[], dict[str, Any]]) -> di
 
 @cache
 def _code() -> str:
-    """Return the SHA-256 of all modules that training and planning use, and of the library
-    versions.
-    """
     digest = hashlib.sha256(str(provenance.versions()).encode())
     for folder in ("formats", "pipeline", "workbench/plan"):
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -297,8 +270,9 @@ def _code() -> str:
 
 @contextmanager
 def _topology(core: Accelerator) -> Iterator[Sequence[Any]]:
-    """Yield the devices of a TPU topology that libtpu describes. Within the block, libtpu's
-    environment variables are set, because it reads some of them when it compiles.
+    """Yield the devices of a TPU topology that libtpu describes.
+
+    libtpu reads some of its environment variables when it compiles, so they stay set in the block.
     """
     from jax.experimental import topologies
 
@@ -320,7 +294,6 @@ def _topology(core: Accelerator) -> Iterator[Sequence[Any]]:
 
 
 def _compile(step: Any, libtpu: str) -> Compiled:
-    """Compile a lowered step for a TPU, and return the compiler's report."""
     import jax
 
     begun = time.monotonic()

@@ -1,9 +1,7 @@
-"""Performance models for a training step.
+"""Performance models for a training step: memory and time by batch size, and limits of a machine.
 
-The models describe how time and memory depend on the batch size (an affine function), which limits
-a core has, and whether the host can supply images fast enough. If a machine has not been measured,
-`roofline` returns the minimum time that the machine's speed allows. `EFFICIENCY` is the fraction of
-this speed that networks typically reach.
+If a machine has not been measured, `roofline` returns the minimum time that its speed allows, and
+`EFFICIENCY` is the fraction of this speed that networks typically reach.
 """
 
 from dataclasses import dataclass
@@ -29,9 +27,7 @@ IN_MEMORY = 0.5  # maximum fraction of host memory for decoded images
 
 @dataclass(frozen=True)
 class AffineLaw:
-    """The time (in seconds) or memory (in bytes) of a step as an affine function of its number of
-    images. A step with n images takes `fixed` + `image` * n.
-    """
+    """The seconds or bytes of a step with n images: `fixed` + `image` * n."""
 
     fixed: float
     image: float
@@ -40,10 +36,6 @@ class AffineLaw:
     def through(cls, first: tuple[float, float], second: tuple[float, float]) -> "AffineLaw":
         """Fit the law to two points.
 
-        Args:
-            first, second: each a number of images, and the seconds or bytes for it. The numbers of
-                images must differ.
-
         >>> AffineLaw.through((100, 0.3), (200, 0.4))
         AffineLaw(fixed=0.2, image=0.001)
         """
@@ -51,7 +43,7 @@ class AffineLaw:
         return cls(round(first[1] - image * first[0], 12), round(image, 15))
 
     def of(self, images: float) -> float:
-        """Return the time in seconds, or the memory in bytes, of a step with this many images.
+        """Return the seconds or bytes of a step.
 
         >>> AffineLaw(0.2, 0.001).of(1000)
         1.2
@@ -59,8 +51,7 @@ class AffineLaw:
         return self.fixed + self.image * images
 
     def most(self, room: float) -> int:
-        """Return the maximum number of images that fit in `room` (in seconds or bytes), which may
-        be 0.
+        """Return the maximum number of images, possibly 0, that fit in `room` seconds or bytes.
 
         >>> AffineLaw(100.0, 10.0).most(199)
         9
@@ -78,7 +69,7 @@ class Interval:
 
     @classmethod
     def around(cls, number: float, share: float = 0.0) -> "Interval":
-        """Return the interval around a number with the given relative error."""
+        """Return the interval with the relative error `share`."""
         return cls(number * (1 - share), number, number * (1 + share))
 
     def times(self, factor: float) -> "Interval":
@@ -90,21 +81,18 @@ class Interval:
         return Interval(factor * self.least, factor * self.usual, factor * self.most)
 
     def at_least(self, seconds: float) -> "Interval":
-        """Raise values below `seconds` to `seconds`."""
         return Interval(*(max(one, seconds) for one in (self.least, self.usual, self.most)))
 
     def plus(self, seconds: float) -> "Interval":
-        """Add a constant to the interval."""
         return Interval(self.least + seconds, self.usual + seconds, self.most + seconds)
 
 
 def roofline(
     core: Accelerator, operations: float, traffic: float = 0.0, *, half: bool = True
 ) -> float:
-    """Return the minimum time in seconds that the speed and the bandwidth of a core allow.
+    """Return the minimum seconds that the speed and the bandwidth of a core allow.
 
     Args:
-        core: the core.
         operations: floating-point operations per core.
         traffic: bytes read from and written to memory, or 0 if unknown.
         half: whether computations use bfloat16 or float16.
@@ -116,7 +104,7 @@ def roofline(
 
 
 def expected(least: float) -> Interval:
-    """Estimate the time per step in seconds from its minimum, which `roofline` returns.
+    """Estimate the seconds per step from their minimum, which `roofline` returns.
 
     >>> expected(0.35).usual
     1.0
@@ -151,8 +139,8 @@ class Verdict:
 def decodes_each_epoch(config: Config, images: int, memory: float) -> bool:
     """Return whether a run decodes its images again in every epoch.
 
-    This is the case if `feed` is "files", or if it is "auto" and the decoded images do not fit in
-    the host's `memory` (in bytes).
+    It does if `feed` is "files", or if `feed` is "auto" and the decoded images do not fit in the
+    host's `memory` (in bytes).
     """
     if config.data.kind not in ("images", "tfrecords") or config.feed in ("host", "device"):
         return False
@@ -162,8 +150,7 @@ def decodes_each_epoch(config: Config, images: int, memory: float) -> bool:
 def verdict(
     config: Config, runtime: Runtime, images: int, need: float, decodes: float = DECODES
 ) -> Verdict | None:
-    """Return whether a runtime's host can supply images fast enough, or None if the host is
-    unknown.
+    """Return whether a runtime's host can supply images fast enough, or None if it is unknown.
 
     Args:
         need: images per second that the accelerator can process.

@@ -1,4 +1,4 @@
-"""Utilities for counting the parameters of a network and its operations per image."""
+"""Count the parameters of a network and its operations per image."""
 
 import math
 from dataclasses import dataclass, replace
@@ -17,7 +17,6 @@ class Counts:
 
     Attributes:
         parameters: number of weights, including moving statistics.
-        trainable: number of trainable weights.
         operations: number of multiplications and additions per image in training, as counted by
             XLA, which ignores the padding of convolutions.
         normalizes: whether BatchNorm normalizes several images together. If it does not, a step can
@@ -31,7 +30,7 @@ class Counts:
 
     @property
     def state(self) -> int:
-        """Size in bytes of the weights, and of two optimizer values for each trainable weight."""
+        """Bytes of the weights, and of two optimizer values for each trainable weight."""
         return 4 * (self.parameters + 2 * self.trainable)
 
 
@@ -46,8 +45,7 @@ def passes(config: Config) -> int:
 
 
 def epochs(config: Config) -> float:
-    """Return the number of epochs in all folds together, where an epoch with frozen layers counts
-    as a fraction of an epoch.
+    """Return the number of epochs in all folds. Epochs with frozen layers count as fractions.
 
     >>> from dataclasses import replace
     >>> from pipeline import config
@@ -60,7 +58,6 @@ def epochs(config: Config) -> float:
 
 
 def planned(config: Config) -> Config:
-    """Return the config to plan, which has a single epoch if `fit` is set."""
     return replace(config, **config.with_epochs(1)) if config.fit else config
 
 
@@ -84,16 +81,11 @@ def network(config: Config, batchnorm_momentum: float = 0.99) -> Any:
 
 
 def image_bytes(config: Config) -> float:
-    """Return the size of a decoded example in bytes."""
     return float(math.prod(config.data.shape)) * np.dtype(config.data.dtype).itemsize
 
 
 def of(config: Config) -> Counts:
-    """Count the parameters and operations of a config's network.
-
-    Raises:
-        ConfigError: if the model does not support images of this size.
-    """
+    """Count the parameters and operations of a config's network (see `network` for errors)."""
     import jax
 
     from pipeline.models import architectures, group_layers

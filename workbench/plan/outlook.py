@@ -1,6 +1,6 @@
 """Estimate the memory and time of a training run on a runtime.
 
-The memory is reported by libtpu for a TPU, and by XLA for this machine's CPU. Compiling for a GPU
+libtpu reports the memory for a TPU, and XLA reports it for this machine's CPU. Compiling for a GPU
 requires a GPU, so the memory on a GPU is estimated by compiling the step for the same number of TPU
 cores with the GPU's precision. The time is estimated from earlier runs of the same network. If
 there are none, the network is assumed to reach a typical fraction of the cores' peak speed.
@@ -31,14 +31,13 @@ LEAST_SIDE = 32  # pixels; smaller images are not recommended
 
 @dataclass(frozen=True)
 class Given:
-    """The details on which a plan is based besides the config, such as the number of images.
+    """The details on which a plan is based besides the config.
 
     Attributes:
         images: number of labelled images.
         images_basis: source of `images`.
         test_images: number of images to predict, if known.
-        runs: earlier runs.
-        largest: whether to search for the largest batch on each TPU, with three compilations.
+        largest: whether to search for the largest batch on each TPU.
         files: a sample of the labelled images, if available.
         decodes: images per second that one CPU decodes.
         decodes_basis: source of `decodes`.
@@ -56,13 +55,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Work:
-    """The computations of a training run, which are the same on every runtime.
-
-    Attributes:
-        config: the config.
-        counts: parameters and operations of its network.
-        given: details about the images and earlier runs.
-    """
+    """The computations of a training run, which are the same on every runtime."""
 
     config: Config
     counts: Counts
@@ -70,25 +63,23 @@ class Work:
 
     @property
     def held_out(self) -> float:
-        """Fraction of the labelled images that is held out."""
         return 1 / self.config.folds if self.config.folds else self.config.data.validation_fraction
 
     @property
     def images(self) -> int:
-        """Number of training images in each fold."""
+        """Training images in each fold."""
         return max(round(self.given.images * (1 - self.held_out)), 1)
 
     @property
     def on_devices(self) -> int:
-        """Number of images that are kept in device memory."""
+        """Images that are kept in device memory."""
         return self.images if self.config.feed == "device" else 0
 
     def epoch(self, step: Interval, validating: float) -> Interval:
         """Return the seconds per epoch.
 
         Args:
-            step: seconds per training step. A partial step at the end of an epoch is counted as a
-                fraction.
+            step: seconds per training step. A partial step counts as a fraction.
             validating: time of a validation step relative to a training step.
         """
         steps = self.images / self.config.batch
@@ -96,7 +87,7 @@ class Work:
         return step.times(steps * (1 + validating * self.held_out / (1 - self.held_out)))
 
     def fixed(self, cores: int) -> float:
-        """Return how many bytes each core needs regardless of the batch size."""
+        """Return the bytes that each core needs, whatever the batch size."""
         return self.counts.state + -(-self.on_devices // cores) * image_bytes(self.config)
 
 
@@ -105,9 +96,6 @@ class Outlook:
     """The estimates for a training run on one runtime. Unknown values are None.
 
     Attributes:
-        runtime: name of the runtime.
-        title: display name.
-        retired: when the runtime was retired, or "".
         share: images per core in each step.
         precision: Keras dtype policy.
         room: usable memory per core, in bytes.
@@ -121,7 +109,6 @@ class Outlook:
         time_basis: source of the durations, or "unknown".
         time_source: the runs from which the durations were derived.
         spent: cost for the usual total duration.
-        compiled: the TPU compiler's report about a step on one core, if available.
         input: whether the host's CPUs can keep up, or None if their number is unknown.
         why: what is unknown, or how to make the step fit.
     """
@@ -150,11 +137,9 @@ class Outlook:
 
 
 def of(name: str, work: Work, show: Callable[[str], None]) -> Outlook:
-    """Return the estimates for a runtime. A training step may be compiled to make them.
+    """Return the estimates for a runtime, or for this machine if `name` is "cpu".
 
-    Args:
-        name: a key of `RUNTIMES`, or "cpu" for this machine.
-        show: called with a line to print before a long operation.
+    `show` is called with a line to print before a training step is compiled.
     """
     if name == CPU:
         return _here(work, show)
@@ -196,7 +181,6 @@ def on_accelerator(plain: Outlook, work: Work, found: Compiled | None, why: str 
 
     Args:
         plain: an outlook for the runtime without any estimates.
-        work: the computations of the training run.
         found: the compiler's report about a step, if available. If the runtime has a GPU, the
             report is about `REFERENCE`.
         why: a known problem that is added to `Outlook.why`.
@@ -238,7 +222,6 @@ def on_accelerator(plain: Outlook, work: Work, found: Compiled | None, why: str 
 
 
 def _here(work: Work, show: Callable[[str], None]) -> Outlook:
-    """Return the estimates for this machine's CPU, based on XLA's report and on timed steps."""
     config, count = work.config, devices.found().count
     policy = devices.precision(config.precision, devices.found(), exact=config.exact)
     left = float(devices.memory_left())
@@ -264,7 +247,6 @@ def _here(work: Work, show: Callable[[str], None]) -> Outlook:
 
 
 def _step(plain: Outlook, work: Work, found: Compiled | None) -> tuple[Interval, str, str]:
-    """Return the time per step in seconds, how it was estimated, and the runs it is based on."""
     runs = () if work.config.fit else work.given.runs  # runs had full training steps
     seen = probe.measured(runs, work.config, plain.runtime, plain.precision)
     if seen is not None:
@@ -282,7 +264,6 @@ def _smaller(work: Work, share: int, part: int, memory: float, law: AffineLaw) -
     """Return the micro-batch per core that fits (or 0), and advice on how to change the config.
 
     Args:
-        work: the computations of the training run.
         share: images per core.
         part: images per pass.
         memory: bytes available per core.
@@ -306,9 +287,6 @@ def _smaller(work: Work, share: int, part: int, memory: float, law: AffineLaw) -
 
 
 def _waits(host: Verdict | None, cpus: int | None, noun: str) -> str:
-    """Describe how much training is slowed down by its input, or return "" if it is not
-    input-bound.
-    """
     if host is None or not host.bound:
         return ""
     return (

@@ -1,7 +1,6 @@
 """Estimate the memory, time, sessions, quota and price of a training run on each runtime.
 
-Memory and time are estimated by `workbench.plan.outlook`. The source of each number is stated.
-Unknown numbers are None, never 0.
+The source of each number is stated. Unknown numbers are None, never 0.
 """
 
 import math
@@ -29,7 +28,6 @@ class Inference:
     """The estimated duration of infer-gpu on two T4 GPUs, with all folds and views.
 
     Attributes:
-        images: number of images to predict, if known.
         total: duration in seconds, if the number of images is known.
         limit: time limit in seconds, if there is one.
         most: number of images that can be predicted within the limit at the expected speed.
@@ -46,18 +44,12 @@ class Plan:
     """Estimates for a training run.
 
     Attributes:
-        config: name of the config.
-        batch, epochs, folds, fit, frozen_epochs: fields of the config.
         labelled: number of labelled images.
         images: number of training images in each fold.
         images_basis: source of these numbers.
-        counts: parameters and operations of the network.
         checkpoint: checkpoint size in bytes, or 0 if there are no checkpoints.
         decodes: images per second that one CPU decodes.
         decodes_basis: source of `decodes`.
-        outlooks: estimates for each runtime.
-        inference: estimate for the submission.
-        advice: recommendation in one sentence.
         noun: plural noun for the examples.
         note: limitation of the estimated times.
     """
@@ -82,7 +74,6 @@ class Plan:
     note: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Convert the plan to values that `json.dumps` supports."""
         return asdict(self)
 
 
@@ -102,13 +93,7 @@ def make(
     given: Given,
     show: Callable[[str], None] = lambda line: None,
 ) -> Plan:
-    """Make a plan for a config.
-
-    Args:
-        config: the config.
-        names: names of the runtimes.
-        given: details about the images and earlier runs.
-        show: called with a line to print before a long operation.
+    """Make a plan for a config and the named runtimes.
 
     Raises:
         ConfigError: if the model cannot be built.
@@ -129,9 +114,7 @@ def make(
 
 
 def advice(outlooks: Sequence[Outlook], noun: str = "images") -> str:
-    """Recommend a runtime in one sentence, or explain why the training run does not fit on any of
-    them.
-    """
+    """Recommend a runtime in one sentence, or explain why the run does not fit on any of them."""
     there = [one for one in outlooks if not one.retired and one.total is not None]
     fit = [one for one in there if one.fits is not False or one.micro_batch]
     if not there:
@@ -160,7 +143,6 @@ def advice(outlooks: Sequence[Outlook], noun: str = "images") -> str:
 
 
 def _inference(work: Work) -> Inference:
-    """Estimate the duration of inference on two T4 GPUs."""
     config, runtime, images = work.config, RUNTIMES[INFERS], work.given.test_images
     core, cpus = runtime.core, runtime.cpus
     assert core is not None and cpus is not None  # noqa: S101 - both are set for this runtime
@@ -178,7 +160,6 @@ def _inference(work: Work) -> Inference:
 
 
 def _restored(kind: Any, value: Any) -> Any:
-    """Restore a value of type `kind` from the JSON of `asdict`."""
     if value is None:
         return None
     inner: Any = next((one for one in (kind, *get_args(kind)) if is_dataclass(one)), None)

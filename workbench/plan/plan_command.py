@@ -1,4 +1,4 @@
-"""The `plan` command, which estimates the memory, time and cost of a training run."""
+"""Run the `plan` command, which estimates the memory, time and cost of a training run."""
 
 import json
 import os
@@ -37,9 +37,7 @@ def run(
     """Print the plan for a config, and return it.
 
     Args:
-        config: the config.
         given: the value of each option in `workbench.options.PLAN`, or "" for its default.
-        show: called with each line to print.
         largest: whether to search for the largest batch on each TPU.
         runs: earlier runs, which are used if --probe is not set.
 
@@ -76,16 +74,12 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def kept(folder: Path) -> Path | None:
-    """Return the path of the plan in a run's folder or next to a pulled run's folder, or None if
-    there is no plan.
-    """
+    """Return the path of the plan in or beside a run's folder, or None."""
     return next((place for place in (folder / FILE, beside(folder)) if place.is_file()), None)
 
 
 def beside(folder: Path) -> Path:
-    """Return the path for the plan of a pulled run. It is next to the run's folder, which must not
-    change.
-    """
+    """Return the path of a pulled run's plan, beside the folder that must not change."""
     folder = folder.resolve()
     return folder.with_name(f"{folder.name}-{FILE}")
 
@@ -98,11 +92,7 @@ def _write(path: Path, content: bytes, show: Callable[[str], None]) -> None:
 
 
 def _counted(config: Config, given: Mapping[str, str]) -> Given:
-    """Count the labelled images, and measure how fast one CPU decodes the images in --input.
-
-    Raises:
-        PipelineError: if --images is invalid, or if the rows in the folder cannot be counted.
-    """
+    """Count the labelled images, and measure how fast one CPU decodes the images in --input."""
     said, data = given["images"], config.data
     known = Given(ASSUMED_IMAGES, "assumed; to change it, pass --input DIR or --images N")
     if data.labelled is not None:

@@ -1,4 +1,4 @@
-"""Utilities for printing a plan as a table with notes, and for plotting it as a chart."""
+"""Show a plan as a table with notes, and as a chart."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,6 @@ BASES = (
 
 
 def lines(made: Plan) -> list[str]:
-    """Format a plan's summary, table, notes and advice for the terminal."""
     rows = [HEADS, *(row(one, made.images) for one in made.outlooks)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     table = ["  ".join(map(str.ljust, one, widths)).rstrip() for one in rows]
@@ -34,7 +33,6 @@ def lines(made: Plan) -> list[str]:
 
 
 def about(made: Plan) -> list[str]:
-    """Summarize the planned training, checkpoints and inference."""
     noun, counts, disk = made.noun, made.counts, CHECKPOINTS * made.checkpoint
     limit = f", more than Kaggle's limit of {_short(MOST_BYTES)}B"
     each = f"{counts.parameters:,} parameters, and {_short(counts.operations)} operations per"
@@ -59,7 +57,6 @@ def about(made: Plan) -> list[str]:
 
 
 def notes(made: Plan) -> list[str]:
-    """Return notes about individual runtimes."""
     found = []
     for one in made.outlooks:
         seen = one.time_source and f"time measured in {one.time_source}"
@@ -79,7 +76,6 @@ def notes(made: Plan) -> list[str]:
 
 
 def row(one: Outlook, images: int) -> tuple[str, ...]:
-    """Return the table cells for a runtime. `images` is the number of training images."""
     spent, memory, largest, price = one.spent, MISSING, MISSING, MISSING
     if one.largest is not None:
         largest = f"{'~' * (not one.compiled)}{one.largest:,}"
@@ -104,7 +100,7 @@ def row(one: Outlook, images: int) -> tuple[str, ...]:
 
 
 def picture(made: Plan, was: dict[str, float] | None = None) -> Markup | None:
-    """Return a chart of the duration on each runtime, or None if no duration is known.
+    """Return a chart of the planned durations, or None if there are none.
 
     Args:
         was: actual duration of a run in seconds, keyed by runtime.
@@ -121,7 +117,6 @@ def picture(made: Plan, was: dict[str, float] | None = None) -> Markup | None:
 
 
 def section(made: Plan, was: dict[str, float] | None = None) -> dict[str, Any]:
-    """Return a plan's table, notes and chart for an HTML page."""
     return {
         "head": HEADS,
         "rows": [[quoted(cell, 90) for cell in row(one, made.images)] for one in made.outlooks],
@@ -133,7 +128,7 @@ def section(made: Plan, was: dict[str, float] | None = None) -> dict[str, Any]:
 
 
 def seconds(number: float) -> str:
-    """Format a short duration in seconds or milliseconds.
+    """Format a short duration.
 
     >>> seconds(0.0123), seconds(2.5)
     ('12.3 ms', '2.5 s')
@@ -142,7 +137,6 @@ def seconds(number: float) -> str:
 
 
 def interval(found: Interval | None, text: Callable[[float], str]) -> str:
-    """Format an interval, using the function `text` for each value, or return a dash for None."""
     if found is None:
         return MISSING
     least, usual, most = (text(one) for one in (found.least, found.usual, found.most))

@@ -1,8 +1,8 @@
 """Measure the speed of training steps on this machine, or read it from an earlier run.
 
-Steps are timed under the same conditions as in training: the same program runs on all devices, with
-the same input pipeline and augmentation. The images are random. If training would decode its images
-in every epoch, a sample of the competition's files is used instead.
+Steps are timed as in training, with the same program and input pipeline. The images are random,
+unless training would decode its images in every epoch. In that case, a sample of the competition's
+files is used.
 """
 
 import json
@@ -58,10 +58,9 @@ class Probed:
 
 
 def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Probed:
-    """Measure the time that a training step takes.
+    """Measure the time that a training step takes. The config's number of epochs is ignored.
 
     Args:
-        config: the config, whose number of epochs is ignored.
         least_seconds: minimum duration of the measurement, which takes at least `CALLS` calls.
         files: images from `sample`, or None to use random images that are held in memory.
     """
@@ -110,10 +109,9 @@ def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Pr
 
 
 def of_features(config: Config, least_seconds: float = 1.0) -> Probed:
-    """Measure how long it takes to compute a batch of features, with random images and random
-    weights.
+    """Measure how long a network with random weights takes for a batch of random images.
 
-    This is used for configs with fit="linear". See `of_step` for the arguments.
+    This is used for configs with fit="linear".
     """
     import keras
 
@@ -141,14 +139,10 @@ def of_features(config: Config, least_seconds: float = 1.0) -> Probed:
 
 
 def sample(paths: Paths, data: Data) -> tuple[Any, float]:
-    """Sample the labelled images of a competition, and measure how many images per second one CPU
-    decodes.
-
-    The returned images are not decoded.
+    """Return a sample of labelled images as files, and the images that a CPU decodes per second.
 
     Args:
         paths: paths of all labelled images, from `pipeline.data.dataset.training_images`.
-        data: the config's `data`.
 
     Raises:
         DataError: if too many images are missing or broken.
@@ -169,11 +163,8 @@ class Run:
     """The speed of an earlier run.
 
     Attributes:
-        runtime: the runtime used.
-        config: the config used.
         precision: Keras dtype policy.
         step: seconds per step.
-        folder: output folder.
         source: display name of the run.
         custom_code: SHA-256 of its custom functions, or "".
     """
@@ -187,9 +178,7 @@ class Run:
     custom_code: str
 
     def same_step(self, config: Config, runtime: str, precision: str) -> bool:
-        """Return whether this run had the given runtime and precision, and the same computations
-        per image.
-        """
+        """Return whether this run had this runtime and precision, and the same work per image."""
         ours, theirs = (
             (one.model, dict(one.model_options), one.data.shape, one.outputs)
             for one in (config, self.config)
@@ -200,13 +189,10 @@ class Run:
 
 
 def read(folder: Path) -> Run:
-    """Read the speed of an earlier run.
-
-    Args:
-        folder: output folder of a complete training run.
+    """Read the speed of an earlier run from its output folder.
 
     Raises:
-        ConfigError: if the folder has no complete training run, or if its runtime is unknown.
+        ConfigError: if there is no complete training run, or if its runtime is unknown.
     """
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
@@ -231,7 +217,6 @@ def _last_speed(path: Path) -> float:
 
 
 def pulled(folder: Path) -> list[Run]:
-    """Read the speeds of all complete training runs in a folder of pulled runs."""
     found = []
     for path in sorted(folder.glob(f"*/{MANIFEST}")):
         with suppress(ConfigError):  # an inference, or a run on an unknown runtime

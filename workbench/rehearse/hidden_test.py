@@ -49,13 +49,11 @@ class Scored(NamedTuple):
 
 
 class HiddenTest:
-    """A competition folder with a hidden test set, whose rows are selected at random using the
-    config's seed.
+    """A competition folder with a hidden test set, which is selected with the config's seed.
 
     The selection is stratified by label, and all rows of a group are in the same set.
 
     Args:
-        config: config for the folder.
         folder: competition folder, as mounted by Kaggle, with or without a test set.
         copied: whether to copy files instead of linking to them, because a session could write to
             the original files through links.
@@ -66,10 +64,8 @@ class HiddenTest:
         train, visible, hidden: sorted row indices of the training set and of both test sets, int64.
             `visible` is empty if the folder has its own test set.
         test_ids: ids of the folder's own test set, or empty if it has none.
-        metric: the config's metric.
         baseline: the config's baseline, or None if it uses a different metric.
-        lower_is_better: whether lower scores are better.
-        scored: the last score and its standard error, or None if nothing was scored yet.
+        scored: the last score, or None if nothing was scored yet.
         made_up: messages about missing files that the rehearsal creates.
 
     Raises:
@@ -129,7 +125,6 @@ class HiddenTest:
         self.test_ids = self.test_ids[:tests]
 
     def _split(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Split rows into two parts, and return the remaining rows followed by the test set."""
         held = self._hold_out.hide(rows)
         if not len(held):
             raise DataError(
@@ -140,9 +135,7 @@ class HiddenTest:
         return np.setdiff1d(rows, held), held
 
     def _fewer(self, rows: np.ndarray, most: int | None) -> np.ndarray:
-        """Select fewer rows. Rows with broken images are dropped, because they could be too large a
-        fraction of the selected rows.
-        """
+        """Select fewer rows, and drop broken images, which could be a large fraction of them."""
         kept = self._hold_out.fewer(rows, most)
         if len(kept) == len(rows) or self._config.data.kind != "images":
             return kept
@@ -161,15 +154,12 @@ class HiddenTest:
 
     @property
     def solution(self) -> scoring.Columns:
-        """The labels of the hidden test set as {column: {id: label}}, with the columns of the
-        sample submission.
-        """
+        """The labels of the hidden test set, with the columns of the sample submission."""
         texts = self._table[list(self._config.data.labels)].agg(" ".join, axis=1)
         truth = dict(zip(self._called(self.hidden), texts.iloc[self.hidden], strict=True))
         return dict.fromkeys(map(str, self._sample(self.hidden).columns[1:]), truth)
 
     def sample(self) -> bytes:
-        """Return the sample submission for the hidden test set."""
         text: str = self._sample(self.hidden).to_csv(index=False, lineterminator="\n")
         return text.encode()
 
@@ -197,11 +187,9 @@ class HiddenTest:
         return self.scored.score
 
     def _read_as_labels(self, columns: scoring.Columns) -> np.ndarray:
-        """Read the columns of a submission with the config's reader, as if they were the labels in
-        a training table. Return the labels in the order of the hidden test set.
+        """Read a submission with the config's reader, as if it were the labels in a training table.
 
-        Raises:
-            ConfigError, DataError: see `pipeline.data.dataset.read_training`.
+        The labels are returned in the order of the hidden test set.
         """
         data, ids = self._config.data, [self._names[row] for row in self.hidden]
         texts = zip(data.labels, columns.values(), strict=True)
@@ -216,9 +204,7 @@ class HiddenTest:
         return read.labels[[places[name] for name in ids if name in places]]
 
     def _sample(self, rows: np.ndarray) -> pd.DataFrame:
-        """Return a sample submission for labelled rows, with values from the folder's sample
-        submission if it has one.
-        """
+        """Return a sample submission with the values of the folder's own, if it has one."""
         data, own = self._config.data, self._own
         if own is not None and len(own) and data.sample_submission is not None:
             shown = own
@@ -230,7 +216,6 @@ class HiddenTest:
         return sample
 
     def _called(self, rows: np.ndarray) -> list[str]:
-        """Return the ids that labelled rows have in a session's test set."""
         if samples.counts_rows(self._folder, self._config.data):
             return list(map(str, range(len(rows))))
         return [self._names[row] for row in rows]
@@ -238,8 +223,7 @@ class HiddenTest:
     # Folders for sessions
 
     def write(self, out: Path, *, hidden: bool = False) -> None:
-        """Write the folder of a session, which contains the visible test set. If `hidden` is set,
-        it contains the hidden test set instead, as in a scored rerun.
+        """Write the folder of a session, with the hidden test set if `hidden` is set.
 
         Files that come from archives are packed into archives again, as on Kaggle.
 
@@ -278,10 +262,7 @@ class HiddenTest:
         archives.pack(out, archives.packed_in(self._folder))
 
     def _others(self) -> set[str]:
-        """Return the files that sessions get unchanged, as paths relative to the folder.
-
-        These are all files that contain neither training nor test rows of the config.
-        """
+        """Return the relative paths of all files without training or test rows."""
         data, folder = self._config.data, self._folder
         found = {f"{inside / name}" for inside, names in image_files.walk(folder) for name in names}
         named = {data.train_csv or "", data.sample_submission or ""}
@@ -296,7 +277,6 @@ class HiddenTest:
         return found - named - {path for some in files for path in some}
 
     def _write_test(self, out: Path, rows: np.ndarray) -> None:
-        """Write labelled rows as a test set, in the same order as in `rows`."""
         data, names = self._config.data, self._called(rows)
         place = as_tuple(data.test_images)[0]
         for row, name in zip(rows, names, strict=True):
@@ -333,7 +313,6 @@ class HiddenTest:
             _write(test, out / data.test_csv, between)
 
     def _write_own_test(self, out: Path) -> None:
-        """Write the rows of the folder's own test set whose ids are in `test_ids`."""
         data, every = self._config.data, len(self._own) if self._own is not None else 0
         for row in range(len(self.test_ids)):
             for path in self._test_files.get(row, ()):
@@ -355,7 +334,6 @@ class HiddenTest:
             records.copy(self._folder, data.test_records, out, kept)
 
     def _has_test_table(self) -> bool:
-        """Return whether the folder contains a test table for sessions to read."""
         data = self._config.data
         read = data.kind not in ("images", "tfrecords") or (
             data.kind == "images" and data.sample_submission is None
@@ -363,15 +341,13 @@ class HiddenTest:
         return read and (self._folder / data.test_csv).is_file()
 
     def _keys(self) -> tuple[str, ...]:
-        """Return the names that the id column can have, as in `pipeline.data.dataset.read_test`."""
         return (self._config.data.id_column, *([] if self._own is None else self._own.columns[:1]))
 
     def _images(self, name: str, rows: int) -> np.ndarray:
         return table_features.array(self._folder / name, self._config.data, rows)
 
     def _files_of(self, ids: Sequence[str], *, test: bool = False) -> dict[int, list[str]]:
-        """Map each row to its files, as paths relative to the folder. Rows without files are
-        omitted.
+        """Map each row to its relative paths. Rows without files are omitted.
 
         Raises:
             DataError: if the config's test set is not found, or if too many images are missing.
@@ -397,11 +373,7 @@ class HiddenTest:
         return found
 
     def _place(self, path: str, target: Path) -> None:
-        """Link or copy a file from the folder to `target`.
-
-        Raises:
-            DiskError: if `target` exists or cannot be written.
-        """
+        """Link or copy a file from the folder to `target`, which must not exist."""
         source = os.path.realpath(self._folder / path)
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -417,8 +389,7 @@ class HiddenTest:
 
 
 def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
-    """Return the ids, labels and groups of the labelled rows as a table of strings, and the path
-    to the file that they come from.
+    """Return the ids, labels and groups of the labelled rows as texts, and the path of their file.
 
     With target="custom", all rows with the same id belong to one example, such as an image with
     several masks. Their values are joined.
@@ -460,12 +431,7 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
 
 
 def _own_sample(folder: Path, data: Data) -> pd.DataFrame | None:
-    """Return the folder's sample submission, or a table of the ids in its test set, or None if it
-    has neither.
-
-    Raises:
-        DataError: if the sample submission is missing, but another file appears to be one.
-    """
+    """Return the sample submission or the test ids, or None if the folder has neither."""
     if samples.is_there(folder, data):
         return samples.of(folder, data).table
     if data.sample_submission is None:
@@ -484,7 +450,6 @@ def _own_sample(folder: Path, data: Data) -> pd.DataFrame | None:
 def _groups(
     config: Config, folder: Path, table: pd.DataFrame, ids: tuple[str, ...], path: Path
 ) -> np.ndarray | None:
-    """Return the group of each labelled row, as in `Examples.groups`."""
     column = config.data.group_column
     if not config.data.group_duplicates:
         return None if column is None else group_codes(table[column], path)
@@ -496,8 +461,9 @@ def _groups(
 
 
 def _names(config: Config, ids: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the ids that labelled rows have in a test set. Paths such as "cats/1.jpg" are
-    replaced, because they would reveal the label.
+    """Return the ids of labelled rows in a test set.
+
+    Paths such as "cats/1.jpg" are replaced, because they would reveal the label.
     """
     if config.data.train_csv is not None or config.data.kind != "images":
         return ids
@@ -522,11 +488,6 @@ def _named_by(
 
 
 def _write(content: pd.DataFrame | np.ndarray, target: Path, between: str = ",") -> None:
-    """Write a table or an array to a new file, in the format that the file's suffix indicates.
-
-    Args:
-        between: separator for CSV files.
-    """
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)  # may be a link to the user's file

@@ -1,7 +1,6 @@
 """Select the labelled rows that a rehearsal holds out, and a subset of the remaining rows.
 
-The random selection only depends on the config's seed, so the scores of two rehearsals can be
-compared.
+The selection only depends on the config's seed, so the scores of two rehearsals can be compared.
 """
 
 from dataclasses import replace
@@ -19,13 +18,10 @@ MOST_HIDDEN = 2000  # rows, for which the standard error of an accuracy is at mo
 
 
 class HoldOut:
-    """Selects labelled rows, stratified by label, so that a session can still split the remaining
-    rows.
+    """Selects labelled rows, stratified by label, and leaves rows that a session can still split.
 
-    Args:
-        examples: the labelled rows. Without groups, each row is a group of its own.
-        config: config of the run. For each label, at least `folds` groups (or two) remain. If
-            `group_column` is set, enough groups for the session's split remain.
+    For each label, at least `folds` groups (or two) remain. If `group_column` is set, enough groups
+    for the session's split remain. Without groups, each row is a group of its own.
     """
 
     def __init__(self, examples: Examples, config: Config) -> None:
@@ -40,9 +36,6 @@ class HoldOut:
 
     def hide(self, rows: np.ndarray) -> np.ndarray:
         """Select whole groups of rows for a test set, with about the same fraction of each label.
-
-        Args:
-            rows: sorted rows to select from, int64 (n,).
 
         Returns:
             The selected rows in ascending order, int64 (m,). There are none if the session requires
@@ -74,10 +67,7 @@ class HoldOut:
     def fewer(self, rows: np.ndarray, most: int | None) -> np.ndarray:
         """Select at most `most` rows, stratified by label, and return them in ascending order.
 
-        Args:
-            rows: rows to select from, int64 (n,).
-            most: maximum number of rows, or None to keep all of them. More rows are kept if the
-                labels require them.
+        More rows are selected if the labels require them.
         """
         if most is None or most >= len(rows):
             return rows

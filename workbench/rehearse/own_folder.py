@@ -1,6 +1,4 @@
-"""Prepare a user's folder for a rehearsal, which hides some labelled rows and may use only some of
-the others.
-"""
+"""Prepare a user's folder for a rehearsal, which hides some rows and may use few of the others."""
 
 import hashlib
 import json
@@ -26,8 +24,6 @@ class RehearsedFolder:
     """A user's folder that was prepared for a rehearsal.
 
     Attributes:
-        test: the hidden test set.
-        plan: the size of the rehearsal.
         lines: messages about what the rehearsal hides, changes, omits or creates.
         kept: file to save the state in, so that a restart hides the same rows, or None if the
             rehearsal is never restarted.
@@ -42,7 +38,7 @@ class RehearsedFolder:
 
     @property
     def about(self) -> str:
-        """A description of the last score with its standard error, compared with the baseline."""
+        """The last score with its standard error, compared with the baseline."""
         test, baseline = self.test, self.test.baseline
         better = "lower" if test.lower_is_better else "higher"
         shown, beside = test.metric.name, f"; baseline: {baseline}" if baseline else ""
@@ -57,11 +53,10 @@ class RehearsedFolder:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment variables through which a session applies the plan."""
+        """Environment variables through which a session applies the plan."""
         return {rehearsal.VARIABLE: json.dumps(self.plan.changes)} if self.plan.changes else {}
 
     def write(self, folder: Path, *, hidden: bool = False) -> None:
-        """Write the folder of a session, or of a scored rerun if `hidden` is set."""
         self.test.write(folder, hidden=hidden)
         if self.kept:
             self.kept.write_text(json.dumps(self.state))
@@ -70,16 +65,14 @@ class RehearsedFolder:
 def hidden(
     name: str, folder: Path, budget: str, *, internet: bool, copied: bool, kept: Path | None = None
 ) -> RehearsedFolder:
-    """Prepare a folder for a rehearsal. Some of its labelled rows are hidden, and the size of the
-    run is reduced.
+    """Hide some of a folder's labelled rows, and reduce the size of the run.
 
     Args:
         name: name or path of the config.
         budget: time limit for the rehearsal, such as "2m", or "" to rehearse the whole run.
         internet: whether sessions can download published weights.
-        copied: whether sessions get copies of files instead of links (see `HiddenTest`).
-        kept: file to save the state in, so that a restart hides the same rows, or None if the
-            rehearsal is never restarted.
+        copied: see `HiddenTest`.
+        kept: see `RehearsedFolder`.
 
     Raises:
         ConfigError: if the rows or the budget differ from those at the first start, or if the

@@ -14,9 +14,7 @@ from pipeline.data import tfrecords
 
 
 def copy(folder: Path, patterns: str | tuple[str, ...], out: Path, rows: np.ndarray) -> None:
-    """Copy the records with these indices (starting from 0) to files in `out` that have the same
-    names.
-    """
+    """Copy the records with these indices, from 0, to files of the same names in `out`."""
     writers, kept = dict[Path, Any](), set(rows.tolist())
     with writing(out), ExitStack() as stack:
         for row, (path, record) in enumerate(_records(folder, patterns)):
@@ -28,9 +26,7 @@ def copy(folder: Path, patterns: str | tuple[str, ...], out: Path, rows: np.ndar
 
 
 def as_test(folder: Path, data: Data, out: Path, rows: np.ndarray, names: Sequence[str]) -> None:
-    """Write labelled records as a test set, which only contains their images and the ids in
-    `names`.
-    """
+    """Write the images of labelled records as a test set, with the ids in `names`."""
     import tensorflow as tf
 
     called = dict(zip(rows.tolist(), names, strict=True))
@@ -46,14 +42,12 @@ def as_test(folder: Path, data: Data, out: Path, rows: np.ndarray, names: Sequen
 
 
 def _records(folder: Path, patterns: str | tuple[str, ...]) -> Iterator[tuple[Path, bytes]]:
-    """Yield the file and the content of each record."""
     for path in tfrecords.files(folder, patterns):
         for _, _, record in tfrecords.records(path):
             yield path, record
 
 
 def _writer(target: Path) -> Any:
-    """Open a new file for writing."""
     import tensorflow as tf
 
     target.parent.mkdir(parents=True, exist_ok=True)

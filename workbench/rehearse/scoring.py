@@ -26,9 +26,7 @@ def predictions(
     A label becomes a probability of 1. The labels in a ranking get decreasing scores.
 
     Args:
-        target: the config's target, whose separator between several labels is that of the
-            submission.
-        metric: the config's metric.
+        target: the config's target, with the submission's separator between several labels.
         texts: the values of each column except the id column.
         positive: the config's `data.positive_label`.
 

@@ -2,10 +2,7 @@
 
 A short run has at most two folds and two views. Images have at most 64x64 pixels, and a batch has
 at most about a million values. The first steps are timed on this machine to determine how many rows
-and epochs fit, or whether the whole run fits. Only amounts are changed
-(`pipeline.config.rehearsal`). If the batch size is reduced, the base batch and the BatchNorm groups
-are divided by the same factor, so that the learning rate and the number of groups per replica stay
-the same.
+and epochs fit, or whether the whole run fits.
 """
 
 import json
@@ -68,9 +65,8 @@ class Plan:
 def in_a_process(config: str, rows: int, tests: int, budget: float, *, internet: bool) -> Plan:
     """Compute the `plans` of a config in a new process, and return the last one.
 
-    A separate process is used because JAX starts threads, which are unsafe in a process that forks,
-    and because it can be killed if a step takes too long. `config` is a name or a path. See `plans`
-    for the other arguments.
+    JAX starts threads, which are unsafe in a process that forks, and the new process can be killed
+    if a step takes too long. `config` is a name or a path.
     """
     name = str(Path(config).resolve()) if config.endswith(".py") else config
     given = json.dumps([name, rows, tests, budget, internet])
@@ -105,13 +101,11 @@ def in_a_process(config: str, rows: int, tests: int, budget: float, *, internet:
 def plans(
     config: Config, rows: int, tests: int, budget: float, *, internet: bool = False
 ) -> Iterator[Plan]:
-    """Yield the plan of the smallest possible rehearsal, and then the plan of a rehearsal that fits
-    in the budget.
+    """Yield the plan of the smallest rehearsal, and then of one that fits in the budget.
 
     The second plan is based on the duration of the first steps.
 
     Args:
-        config: config of the run.
         rows: number of training rows.
         tests: number of rows in the larger of the two test sets.
         budget: time limit for the rehearsal on two cores, in seconds.
@@ -141,9 +135,7 @@ def plans(
 
 
 def _weights(config: Config, *, internet: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the config changes that replace published weights, which sessions cannot download, by
-    random weights. Also return messages about this.
-    """
+    """Return config changes that replace published weights, which sessions cannot download."""
     from pipeline.models.backbones import BACKBONES, IMAGENET, RANDOM  # imports Keras
 
     published = config.model in BACKBONES and not config.init_from
@@ -159,10 +151,6 @@ def _weights(config: Config, *, internet: bool) -> tuple[dict[str, Any], tuple[s
 
 
 def _fixed(config: Config) -> dict[str, Any]:
-    """Return the config changes for a short run, except for those that depend on its speed.
-
-    The images and the batch are smaller, and there are at most two folds and two views.
-    """
     changes = {name: 2 for name in ("folds", "views") if (getattr(config, name) or 0) > 2}
     changes |= _smaller_images(config)
     short = with_changes(config, changes)
@@ -170,8 +158,9 @@ def _fixed(config: Config) -> dict[str, Any]:
 
 
 def _smaller_images(config: Config) -> dict[str, int]:
-    """Return the config changes that reduce images to at most `SIDE` pixels per side. There are
-    none if images cannot be resized, or if the model does not support smaller images.
+    """Return the config changes that reduce images to at most `SIDE` pixels per side.
+
+    There are none if images cannot be resized, or if the model does not support smaller images.
     """
     data, changes = config.data, dict[str, int]()
     resized = data.kind in ("images", "tfrecords") and data.resize != "exact"
@@ -196,8 +185,9 @@ def _smaller_images(config: Config) -> dict[str, int]:
 def _smaller_batch(config: Config, most: float) -> dict[str, int]:
     """Return the config changes that reduce a batch to about `most` images.
 
-    The smaller batch can still be split evenly across the replicas. The base batch and the
-    BatchNorm groups are divided by the same factor.
+    The batch can still be split evenly across the replicas. The base batch and the BatchNorm groups
+    are divided by the same factor, so that the learning rate and the number of groups per replica
+    stay the same.
     """
     from pipeline.train import learning_rate
 
@@ -238,7 +228,6 @@ def _scaled(
         changes: config changes for a short run.
         seconds: seconds that are available for training and inference.
         image: seconds per image in a training step of the short run.
-        budget: time limit for the rehearsal, in seconds.
     """
     short = with_changes(whole, changes)
     training, predicting = (1 - INFERENCE) * seconds, INFERENCE * seconds
@@ -282,9 +271,7 @@ def _scaled(
 
 
 def _images_per_epoch(config: Config, rows: int) -> float:
-    """Return the number of images per epoch in all folds together. Validation images are counted
-    with the weight `FORWARD`.
-    """
+    """Return the images per epoch in all folds. Validation images count as `FORWARD` each."""
     if config.fit:
         return rows
     share, folds = config.data.validation_fraction, 1
@@ -294,13 +281,11 @@ def _images_per_epoch(config: Config, rows: int) -> float:
 
 
 def _tests_left(tests: int, seconds: float, image: float, config: Config) -> int:
-    """Return how many rows of each test set can be predicted within a number of seconds."""
     some = int(seconds / (FORWARD * image * (config.folds or 1) * config.views) / 2)
     return tests if some >= tests else min(tests, max(min(some, MOST_TESTS), LEAST_TESTS))
 
 
 def _less(amounts: list[tuple[str, int, int]]) -> tuple[str, ...]:
-    """Return a message about the amounts that are reduced, or () if none are."""
     words = [f"{some:,} of {every:,} {what}" for what, some, every in amounts if some != every]
     return (f"uses {', '.join(words)}",) if words else ()
 

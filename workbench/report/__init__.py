@@ -1,4 +1,1 @@
-"""Write HTML reports about training runs.
-
-A report is created from the output folder of a run, and is saved in it as report.html.
-"""
+"""Write an HTML report about a training run into the run's output folder, as report.html."""

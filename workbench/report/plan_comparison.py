@@ -6,19 +6,15 @@ from typing import Any
 
 from workbench.budget import shown
 from workbench.plan import accelerators, plan, plan_command, plan_table
-from workbench.plan.laws import Interval
 from workbench.plan.outlook import Outlook
 from workbench.plan.plan import Plan
 from workbench.report.run_results import Results, whole
 
 
 def of(output: Path, found: Results) -> dict[str, Any] | None:
-    """Return the plan of a run as values for the report's page, or None if there is no plan.
+    """Return the values of a run's plan for the report, or None if there is no plan.
 
     `compared` contains table rows, each with a planned and a measured value for the run's machine.
-
-    Raises:
-        ReportError: if plan.json cannot be read.
     """
     path = plan_command.kept(output)
     if path is None:
@@ -36,7 +32,7 @@ def _compared(made: Plan, one: Outlook, found: Results) -> list[tuple[str, str, 
     speeds = [fold[-1]["images_per_second"] for fold in found.lines if fold]
     took, compared = _took(found), []
     if one.total:
-        predicted = f"{_text(one.total)}, {one.time_basis[:20]}"
+        predicted = f"{plan_table.interval(one.total, shown)}, {one.time_basis[:20]}"
         compared.append(("training", predicted, "" if took is None else shown(took)))
     if one.step:
         usual = made.batch / one.step.usual
@@ -47,15 +43,8 @@ def _compared(made: Plan, one: Outlook, found: Results) -> list[tuple[str, str, 
 
 
 def _took(found: Results) -> float | None:
-    """Return the duration of a run in seconds, or None if it was resumed, because each session is
-    timed separately.
-    """
+    """Return a run's duration in seconds, or None if sessions were timed separately."""
     ends = [history["seconds"].tolist() for history in found.histories if "seconds" in history]
     resumed = any(one != sorted(one) for one in ends)
     seconds: float | None = None if resumed else found.part("seconds").get("total")
     return seconds
-
-
-def _text(interval: Interval) -> str:
-    least, usual, most = (shown(one) for one in (interval.least, interval.usual, interval.most))
-    return usual if least == most else f"{usual} ({least} to {most})"

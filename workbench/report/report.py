@@ -1,7 +1,4 @@
-"""Write the report of a training run as a self-contained HTML page.
-
-The run can be complete or partial. Its files are read by `workbench.report.run_results`.
-"""
+"""Write the report of a complete or partial training run as a self-contained HTML page."""
 
 import json
 from pathlib import Path
@@ -32,7 +29,6 @@ def write(output: Path, *, title: str | None = None, page: Path | None = None) -
     """Write the report of a complete or partial run, and return its path.
 
     Args:
-        output: output folder of the run.
         title: title of the page, or None to use the config's name.
         page: file to write, or None to write report.html in `output`.
 
@@ -115,12 +111,6 @@ def _headline(found: Results, predictions: Predictions | None) -> dict[str, str]
 
 
 def _baseline(found: Results) -> tuple[str, list[tuple[str, str]], bool] | None:
-    """Compare the run with its baseline. Return None if the run has no baseline.
-
-    Returns:
-        The metric, table rows with both scores, and whether the run's score is worse than the
-        baseline's.
-    """
     baseline = found.part("baseline")
     if not {"metric", "model", "score", "error", "network", "network_error"} <= set(baseline):
         return None
@@ -135,9 +125,6 @@ def _baseline(found: Results) -> tuple[str, list[tuple[str, str]], bool] | None:
 
 
 def _other_baseline(found: Results) -> list[str]:
-    """Return a message if the baseline and the run use different metrics, and an empty list
-    otherwise.
-    """
     metric = found.manifest.get("metric")
     given = (found.config.get("baseline") or {}).get("metric")
     if not found.complete or given in (None, metric):
@@ -165,7 +152,6 @@ def _tiles(found: Results) -> list[tuple[str, object]]:
 
 
 def _lacks(found: Results, predictions: Predictions | None) -> list[Markup | str]:
-    """Return messages about missing files, and about files that come from different runs."""
     lacks: list[Markup | str] = [
         Markup("<code>{}</code>: {}").format(name, text)
         for name, text in found.missing.items()
@@ -186,7 +172,6 @@ def _lacks(found: Results, predictions: Predictions | None) -> list[Markup | str
 
 
 def _epochs(found: Results) -> str | None:
-    """Describe how many of the planned epochs are finished, or return None if no epoch is."""
     ended = [f"{history['epoch'].iloc[-1]:g}" for history in found.histories if len(history)]
     planned = found.config.get("epochs")
     if not ended:
@@ -197,15 +182,11 @@ def _epochs(found: Results) -> str | None:
 
 
 def _measures(history: pd.DataFrame) -> list[str]:
-    """Return "loss" and the names of other metrics that were computed for both training and
-    validation.
-    """
     names = [str(name) for name in history if name != "loss" and f"validation_{name}" in history]
     return ["loss", *names]
 
 
 def _curves(found: Results) -> list[tuple[str, Markup, str]]:
-    """Return the title, chart and caption for each metric and for the learning rate."""
     histories = [history for history in found.histories if len(history)]
     if not histories:
         return []
@@ -227,7 +208,6 @@ def _curves(found: Results) -> list[tuple[str, Markup, str]]:
 
 
 def _folds(found: Results) -> tuple[list[str], list[list[str]]] | None:
-    """Return the header and the rows of the table of folds, or None if there are no folds."""
     folds: list[dict[str, Any]] = found.manifest.get("folds") or []
     if not folds:
         return None
@@ -242,7 +222,6 @@ def _folds(found: Results) -> tuple[list[str], list[list[str]]] | None:
 
 
 def _throughput(found: Results) -> tuple[Markup, str] | None:
-    """Return a chart of the throughput and its caption."""
     lines = [fold for fold in found.lines if fold]
     if not lines:
         return None
@@ -266,7 +245,6 @@ def _throughput(found: Results) -> tuple[Markup, str] | None:
 
 
 def _phases(found: Results) -> tuple[list[tuple[object, ...]], str] | None:
-    """Return the rows of the table of phases, and the total time."""
     each = phases(found.part("seconds"))
     if not each:
         return None
@@ -279,7 +257,6 @@ def _phases(found: Results) -> tuple[list[tuple[object, ...]], str] | None:
 
 
 def _origin(found: Results) -> list[tuple[str, Markup | str]]:
-    """Return (name, value) pairs that describe where the run comes from."""
     manifest = {"bundle_sha256": "none (run from a checkout)"} if found.complete else {}
     manifest |= {name: value for name, value in found.manifest.items() if value not in (None, "")}
     rows: list[tuple[str, Markup | str]] = [
@@ -301,7 +278,6 @@ def _origin(found: Results) -> list[tuple[str, Markup | str]]:
 
 
 def _tables(found: Results) -> dict[str, list[tuple[str, str]]]:
-    """Return tables with details from the manifest, by their titles."""
     applied = "Applied settings" if found.fit else "Applied learning rate and optimizer"
     parts = {
         "Versions": "versions",
@@ -322,7 +298,6 @@ def _code(text: object) -> Markup:
 
 
 def _text(value: object) -> str:
-    """Format a value from the manifest for use in a table."""
     if isinstance(value, bool) or not isinstance(value, int | float | None):
         return value if isinstance(value, str) else json.dumps(value)
     if value is None:

@@ -33,13 +33,11 @@ MOST = 1e30  # matplotlib squares values, so it cannot plot larger ones
 
 @dataclass(frozen=True)
 class WorstRows:
-    """The validation rows with the largest losses.
+    """The validation rows with the largest losses, sorted from largest to smallest.
 
     Attributes:
-        indices: row indices in validation.csv, starting from 0, int64 (m,). The rows are sorted by
-            loss, from largest to smallest.
-        pixels: uint8 (m, height, width, channels) with 1 or 3 channels, or None if the inputs are
-            not images.
+        indices: row indices in validation.csv, starting from 0, int64 (m,).
+        pixels: uint8 (m, height, width, 1 or 3), or None if the inputs are not images.
     """
 
     indices: np.ndarray
@@ -64,10 +62,8 @@ class Results:
             and `confidence` (float64, 0 to 1). For regression, it also has `label` and `prediction`
             (float64). For multilabel, it also has `label_<name>` (0.0 or 1.0) and
             `prediction_<name>` (0 to 1) for each name in `classes`.
-        classes: names of the labels.
         probabilities: float32 (n, classes) with a row for each row of `validation`, or None.
         shares: soft labels of these rows, float (n, classes), or None.
-        examples: the worst rows, or None if training did not save any.
         submission: number of rows and SHA-256 of submission.csv, or None.
     """
 
@@ -86,23 +82,18 @@ class Results:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The run's config, or {} if it is unknown."""
         return self.part("config")
 
     @property
     def fit(self) -> str:
-        """The value of `Config.fit`. If it is not "", the model has no gradient steps, epochs or
-        learning rate.
-        """
+        """`Config.fit`. Unless it is "", there are no gradient steps or epochs."""
         return str(self.config.get("fit") or "")
 
     @property
     def noun(self) -> str:
-        """The plural noun for the run's examples, such as "images"."""
         return called(str(self.config.get("data", {}).get("kind")))
 
     def part(self, key: str) -> Mapping[str, Any]:
-        """Return a mapping from the manifest, or {} if it is missing."""
         part: Mapping[str, Any] = self.manifest.get(key) or {}
         return part
 
@@ -160,9 +151,6 @@ def _manifest(output: Path) -> dict[str, Any]:
 
 
 def _partial(output: Path, places: Sequence[Path]) -> dict[str, Any]:
-    """Return the details that are available for a run without a manifest, with the same keys as in
-    a manifest.
-    """
     known: dict[str, Any] = {}
     if (output / "bundle.json").is_file():
         origin = provenance.from_bundle(output / "bundle.json")
@@ -199,14 +187,11 @@ def _lines(path: Path) -> list[dict[str, float]]:
 
 
 def _whole_lines(path: Path) -> str:
-    """Return the text of a file, except for an incomplete last line, which can exist if the run was
-    killed.
-    """
+    # A killed run can leave an incomplete last line.
     return "".join(re.findall(r"[^\n]*\n", path.read_text(encoding="utf-8")))
 
 
 def _read_validation(output: Path, found: Results) -> None:
-    """Read the validation rows, their probabilities and the worst examples."""
     path, kind, lacks = output / VALIDATION, found.part("target").get("kind"), ""
     texts = csv_files.read(path, ReportError, FIX) if path.is_file() else None
     if texts is None:
@@ -252,9 +237,7 @@ def _read_probabilities(path: Path, found: Results) -> None:
 
 
 def _target(expected: str | None, columns: Sequence[str]) -> str:
-    """Return the kind of target, which the columns of validation.csv determine. It must match the
-    `expected` kind from the manifest, if there is one.
-    """
+    """Return the kind of target, on which validation.csv and the manifest must agree."""
     several = {name.removeprefix("label_") for name in columns if name.startswith("label_")}
     found = MULTILABEL if several else REGRESSION
     if "confidence" in columns:
@@ -268,9 +251,6 @@ def _target(expected: str | None, columns: Sequence[str]) -> str:
 def _validation(
     texts: pd.DataFrame, target: str, classes: tuple[str, ...]
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Convert the texts of validation.csv to numbers, and return the table and the names of the
-    labels.
-    """
     if not len(texts):
         raise ValueError("it has no rows")
     names = classes

@@ -1,7 +1,4 @@
-"""Create the sections of a report about predictions, calibration and the worst rows.
-
-These sections are only available if the run's `Results` contain a validation.csv.
-"""
+"""Create a report's sections about predictions, calibration and the worst rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +22,7 @@ HALF = 0.5  # labels with a larger probability are predicted
 
 @dataclass(frozen=True)
 class Predictions:
-    """The content of a report about a model's predictions.
+    """A report's content about predictions.
 
     Attributes:
         title: title of the first section.
@@ -51,7 +48,6 @@ class Predictions:
 
 
 def describe(results: Results) -> Predictions | None:
-    """Return the report's content about the validation rows of a run, or None if there are none."""
     if results.validation is None:
         return None
     if results.target == REGRESSION:
@@ -181,9 +177,7 @@ def _regression(results: Results, rows: pd.DataFrame) -> Predictions:
 
 
 def _matrix(counts: np.ndarray) -> list[list[tuple[str, str]]]:
-    """Return the CSS class and the text of each cell. Cells are blue on the diagonal and orange
-    elsewhere. A cell is darker if it is a larger fraction of its row.
-    """
+    """Return each cell's CSS class and text. Larger fractions of a row are darker."""
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     # Use a square root off the diagonal, so that even 1 % of wrong predictions is visible.
     depths = np.where(np.eye(len(counts), dtype=bool), shares, shares**0.5)
@@ -202,7 +196,6 @@ def _matrix(counts: np.ndarray) -> list[list[tuple[str, str]]]:
 def _table(
     found: pd.DataFrame, names: Sequence[str], confusions: pd.DataFrame | None = None
 ) -> dict[str, Any]:
-    """Return the table of classes or labels, with a note if some of them are omitted."""
     head = ["label" if confusions is None else "class", "rows", "precision", "recall", "F1", ""]
     most = {}
     if confusions is not None:
@@ -256,7 +249,6 @@ def _worst(
         cost: name of the loss.
         losses: float64 (n,).
         wrong: which predictions are wrong, bool (n,).
-        note: description of these rows.
     """
     assert results.validation is not None  # noqa: S101 - `describe` requires it
     kept, ids = results.examples, results.validation["id"]
