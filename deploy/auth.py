@@ -241,13 +241,13 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
     """
     environment()
     found = require()
-    first, *others = found.sources
+    first = found.sources[0]
     can_be_sent = first.secret.isascii() and first.secret.isprintable()  # in a header
     if first.kind == "token" and can_be_sent:
         client = _client(timeouts, first.secret)
         if name := _named(client, first.secret):
             return client.http_client(), name, None
-    for source in (first, *others):  # `kaggle` also tries these if the token has expired
+    for source in found.sources:  # `kaggle` also tries these if the token has expired
         if source.kind == "key":
             http = _client(timeouts).http_client()
             http._session.auth = (found.username, source.secret)
