@@ -1,10 +1,8 @@
 """Command-line tasks registered by `tasks.py`.
 
-A task parses its options, calls functions of `deploy/`, `pipeline/` or `workbench/`, and reports
-the result as text or JSON, with an exit code.
-
-This file is the first to be imported, even during pip install, so it must support older Python
-versions.
+A task parses its options, calls `deploy/`, `pipeline/` or `workbench/`, and reports the result as
+text or JSON, with an exit code. This file must support older Python versions, because it is
+imported first, even during pip install.
 """
 
 import os

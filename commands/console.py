@@ -1,4 +1,4 @@
-"""Utilities shared by all tasks, such as option parsing, deadlines, output and exit codes.
+"""Option parsing, deadlines, output and exit codes of all tasks.
 
 Modules that are slow to import are imported when a task runs, so that `invoke --list` is fast.
 """
@@ -63,12 +63,10 @@ Body = Callable[..., Result | None]  # a task's function
 class _Task(tasks.Task[Any]):
     """An invoke task whose only short option is -c, which stands for --config.
 
-    By default, invoke chooses short options automatically, so that -c would stand for --config in
-    one task and for --competition in another.
+    By default, invoke chooses short options itself, so that -c could stand for --competition.
     """
 
     def arg_opts(self, name: str, default: str, taken_names: set[str]) -> dict[str, Any]:
-        """Return the keyword arguments with which invoke creates an option."""
         made = super().arg_opts(name, default, taken_names)
         return made | ({"names": ["config", "c"]} if name == "config" else {})
 
@@ -87,15 +85,14 @@ def task(
 ) -> Callable[[Body], Any]:
     """Turn a function into an invoke task with a --json option.
 
-    If the function fails, the task prints the error message without a traceback and sets the exit
-    code.
+    The task reports an error as a message without a traceback, and as an exit code.
 
     Args:
-        limit: default of --minutes, which is the time limit in minutes, or 0 for no limit.
+        limit: default of --minutes, or 0 for no limit.
         advice: what the user can do if the task reaches its time limit.
         name: name of the task (default: the name of the function).
-        options: additional text options as {name: help text}. They are passed to the function as
-            **texts.
+        options: additional text options as {name: help text}. The function receives them as
+            keyword arguments.
         iterable: names of options that can be repeated.
         help_: help texts for options that are not in `HELP`. With `minutes=""`, the task has no
             option --minutes.
@@ -137,7 +134,6 @@ def task(
 
 
 def _limited(body: Body, limit: float, advice: str, options: Result) -> Result | None:
-    """Run the function of a task, and stop it when its time limit is reached."""
     if not limit:
         return body(**options)
     allowed = number("minutes", options.pop("minutes", "") or str(limit), 0.01, TWO_WEEKS)
@@ -146,7 +142,6 @@ def _limited(body: Body, limit: float, advice: str, options: Result) -> Result |
 
 
 def reported(body: Callable[[Result], Result | None], options: Result) -> None:
-    """Print the result or the error of a task, and set the exit code."""
     as_json = options.pop("json", False) or options.get("json_lines", False)
     try:  # this includes the imports, because Ctrl-C may interrupt one
         secrets.guard_tracebacks()
@@ -193,7 +188,6 @@ def _leave(code: int) -> None:
 
 
 def _end(code: int, message: str, *, as_json: bool) -> NoReturn:
-    """Print a message in which secrets are redacted, then exit with the given code."""
     if code in (DEADLINE, CTRL_C):
         # This is called first because it is registered last. Without it, a library's clean-up
         # might wait forever for a lock that was never released.
@@ -207,8 +201,7 @@ def _end(code: int, message: str, *, as_json: bool) -> NoReturn:
 
 
 def about(config: str, message: str) -> str:
-    """Add --config to the commands that a message suggests, so that they do not use the default
-    config.
+    """Add --config to the commands in a message, so that they do not use the default config.
 
     A command is either a whole line, or the part of a line that follows a colon. Commands are
     completed here, because most errors are raised by code that does not know the value of --config.
@@ -233,8 +226,8 @@ def read_words(collection: Collection) -> None:
 
     If an argument or option is unknown, this prints a message and exits with status 2, whereas
     invoke would exit with status 1. After the name of a task, invoke also accepts its own options,
-    most of which have no effect there. For example, a task without an option --config would
-    silently ignore it. This function only allows --help.
+    most of which have no effect there: a task without --config would silently ignore it. This
+    function only allows --help.
     """
     from invoke.main import program
 
@@ -266,10 +259,6 @@ def read_words(collection: Collection) -> None:
 
 
 def _option_of(word: str, context: ParserContext | None) -> str:
-    """Return the option for which a positional argument stands, or "" if there is no such option.
-
-    An argument can be a run or a config. For `start` and `init`, it can also be a competition.
-    """
     from pipeline.config import config_files
 
     if context is None or not context.name or word[:1] in ("", "-"):
@@ -283,13 +272,7 @@ def _option_of(word: str, context: ParserContext | None) -> str:
 
 
 def _in_words(error: ParseError, word: str, names: list[str]) -> str:
-    """Return a message that explains a parser error and suggests a correction.
-
-    Args:
-        error: the parser error.
-        word: the unknown argument, or "".
-        names: the names of all tasks.
-    """
+    """Explain a parser error and suggest a correction. `word` is the unknown argument, or ""."""
     context = error.context
     name = context.name if context is not None and context.name else ""
     if lacks := re.match(r"Flag <Argument: ([\w-]+).*> needed value", str(error)):
@@ -305,26 +288,19 @@ def _in_words(error: ParseError, word: str, names: list[str]) -> str:
 
 
 def new_folder(task: str) -> Path:
-    """Return the path of a new folder in runs/ for the output of a task."""
     return ROOT / "runs" / f"{task}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
 def show(line: str) -> None:
-    """Print a line in which secrets are redacted, and flush stdout."""
     print(secrets.redact(line), flush=True)
 
 
 def show_json(value: Result | None) -> None:
-    """Print a value as a single line of JSON in which secrets are redacted, and flush stdout."""
     print(secrets.to_json(value), flush=True)
 
 
 def number(option: str, text: str, least: float, most: float) -> float:
-    """Return the value of an option as a number.
-
-    Raises:
-        UsageError: if the value is not a number from `least` to `most`.
-    """
+    """Return the value of an option as a number, or raise `UsageError`."""
     try:
         value = float(text)
     except ValueError:
@@ -337,13 +313,9 @@ def number(option: str, text: str, least: float, most: float) -> float:
 
 
 def agreement(yes: bool) -> Callable[[str], bool]:
-    """Return a function that asks the user for confirmation.
+    """Return a function that asks the user for confirmation, or always agrees if `yes` is set.
 
-    Tasks that use quota or a submission call this function first, so that they fail before they do
-    any work.
-
-    Args:
-        yes: whether to agree to everything without asking the user.
+    Tasks that use quota or a submission call this first, so that they fail before they do any work.
 
     Raises:
         CredentialError: if the user is not logged in.

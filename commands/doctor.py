@@ -1,6 +1,4 @@
-"""The tasks init and doctor, which choose a competition, check the setup and test how Kaggle
-behaves.
-"""
+"""The tasks init and doctor, which choose a competition, check the setup and test Kaggle."""
 
 from dataclasses import asdict
 

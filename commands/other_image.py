@@ -1,7 +1,7 @@
-"""Check that the images for training and for inference on Kaggle build the same model.
+"""Check that Kaggle's images for training and for inference build the same model.
 
-The check runs before a training run is pushed to a TPU. The verdict is cached, so that the check
-does not delay another push of the same code.
+The check runs before a push to a TPU. Its verdict is cached, so that it does not delay another push
+of the same code.
 """
 
 import hashlib
@@ -21,19 +21,11 @@ INDENT = " " * len(LABEL)
 
 
 def require(config: str, code: str, runs: Path, agreed: Callable[[str], bool]) -> None:
-    """Check that both images build the same model, and print the verdict.
+    """Check that both images build the same model, or raise `UsageError`.
 
-    Models that consist only of standard Keras layers are not checked.
-
-    Args:
-        config: the value of --config.
-        code: sha256 of the code to push.
-        runs: folder in which verdicts are cached.
-        agreed: function that asks the user before several gigabytes are downloaded. If the user
-            declines, the verdict is based on the table of known networks.
-
-    Raises:
-        UsageError: if the two images build different models.
+    The verdict is printed, and cached in `runs`. Models that consist only of standard Keras layers
+    are not checked. `agreed` asks the user before several gigabytes are downloaded. If the user
+    declines, the verdict is based on the table of known networks.
     """
     from pipeline import config as configs
     from workbench import image_check, image_environments
@@ -74,20 +66,12 @@ def require(config: str, code: str, runs: Path, agreed: Callable[[str], bool]) -
 
 
 def _digest(*parts: str) -> str:
-    """Return a digest of everything that affects a verdict, including the config.json of each
-    preset.
-    """
     numbers = [Path(part) / "config.json" for part in parts]
     texts = [path.read_text("utf-8") for path in numbers if path.is_file()]
     return hashlib.sha256("\n".join([*parts, *texts]).encode()).hexdigest()
 
 
 def _compared(*words: str, quiet: bool = True) -> dict[str, object]:
-    """Return the verdict of `python -m workbench images`.
-
-    Raises:
-        UsageError: if the images build different models.
-    """
     made = in_a_process("workbench", *words, quiet=quiet)
     if made.get("exit_code") == UsageError.exit_code:
         raise UsageError(f"Nothing was pushed. {made['error']}")

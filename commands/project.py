@@ -1,4 +1,4 @@
-"""Utilities for tasks that use a config, such as loading its project or pushing its kernels."""
+"""Helpers for tasks that use a config, such as loading its project or pushing its kernels."""
 
 import json
 import os
@@ -26,8 +26,7 @@ def load(
 ) -> Project:
     """Return the project of a config.
 
-    Bundles are built in a separate folder for each config, so that a push does not overwrite the
-    bundle of another config.
+    Each config has its own build folder, so that a push does not overwrite another config's bundle.
     """
     from deploy import init
     from pipeline import config as configs
@@ -77,12 +76,6 @@ def _datasets(settings: "Config") -> tuple[str, ...]:
 
 
 def records(config: str, **more: Any) -> "Records":
-    """Return the records of a config's project.
-
-    Args:
-        config: the value of --config.
-        more: additional fields of `Project`.
-    """
     from deploy import auth
     from deploy.records import Records
 
@@ -92,7 +85,7 @@ def records(config: str, **more: Any) -> "Records":
 
 
 def resolved(config: str, telling: Telling, **more: Any) -> "Records":
-    """Ask Kaggle whether interrupted pushes succeeded, and return the project's records."""
+    """Return the project's records, after asking Kaggle whether interrupted pushes succeeded."""
     from deploy.push import resolve
 
     found = records(config, **more)
@@ -102,16 +95,10 @@ def resolved(config: str, telling: Telling, **more: Any) -> "Records":
 
 
 def check_custom_code(config: str, artifact: Path | None = None) -> None:
-    """Check a config's custom functions before any quota is used.
+    """Check a config's custom functions before any quota is used, or raise `UsageError`.
 
-    Args:
-        config: the value of --config.
-        artifact: folder of a trained model, or None. The model must have been trained with the
-            config's functions.
-
-    Raises:
-        UsageError: if the functions do not work, or if they differ from the functions of the
-            artifact.
+    If `artifact` is the folder of a trained model, check instead that it was trained with these
+    functions.
     """
     from pipeline import config as configs
     from pipeline.config import custom_code
@@ -151,15 +138,10 @@ def in_a_process(
 ) -> dict[str, Any]:
     """Run `python -m MODULE --json` in a new process, which can use a different Keras backend.
 
-    Args:
-        module: name of the module to run.
-        words: command-line arguments for the module.
-        quiet: whether to hide the messages that the module prints.
-        python: path to the Python interpreter.
-        seconds: time limit in seconds, or None for no limit.
+    `quiet` hides the messages that the module prints.
 
     Returns:
-        The result of the module. If it fails, the result has the keys "error" and "exit_code".
+        The module's result. If it fails, the result has the keys "error" and "exit_code".
     """
     try:
         done = subprocess.run(  # noqa: S603 - trusted arguments
@@ -181,14 +163,9 @@ def in_a_process(
 
 
 def model(ours: "Records", ensemble: str) -> "Model":
-    """Return the model for an inference run. Its custom functions are checked first.
+    """Return the model for an inference run, after checking its custom functions.
 
-    Args:
-        ours: the project's records.
-        ensemble: path to an ensemble.json, or "" for the artifact of the last training run.
-
-    Raises:
-        UsageError: if the custom functions of the model differ from those in its config.
+    `ensemble` is the path to an ensemble.json, or "" for the artifact of the last training run.
     """
     from deploy import output
     from deploy.chain import Model
@@ -201,11 +178,9 @@ def model(ours: "Records", ensemble: str) -> "Model":
 
 
 def require_embedded(slug: str, command: str) -> None:
-    """Raise `UsageError` unless a competition is embedded in the local Kaggle.
+    """Raise `UsageError` unless the local Kaggle has this competition embedded.
 
-    Args:
-        slug: slug of the competition.
-        command: a command that accepts other competitions with --input.
+    The message suggests `command`, which accepts other competitions with --input.
     """
     from localkaggle import competitions
 
@@ -218,12 +193,6 @@ def require_embedded(slug: str, command: str) -> None:
 
 
 def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path | None], int]:
-    """Return a function that checks whether a submission matches the sample submission.
-
-    Args:
-        config: the value of --config.
-        constant: whether to allow the same prediction in all rows.
-    """
     from pipeline import config as configs
     from pipeline.infer import submission as rules
 
@@ -236,12 +205,7 @@ def push(
 ) -> dict[str, Any]:
     """Push a kernel, print the run's URL and the next command, and return the run.
 
-    Args:
-        telling: object that runs the steps of the push.
-        ours: the project's records.
-        kernel: name of the kernel to push.
-        accepted: the model if the kernel is an inference run, otherwise None.
-        how: `again` and `fresh`, passed to `deploy.chain.push_kernel`.
+    `accepted` is the model for an inference run. `how` are options of `deploy.chain.push_kernel`.
     """
     from deploy import chain
 
@@ -252,7 +216,7 @@ def push(
 
 
 def show_result(result: "Result", config: str, about: str = "") -> dict[str, Any]:
-    """Print the results of a finished chain with an explanation of the score, and return them."""
+    """Print and return the results of a finished chain. `about` explains the score."""
     end = {**result.values(), "config": config}
     where = "on the hidden test set", f"the {end['rows']} rows of the visible test set"
     if result.submission.uploaded:

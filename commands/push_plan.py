@@ -1,7 +1,7 @@
 """The plan that is shown before a training run is pushed.
 
-A training run that does not fit in memory is rejected. If a run would waste quota, a warning is
-printed.
+A run whose training step does not fit in memory is rejected. A warning is printed if a run would
+waste quota.
 """
 
 import json
@@ -26,11 +26,7 @@ TWICE = 0.5  # fraction of time that a TPU waits if the host is half as fast as 
 class PushPlan:
     """The plan of a training run, which is shown before the user confirms the push.
 
-    Args:
-        config: the value of --config.
-        agreed: function that asks the user before several gigabytes are downloaded (see
-            `console.agreement`).
-        runs: folder of pulled runs.
+    `agreed` asks the user before several gigabytes are downloaded. `runs` contains pulled runs.
     """
 
     def __init__(
@@ -40,14 +36,11 @@ class PushPlan:
         self._made: dict[str, Any] | None = None
 
     def show(self, costs: "Preview | None") -> None:
-        """Show the plan if the user is about to push a training run.
-
-        Args:
-            costs: preview of the push, or None if a submission is about to be sent.
+        """Show the plan, unless `costs` is None because a submission is about to be sent.
 
         Raises:
-            UsageError: if the config is invalid, if a training step does not fit in TPU memory
-                according to the TPU's compiler, or if the inference image cannot build the model.
+            UsageError: if the config is invalid, if the TPU's compiler reports that a training step
+                does not fit in memory, or if the inference image cannot build the model.
         """
         if costs is not None and costs.built.kernel == TRAIN:
             shape = costs.built.metadata["machine_shape"]
@@ -60,7 +53,7 @@ class PushPlan:
                 judge(self._made, costs.hours_left, resumes="step" in costs.built.expect)
 
     def keep(self, run: str) -> None:
-        """Save the plan of a run that was pushed, so that the run's report can show it."""
+        # The run's report shows the plan.
         from deploy import output
         from deploy.runs import parse
         from workbench.plan import plan_command
@@ -73,21 +66,11 @@ class PushPlan:
 def planned(
     config: str, runtime: str, runs: Path = ROOT / "runs", seconds: float | None = None
 ) -> dict[str, Any] | None:
-    """Return the plan of a training run. If the plan cannot be made, print a warning and return
-    None.
+    """Return the plan of a training run, or print a warning and return None if there is none.
 
     The plan is made in a separate process, because compilation cannot be interrupted. If the config
     does not set the number of examples, the plan only predicts whether a training step fits in
-    memory, and its `images_basis` is "".
-
-    Args:
-        config: the value of --config.
-        runtime: the runtime used for training.
-        runs: folder of pulled runs.
-        seconds: time limit in seconds, or None for no limit.
-
-    Raises:
-        UsageError: if the config is invalid.
+    memory, and its `images_basis` is "". An invalid config raises `UsageError`.
     """
     from pipeline import config as configs
     from workbench.plan import probe
@@ -116,12 +99,11 @@ def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) ->
     Args:
         made: a `workbench.plan.plan.Plan` for a single runtime, as JSON. Times are not shown if
             `images_basis` is "".
-        left: hours that are left of this week's quota, or None if this is unknown.
-        resumes: whether the run resumes an earlier session, which has shown that a step fits in
-            memory.
+        left: hours left of this week's quota, or None if unknown.
+        resumes: whether an earlier session has already shown that a step fits in memory.
 
     Raises:
-        UsageError: if a training step does not fit in TPU memory according to the TPU's compiler.
+        UsageError: if the TPU's compiler reports that a training step does not fit in memory.
     """
     from workbench.budget import shown
     from workbench.plan import outlook, plan, plan_table

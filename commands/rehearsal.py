@@ -1,8 +1,7 @@
 """The tasks dry-run and serve, which rehearse the whole chain on this machine.
 
-A rehearsal uses an embedded competition or the user's folder. `invoke dry-run` runs the whole chain
-with one command. `invoke serve` hosts the folder on a local Kaggle, so that the user can run the
-chain step by step.
+`invoke dry-run` runs the chain on an embedded competition or on the user's folder. `invoke serve`
+hosts the folder on a local Kaggle, so that the user can run the chain step by step.
 """
 
 import hashlib
@@ -43,12 +42,7 @@ GIVE = {
 class Hosted:
     """A competition that is hosted on a local Kaggle.
 
-    Attributes:
-        options: options for `LocalKaggle`.
-        check: function that checks a submission. It is passed to `deploy.competition.submit`.
-        lines: messages about what the rehearsal covers and what it omits.
-        folder: the rehearsed folder, which can explain the score, or None for an embedded
-            competition.
+    `lines` state what the rehearsal covers and what it omits. `folder` can explain the score.
     """
 
     options: Mapping[str, Any]
@@ -128,20 +122,19 @@ def rehearse(
     models: Sequence[str] = (),
     **options: Any,
 ) -> Result:
-    """Rehearse the whole chain and show its score. The rehearsed code, config and files are
-    recorded, so that the rehearsal need not be repeated.
+    """Rehearse the whole chain and show its score.
+
+    The rehearsed code, config and files are recorded, so that the rehearsal need not be repeated.
 
     Args:
-        config: the value of --config.
         folder: the competition's folder, or "" for the config's embedded competition.
         budget: time limit such as "2m", or "" to train on the whole folder.
-        internet: whether train-tpu has internet access.
         models: NAME=DIR strings for Kaggle models.
         options: options of the local Kaggle: "datasets", and "python" for each machine.
 
     Returns:
-        The result of the chain, to which "about" (an explanation of the score of a folder) and
-        "folder" (the output folder) are added.
+        The result of the chain, with "about" (an explanation of the score of a folder) and
+        "folder" (the output folder).
     """
     runs = new_folder("dry-run")
     try:
@@ -181,10 +174,9 @@ def rehearse(
 
 
 def _remove_copies(runs: Path) -> None:
-    """Remove files that are not needed any more after a rehearsal is complete.
+    """Remove the checkpoints and the server's copies of pulled files after a rehearsal.
 
-    These are the checkpoints, and the server's copies of files that were pulled. For an artifact of
-    0.7 GB, these files took up 11 GB.
+    For an artifact of 0.7 GB, these files took up 11 GB.
     """
     checkpoints = (*runs.glob("*/checkpoints"), *runs.glob("*/fold-*/checkpoints"))
     copies = ("sessions/*/working", "datasets", "objects", "models")
@@ -194,9 +186,6 @@ def _remove_copies(runs: Path) -> None:
 
 
 def _error(result: "chain.Result", hosted: Hosted, runs: Path) -> float | None:
-    """Return the standard error of a rehearsal's score on the hidden rows, or None if it is
-    unknown.
-    """
     if hosted.folder is not None:
         error = hosted.folder.test.scored.error if hosted.folder.test.scored else None
     else:
@@ -210,7 +199,6 @@ def _error(result: "chain.Result", hosted: Hosted, runs: Path) -> float | None:
 
 
 def recorded(config: str, folder: str = "") -> Result | None:
-    """Return the result of an earlier rehearsal with the same config, code and folder, or None."""
     what = _what(project.load(config), folder)
     for path in sorted((ROOT / "runs").glob(f"dry-run-*/{REHEARSAL}"), reverse=True):
         found: Result = json.loads(path.read_bytes())
@@ -234,9 +222,6 @@ def _what(ours: Project, folder: str) -> dict[str, str]:
 
 
 def default(folder: str) -> str:
-    """Return the name of the default config for a rehearsal. If a folder is rehearsed, also print
-    the name.
-    """
     from deploy import init
 
     if not folder:
@@ -296,15 +281,10 @@ def serve(
 def hosted_folder(
     config: str, folder: str | Path, budget: str, internet: bool, served_from: Path | None = None
 ) -> Hosted:
-    """Return a competition made from a folder. Some of its labelled rows are the hidden test set.
+    """Return a competition made from a folder, with some labelled rows as its hidden test set.
 
-    Args:
-        config: the value of --config.
-        folder: path to the competition's folder.
-        budget: time limit for a rehearsal, or "" to use all rows.
-        internet: whether sessions have internet access.
-        served_from: folder of the local Kaggle, in which the choice of hidden rows is saved for the
-            next start, or None if the server is only started once.
+    All rows are used if `budget` is "". The choice of hidden rows is saved in the local Kaggle's
+    folder `served_from` for the next start, unless it is None.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hide TensorFlow's startup messages
     from localkaggle.competitions import Competition, ScoringError
@@ -347,13 +327,6 @@ def hosted_folder(
 
 
 def _rehearse(ours: Project, hosted: Hosted, options: Result) -> "chain.Result":
-    """Run the chain on a new local Kaggle, and save a record of the rehearsal.
-
-    Args:
-        ours: the project.
-        hosted: the competition.
-        options: additional options of the local Kaggle.
-    """
     from deploy import auth, bundle, chain
 
     auth.require_client()  # the local Kaggle imports it, too
@@ -389,10 +362,7 @@ def _rehearse(ours: Project, hosted: Hosted, options: Result) -> "chain.Result":
 def explained(error: RelayError, disk_full: str, runs: Path) -> Exception:
     """Return the error of a rehearsal, with advice added to its message.
 
-    Args:
-        error: the error.
-        disk_full: the server's error message if the disk is full, otherwise "".
-        runs: the rehearsal's folder.
+    `disk_full` is the server's error message if the disk is full, otherwise "".
     """
     if disk_full:
         return DiskError(

@@ -1,6 +1,6 @@
 """The files of Kaggle models for a rehearsal.
 
-The files come from a folder that the user specifies or from kagglehub's cache on this machine.
+They come from a folder that the user specifies or from kagglehub's cache on this machine.
 Otherwise, a preset with random weights is created.
 """
 
@@ -21,16 +21,10 @@ CACHE = "KAGGLEHUB_CACHE"  # variable that tells kagglehub and `pipeline` where 
 def gather(
     ours: Project, given: Sequence[str], home: Path, python: str
 ) -> tuple[dict[str, Path], tuple[str, ...]]:
-    """Collect the model files for a rehearsal.
+    """Arrange the model files for a rehearsal in `home`, in the layout of a kagglehub cache.
 
-    The files are arranged in `home` in the same way as in a kagglehub cache. This process and its
-    subprocesses use this cache from then on.
-
-    Args:
-        ours: the project.
-        given: NAME=DIR strings for models that a notebook mounts.
-        home: a folder that belongs to the rehearsal.
-        python: the Python interpreter used for training, whose KerasHub creates missing presets.
+    This process and its subprocesses use this cache from then on. `given` are NAME=DIR strings for
+    models that a notebook mounts. The KerasHub of `python` creates missing presets.
 
     Returns:
         The models as {name: folder}, and messages about where their files come from.
@@ -78,20 +72,12 @@ def gather(
 
 
 def _whole(preset: Path) -> bool:
-    """Return whether a folder contains a preset's config and its weights.
-
-    KerasHub downloads each file separately, so a cached preset may only contain config.json.
-    """
+    # KerasHub downloads each file separately, so a cached preset may only contain config.json.
     weights = (*preset.glob("*.weights.h5"), *preset.glob("*.safetensors"))
     return (preset / "config.json").is_file() and bool(weights)
 
 
 def _write_random(name: str, place: Path, python: str) -> None:
-    """Create a preset with random weights.
-
-    Raises:
-        UsageError: if the preset cannot be created.
-    """
     show(f"Creating random weights with the shapes of {name}")
     words = "--output", str(place), "--blocks", str(BLOCKS)
     made = in_a_process("pipeline", "preset", name, *words, python=python)

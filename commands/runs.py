@@ -70,7 +70,6 @@ def runs(
 
 
 def _in_runs() -> "list[Row]":
-    """Return the training runs in runs/, including what Kaggle has reported about them."""
     from deploy import experiments
     from pipeline.errors import ConfigError
     from workbench.experiments import experiment
@@ -89,9 +88,6 @@ def _in_runs() -> "list[Row]":
 
 
 def _competition(rows: "Sequence[Row]") -> str:
-    """If exactly one competition has runs, return it; otherwise return the default config's
-    competition.
-    """
     from deploy import init
     from pipeline import config as configs
 
@@ -102,16 +98,7 @@ def _competition(rows: "Sequence[Row]") -> str:
 
 
 def _named(word: str, rows: "Sequence[Row]", competitions: Container[str]) -> "Row":
-    """Return the experiment that a number, a name or a folder refers to.
-
-    Args:
-        word: the number, name or folder.
-        rows: all experiments of the competition.
-        competitions: the competitions with runs, used to suggest a correction.
-
-    Raises:
-        UsageError: if there is no such experiment.
-    """
+    """Return the experiment with a number, a name or a folder, or raise `UsageError`."""
     place = Path(word).resolve()
     for row in reversed(rows):  # prefer the newest, because rehearsals can share a name
         folder = Path(row["folder"]).resolve()

@@ -1,4 +1,4 @@
-"""A live display that shows the progress of a run while a task waits for the run.
+"""A live display of a run's progress while a task waits for the run.
 
 This module imports rich, so it is only imported if the output is a terminal. All text is passed
 through `secrets.redact`. Text from Kaggle is never interpreted as markup.
@@ -47,10 +47,9 @@ SHOWN = ("step", "steps", "loss", "eta_seconds")
 
 
 class Screen(AbstractContextManager["Screen"]):
-    """Displays a run from its first status to its last status, and prints notes above the display.
+    """Displays a run from its first status to its last, and prints notes above the display.
 
-    Args:
-        following: the next command for the user to run, or what the current command will do next.
+    `following` is the next command to run, or what the current command will do next.
     """
 
     def __init__(self, following: str) -> None:
@@ -64,14 +63,12 @@ class Screen(AbstractContextManager["Screen"]):
         self._close()
 
     def note(self, line: str) -> None:
-        """Print a line above the display."""
         if self._live is None:
             show(line)
         else:
             self._live.console.print(Text(secrets.redact(line)), soft_wrap=True)
 
     def draw(self, seen: Status) -> None:
-        """Display a run's status."""
         if self._seen is not None and self._seen.run != seen.run:
             self._close()
         self._seen, self._seen_at = seen, time.monotonic()
@@ -91,7 +88,7 @@ class Screen(AbstractContextManager["Screen"]):
             self._close()
 
     def _close(self) -> None:
-        """Stop updating the display. The last status stays visible in the terminal."""
+        # The last status stays visible in the terminal.
         try:
             self._ends.close()
         finally:
@@ -106,12 +103,9 @@ class Screen(AbstractContextManager["Screen"]):
 
 
 def drawing(seen: Status, later: float, following: str) -> RenderableType:
-    """Return the rows of text that display a run.
+    """Return the rows of text that display a run, `later` seconds after its last known status.
 
-    Args:
-        seen: the run's last known status.
-        later: seconds since that status.
-        following: what happens after the wait, or "" if the wait is over.
+    `following` is what happens after the wait, or "" if the wait is over.
     """
     rows, newest, passed = Table.grid(padding=(0, 1)), seen.newest, in_clock(seen.seconds + later)
     rows.add_column(width=LABEL, style=DIM)
@@ -150,7 +144,6 @@ def drawing(seen: Status, later: float, following: str) -> RenderableType:
 
 
 def _quota(seen: Status, left: float, ahead: float | None) -> Text:
-    """Return a text about the remaining weekly quota, and about how much of it the run will use."""
     hours = f"{left / 3600:.1f}"
     used = Text(f"{hours} {seen.accelerator} hours left this week")
     if seen.allowed:
@@ -165,7 +158,6 @@ def _quota(seen: Status, left: float, ahead: float | None) -> Text:
 
 
 def _bar(value: str, share: float, tail: str = "") -> Text:
-    """Return a value followed by a bar, and by either `tail` or the percentage."""
     share = min(max(share, 0.0), 1.0)
     full = round(BAR * share)
     rest = ("━" * (BAR - full), DIM)
@@ -174,7 +166,6 @@ def _bar(value: str, share: float, tail: str = "") -> Text:
 
 
 def _number(values: Mapping[str, Any], name: str) -> float | None:
-    """Return a number from a progress line, or None if it is not finite or not plausible."""
     value = values.get(name)
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not abs(value) < 1e15:
         return None
@@ -193,8 +184,7 @@ def losses(progress: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Return a bar chart with at most `width` bars, each of which shows the mean of some of the
-    values.
+    """Return a bar chart with at most `width` bars, each the mean of some of the values.
 
     >>> sparkline([8, 8, 4, 4, 2, 2, 1, 1], 4)
     '█▄▂▁'

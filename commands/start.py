@@ -1,7 +1,6 @@
 """The task start, which sets up a competition and rehearses the whole chain until there is a score.
 
-Steps that are complete are skipped, so an interrupted task is resumed by running the same command
-again.
+Complete steps are skipped, so running the same command again resumes an interrupted task.
 """
 
 import itertools
@@ -95,7 +94,6 @@ def _step(number: int, name: str, text: str) -> None:
 
 
 def _enter(slug: str) -> None:
-    """If both a slug and --input were passed, check that the competition's rules are accepted."""
     from deploy import init
     from workbench.inspect import config_file
 
@@ -109,7 +107,6 @@ def _enter(slug: str) -> None:
 
 
 def _log_in(slug: str) -> "Kaggle":
-    """Log in, check that the rules are accepted, and return the connection."""
     from deploy import competition as competitions
 
     telling = Telling()
@@ -120,7 +117,6 @@ def _log_in(slug: str) -> "Kaggle":
 
 
 def _download(slug: str, folder: Path) -> None:
-    """Download a competition and unpack it in a folder, unless this has already been done."""
     from deploy import download
 
     if download.done(folder):
@@ -138,10 +134,7 @@ def _download(slug: str, folder: Path) -> None:
 
 
 def _describe(slug: str, folder: Path, metric: str) -> str:
-    """Return the name of the config for a competition or folder, and make it the default config.
-
-    If there is no config for it yet, a config is written.
-    """
+    """Return the config for a competition or folder, writing one if needed. Make it the default."""
     from deploy import init
     from pipeline import config as configs
     from pipeline.command_line import refuse_missing_input
@@ -190,7 +183,7 @@ def _describe(slug: str, folder: Path, metric: str) -> str:
 
 
 def _started() -> dict[str, str]:
-    """Return the configs that were written, as {absolute path of a folder: config name}."""
+    """Return {absolute path of a folder: name of the config that was written for it}."""
     if not STARTED.is_file():
         return {}
     kept: dict[str, str] = json.loads(STARTED.read_bytes())
@@ -198,9 +191,6 @@ def _started() -> dict[str, str]:
 
 
 def _rehearse(config: str, folder: str) -> Result:
-    """Rehearse a folder or the embedded competition, unless this has already been done. Show the
-    score.
-    """
     from pipeline import config as configs
     from pipeline.config import rules
 
@@ -219,7 +209,6 @@ def _rehearse(config: str, folder: str) -> Result:
 
 
 def can_fetch_weights(address: str = WEIGHTS) -> bool:
-    """Return whether the weights of Keras Applications can be downloaded, or print why not."""
     import requests
 
     try:
@@ -233,7 +222,6 @@ def can_fetch_weights(address: str = WEIGHTS) -> bool:
 
 
 def _plan(config: str, runs: Path) -> Result | None:
-    """Show how long training would take on a TPU, and save the plan in the rehearsal's folder."""
     kept = runs / PLAN
     if kept.is_file():
         made: Result | None = json.loads(kept.read_bytes())

@@ -27,10 +27,8 @@ class Telling:
     The user is asked for confirmation before quota or a submission is used.
 
     Args:
-        agreed: function that asks the user for confirmation (see `console.agreement`), or None to
-            always decline.
+        agreed: asks the user for confirmation (see `console.agreement`), or None to always decline.
         plan: the plan of a training run, which is shown before the user is asked.
-        following: see the attribute.
         as_json: whether to print each event as a JSON object.
 
     Attributes:
@@ -52,7 +50,6 @@ class Telling:
 
     @cached_property
     def kaggle(self) -> "Kaggle":
-        """The connection to Kaggle, which is opened when it is first used."""
         from deploy.client import Kaggle
 
         return Kaggle.connect(show=self.note)
@@ -63,7 +60,6 @@ class Telling:
         *args: P.args,
         **options: P.kwargs,
     ) -> T:
-        """Run steps that communicate with Kaggle, and return the result of the steps."""
         steps = begin(self.kaggle, *args, **options)
         try:
             return self._run(steps)
@@ -83,7 +79,6 @@ class Telling:
             return completed(steps, self)
 
     def note(self, line: str) -> None:
-        """Display a line of text."""
         if self._as_json:
             show_json({"line": line})
         elif self._screen is not None:
@@ -92,7 +87,6 @@ class Telling:
             show(line)
 
     def __call__(self, event: Event) -> bool | None:
-        """Display an event. If the event is an `Ask`, return the answer of the user."""
         match event:
             case Note(text):
                 self.note(text)
@@ -114,7 +108,6 @@ class Telling:
 
 
 def in_a_line(seen: Status) -> str:
-    """Return the status of a run as a line of plain text."""
     from deploy.watch import in_clock
 
     since = in_clock(seen.seconds) if seen.pushed else f"watched for {in_clock(seen.seconds)}"
@@ -123,16 +116,12 @@ def in_a_line(seen: Status) -> str:
 
 
 def in_words(seen: Status) -> str:
-    """Return a description of a run's progress, or the last line of its log if no progress is
-    known.
-    """
     from pipeline.train import progress_log
 
     return progress_log.in_words(seen.newest) or seen.words
 
 
 def _as_object(seen: Status) -> dict[str, Any]:
-    """Return a status with the latest progress as a JSON object, in which NaN becomes null."""
     return {
         "run": seen.run,
         "status": seen.status,

@@ -1,13 +1,10 @@
 """Find the Kaggle credentials on this machine and log in with them.
 
-Credentials that work for the `kaggle` command also work here. `look` checks the same locations in
-the same order, and also reports broken files, which `kaggle` silently skips.
-
-`log_in` uses kagglesdk, the library behind `kaggle`. We do not use `kaggle` itself because it logs
-in on import, prints a help page if there are no credentials, and waits indefinitely for a server
-that hangs. Neither library has a public API for timeouts or for renewing a login. We therefore use
-private parts of kagglesdk and support only the versions in `NEEDS`. The module deploy/secrets.py
-keeps all secrets out of the output.
+`look` checks the same locations as the `kaggle` command, in the same order. It also reports broken
+files, which `kaggle` silently skips. `log_in` uses kagglesdk, because `kaggle` logs in on import,
+prints a help page if there are no credentials, and waits indefinitely for a server that hangs.
+Neither has a public API for timeouts or for renewing a login, so we use private parts of kagglesdk
+and support only the versions in `NEEDS`.
 """
 
 import contextlib
@@ -61,8 +58,7 @@ class Source:
     Attributes:
         name: name to show in messages.
         kind: "token", "key" or "login".
-        secret: the token or key, or "" for a login.
-        path: path to the token's file, or None if it comes from an environment variable.
+        path: the token's file, or None if it comes from an environment variable.
     """
 
     name: str
@@ -75,10 +71,8 @@ class Source:
 class Found:
     """The credentials found on this machine.
 
-    Attributes:
-        sources: available sources in order of precedence, of which the client uses the first.
-        problems: problems with files or variables that should contain credentials.
-        username: username that belongs to the key; tokens do not have one.
+    `sources` are in order of precedence, and the client uses the first. `problems` are about files
+    or variables that should contain credentials. `username` belongs to the key.
     """
 
     sources: list[Source] = field(default_factory=list)
@@ -90,7 +84,7 @@ class Found:
 
 
 def look() -> Found:
-    """Find all credentials on this machine, and make sure that they are redacted in all output."""
+    """Find all credentials on this machine, and make sure that all output redacts them."""
     found, home = Found(), Path.home() / ".kaggle"
     variable = os.environ.get("KAGGLE_API_TOKEN", "").strip()
     files = {f"~/.kaggle/{name}": home / name for name in ("access_token", "access_token.txt")}
@@ -115,7 +109,6 @@ def look() -> Found:
 
 
 def _look_for_key(found: Found) -> None:
-    """Find the username and key. Environment variables take precedence over kaggle.json."""
     path = config_folder() / "kaggle.json"
     file = _object(found, path)
     name, key = (os.environ.get(f"KAGGLE_{x.upper()}", file.get(x)) for x in ("username", "key"))
@@ -135,7 +128,6 @@ def _look_for_key(found: Found) -> None:
 
 
 def _object(found: Found, path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file, or {} if there is none. Add problems to `found`."""
     with contextlib.suppress(ValueError):
         if isinstance(value := json.loads(_text(found, path) or "{}"), dict):
             return value
@@ -145,7 +137,6 @@ def _object(found: Found, path: Path) -> dict[str, Any]:
 
 
 def _text(found: Found, path: Path) -> str:
-    """Return a file's text, or "" if it is missing or unreadable. Add problems to `found`."""
     try:
         text = path.read_text(encoding="utf-8-sig").strip()  # Windows may add a byte order mark
     except (FileNotFoundError, NotADirectoryError):
@@ -159,7 +150,6 @@ def _text(found: Found, path: Path) -> str:
 
 
 def config_folder() -> Path:
-    """Return the folder in which the client looks for kaggle.json."""
     usual, variable = Path.home() / ".kaggle", os.environ.get("KAGGLE_CONFIG_DIR")
     if variable or usual.exists() or not sys.platform.startswith("linux"):
         return Path(variable or usual)
@@ -170,12 +160,7 @@ def config_folder() -> Path:
 
 
 def environment() -> str:
-    """Return "PROD" or "LOCALHOST".
-
-    Raises:
-        UsageError: if KAGGLE_API_ENVIRONMENT has any other value, which may be a typo or one of
-            Kaggle's internal sites.
-    """
+    """Return "PROD" or "LOCALHOST". Other values may be typos or Kaggle's internal sites."""
     value = os.environ.get("KAGGLE_API_ENVIRONMENT", "PROD")
     if value in ("PROD", "LOCALHOST"):
         return value
@@ -187,29 +172,23 @@ def environment() -> str:
 def address() -> str:
     """Return the host name of Kaggle's site, or host:port for a local Kaggle, without credentials.
 
-    A local Kaggle acts as the proxy for http://localhost, so local instances are identified by
-    their proxy.
-
-    Raises:
-        UsageError: if KAGGLE_API_ENVIRONMENT is invalid.
+    A local Kaggle acts as the proxy for http://localhost, so its proxy identifies it.
     """
     return SITE if environment() == "PROD" else _proxy("http://localhost") or "localhost"
 
 
 def proxies() -> str:
-    """Describe the configured proxies, without their passwords."""
     hosts = {name: _host(proxy) for name, proxy in sorted(getproxies().items()) if name != "no"}
     return ", ".join(f"{name}_proxy {host}" for name, host in hosts.items()) or "none"
 
 
 def _proxy(site: str) -> str:
-    """Return the host and port of the proxy used for a site, or "" if there is none."""
     used = select_proxy(site, get_environ_proxies(site))
     return _host(used) if used else ""
 
 
 def _host(address: str) -> str:
-    """Return only the host and port of a proxy URL, which may also contain a password."""
+    # A proxy's URL may also contain a password.
     return address.rpartition("@")[2].rpartition("//")[2].partition("/")[0]
 
 
@@ -219,9 +198,7 @@ def _host(address: str) -> str:
 def require() -> Found:
     """Return the credentials on this machine without contacting Kaggle.
 
-    Raises:
-        UsageError: if the client is missing or unsupported.
-        CredentialError: if there are no readable credentials.
+    Raises `UsageError` for an unsupported client, and `CredentialError` if there are none.
     """
     require_client()
     found = look()
@@ -231,13 +208,9 @@ def require() -> Found:
 
 
 def require_client() -> dict[str, str]:
-    """Return the installed versions of the client and its dependencies.
+    """Return the installed versions of the client and its dependencies, or raise `UsageError`.
 
     The packages are not imported, because importing `kaggle` logs in.
-
-    Raises:
-        UsageError: if a package is missing or has an untested version, which may be due to another
-            package's pins.
     """
     versions, wrong = {}, []
     for need in map(Requirement, NEEDS):
@@ -268,13 +241,13 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
     """
     environment()
     found = require()
-    first, *others = found.sources
+    first = found.sources[0]
     can_be_sent = first.secret.isascii() and first.secret.isprintable()  # in a header
     if first.kind == "token" and can_be_sent:
         client = _client(timeouts, first.secret)
         if name := _named(client, first.secret):
             return client.http_client(), name, None
-    for source in (first, *others):  # `kaggle` also tries these if the token has expired
+    for source in found.sources:  # `kaggle` also tries these if the token has expired
         if source.kind == "key":
             http = _client(timeouts).http_client()
             http._session.auth = (found.username, source.secret)
@@ -285,7 +258,6 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
 
 
 def _client(timeouts: tuple[float, float], token: str = "") -> Any:
-    """Return a client that uses a token, or an unauthenticated client if the token is ""."""
     from kagglesdk import KaggleClient
 
     client = KaggleClient(api_token=token)  # with None, it would search for a token
@@ -298,7 +270,6 @@ def _client(timeouts: tuple[float, float], token: str = "") -> Any:
 
 
 def _named(client: Any, token: str) -> str:
-    """Return the owner of a token, or "" if Kaggle does not recognize it."""
     from kagglesdk.security.types.oauth_service import IntrospectTokenRequest
 
     request = IntrospectTokenRequest()
@@ -313,10 +284,6 @@ def _named(client: Any, token: str) -> str:
 
 
 def _logged_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew]:
-    """Use the stored browser login, and renew its access token if it is about to expire.
-
-    See `log_in` for the return values.
-    """
     from kagglesdk import KaggleCredentials
 
     # This client must be unauthenticated, because Kaggle would reject an expired access token.
@@ -343,7 +310,6 @@ def _logged_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew]:
 
 
 def unusable(found: Found) -> CredentialError:
-    """Return the error for missing, broken or expired credentials."""
     if found.sources:
         first = found.sources[0]
         if first.kind == "login":
@@ -357,5 +323,4 @@ def unusable(found: Found) -> CredentialError:
 
 
 def without(source: Source) -> str:
-    """Return an instruction that tells the user how to remove a token."""
     return f"Remove {source.path}" if source.path else f"unset {source.name}"

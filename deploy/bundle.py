@@ -1,11 +1,8 @@
 """Build bundles. A bundle is a notebook that contains the package, together with its metadata.
 
-The notebook is built from kernels/KERNEL/notebook.py. It contains all of formats/ and pipeline/,
-the run's config, and the modules that the config imports. The notebook and its kernel-metadata.json
-are written to BUILDS/KERNEL/.
-
-Because the notebook contains the package, both always have the same version. Building the same
-commit again produces identical files.
+The notebook is built from kernels/KERNEL/notebook.py and contains all of formats/ and pipeline/,
+the run's config, and the modules that the config imports. It is written to BUILDS/KERNEL/ with its
+kernel-metadata.json. Building the same commit again produces identical files.
 """
 
 import ast
@@ -70,8 +67,6 @@ class Code:
     Attributes:
         identity: names of the kernel, config and competition, and a benchmark's options.
         modules: {path: text} of the files that the notebook writes before running its own cells.
-        cells: cells of notebook.py.
-        metadata: contents of kernel-metadata.json in kernels/.
         git_dirty: whether the included files differ from `git_commit`, or there is no commit.
     """
 
@@ -84,7 +79,6 @@ class Code:
 
     @property
     def kernel(self) -> str:
-        """Name of the kernel's folder in kernels/."""
         return str(self.identity["kernel"])
 
     @cached_property
@@ -120,13 +114,8 @@ class Inputs:
 class Bundle:
     """A notebook and its metadata, ready to be pushed.
 
-    Attributes:
-        folder: folder that contains the two files.
-        code: code in the bundle.
-        metadata: contents of kernel-metadata.json.
-        expect: see `Inputs`.
-        session_seconds: length of the session if it is shortened, which the notebook reads. The
-            SHA-256 does not include it.
+    `session_seconds` is the length of the session if it is shortened. The notebook reads it, but
+    the SHA-256 does not include it.
     """
 
     folder: Path
@@ -137,22 +126,19 @@ class Bundle:
 
     @property
     def kernel(self) -> str:
-        """Name of the kernel's folder in kernels/."""
         return self.code.kernel
 
     @property
     def handle(self) -> str:
-        """The notebook's owner/slug on Kaggle."""
         return str(self.metadata["id"])
 
     @property
     def notebook(self) -> Path:
-        """Path to the notebook. A push sends `text`, so later changes to it have no effect."""
+        """Path to the notebook. A push sends `text`, so changes to the file have no effect."""
         return self.folder / f"{self.kernel}.ipynb"
 
     @property
     def size(self) -> int:
-        """Size of the notebook in bytes."""
         return len(self.text.encode())
 
     @cached_property
@@ -163,7 +149,6 @@ class Bundle:
 
     @cached_property
     def text(self) -> str:
-        """The notebook as JSON."""
         from nbformat.v4 import new_code_cell, new_markdown_cell
 
         described = {
@@ -202,12 +187,10 @@ def _sha256(value: Mapping[str, Any]) -> str:
 
 
 def address(owner: str, competition: str, what: str) -> str:
-    """Return OWNER/COMPETITION-WHAT, the handle of one of our notebooks or datasets. The slug is
-    truncated to 50 characters, which is Kaggle's limit. See `Records.handle` for a notebook that
-    Kaggle renamed.
+    """Return OWNER/COMPETITION-WHAT, the handle of one of our notebooks or datasets.
 
-    Args:
-        what: a kernel such as "train-tpu", or "artifact", "checkpoint" or `member` for a dataset.
+    The slug is truncated to Kaggle's limit. See `Records.handle` for a notebook that Kaggle
+    renamed. `what` is a kernel, or "artifact", "checkpoint" or `member` for a dataset.
 
     >>> address("ann", "digits", "train-tpu")
     'ann/digits-train-tpu'
@@ -240,12 +223,9 @@ def title(handle: str) -> str:
 
 
 def read(project: Project, kernel: str, others: Iterable[str] = ()) -> Code:
-    """Read a kernel's code.
+    """Read a kernel's code, and include the configs named in `others`, such as an ensemble's.
 
-    Args:
-        kernel: folder in kernels/, such as train-tpu.
-        others: names of additional configs to include, such as an ensemble's. Configs that no
-            longer exist are skipped, because the artifact contains their values.
+    Configs that no longer exist are skipped, because the artifact contains their values.
 
     Raises:
         UsageError: if the kernel does not exist, or a file cannot be included.
@@ -278,12 +258,7 @@ def read(project: Project, kernel: str, others: Iterable[str] = ()) -> Code:
 def build(project: Project, code: Code, inputs: Inputs, owner: str) -> Bundle:
     """Build a kernel's bundle, and write it to the kernel's folder in `project.builds`.
 
-    Args:
-        owner: Kaggle username.
-
-    Raises:
-        UsageError: if the bundle does not pass the checks in deploy/gate.py. Nothing is written.
-        DiskError: if the folder is not writable.
+    Nothing is written if the bundle does not pass the checks in deploy/gate.py.
     """
     metadata = _completed(project, code, inputs, owner)
     made = Bundle(project.builds / code.kernel, code, metadata, inputs.expect)
@@ -296,12 +271,6 @@ def build(project: Project, code: Code, inputs: Inputs, owner: str) -> Bundle:
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """Return the contents of a kernel-metadata.json. Missing source lists are added.
-
-    Raises:
-        UsageError: if the file is not a JSON object, its sources are not lists of strings, or it
-            sets keys that the bundler adds.
-    """
     try:
         metadata = {**{kind: [] for kind in LISTED}, **json.loads(path.read_bytes())}
     except (ValueError, TypeError) as error:
@@ -315,7 +284,6 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict[str, Any]:
-    """Add the handle, the machine and all sources to mount to the metadata, and return it."""
     kernel, expect, listed = code.kernel, inputs.expect, code.metadata["dataset_sources"]
     of = partial(address, owner, project.competition)
     handle = inputs.handles.get(kernel, of(kernel))
@@ -361,10 +329,6 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
 
 
 def configs(root: Path) -> dict[str, Path]:
-    """Return {name: path} for the configs in pipeline/configs/.
-
-    If a config is a package, the path is that of its __init__.py.
-    """
     files = {path.stem: path for path in (root / CONFIGS).glob("[!_.]*.py")}
     packages = {path.parent.name: path for path in (root / CONFIGS).glob("[!_.]*/__init__.py")}
     return dict(sorted({**files, **packages}.items()))
@@ -373,14 +337,7 @@ def configs(root: Path) -> dict[str, Path]:
 def _travelling(root: Path, kernel: str, configs: Mapping[str, Path]) -> dict[str, Path]:
     """Return {path in the bundle: file} for all files in a kernel's bundle, sorted by path.
 
-    Files are parsed but never executed.
-
-    Args:
-        configs: {name: file} for all configs to include. If a config is a package, its file is
-            __init__.py.
-
-    Raises:
-        UsageError: if a config is not valid Python, or imports a module that is not included.
+    Files are parsed but never executed. `configs` are the {name: file} of the configs to include.
     """
     patterns = (*(f"{folder}/**/*.py" for folder in WHOLE), *MORE.get(kernel, ()))
     found = {
@@ -404,9 +361,7 @@ def _travelling(root: Path, kernel: str, configs: Mapping[str, Path]) -> dict[st
 
 
 def _imported(root: Path, place: str, path: Path) -> dict[str, Path]:
-    """Return {path in the bundle: file} for the project's modules that are imported by the file at
-    `place` in the bundle.
-    """
+    """Return {path in the bundle: file} for the project's modules that a file imports."""
     package, names = place.rpartition("/")[0].replace("/", "."), set()
     try:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -430,16 +385,13 @@ def _imported(root: Path, place: str, path: Path) -> dict[str, Path]:
 
 
 def _sources(root: Path, pattern: str) -> dict[str, Path]:
-    """Return {path below the root: file} for files that match a pattern, except hidden ones."""
+    # Hidden files are skipped.
     found = {path.relative_to(root).as_posix(): path for path in sorted(root.glob(pattern))}
     return {place: path for place, path in found.items() if "/." not in f"/{place}"}
 
 
 def _commit(root: Path, paths: Iterable[Path]) -> tuple[str, bool]:
-    """Return the current commit and whether the files differ from it.
-
-    Return ("", True) if there is no commit or git is not installed.
-    """
+    """Return the current commit, or "" if there is none, and whether the files differ from it."""
 
     def git(*words: str) -> "subprocess.CompletedProcess[str]":
         command = ["git", "--no-optional-locks", "-C", str(root), *words]
@@ -456,22 +408,15 @@ def _commit(root: Path, paths: Iterable[Path]) -> tuple[str, bool]:
 
 
 def remember_rehearsal(runs: Path, code_sha256: str, how: str) -> None:
-    """Record that a bundle was rehearsed.
+    """Record when and how a bundle was rehearsed, and what was skipped.
 
-    Args:
-        runs: folder of the journal.
-        code_sha256: SHA-256 of the bundle that ran, whose files may have changed since.
-        how: description of when it was rehearsed and what was skipped.
-
-    Raises:
-        DiskError: if the record cannot be written.
+    `code_sha256` is the SHA-256 of the bundle that ran, whose files may have changed since.
     """
     known = json.dumps(_rehearsals(runs) | {code_sha256: how}, indent=1)
     atomic_file.write(runs / REHEARSED, known.encode())
 
 
 def how_rehearsed(runs: Path, bundle: Bundle) -> str:
-    """Describe how a bundle's code and config were rehearsed, or return "" if they were not."""
     return _rehearsals(runs).get(bundle.code.sha256, "")
 
 

@@ -1,7 +1,6 @@
 """Kaggle API calls and dataclasses for their responses.
 
-Kaggle omits fields whose value is 0, false, "" or empty. Fields that can have such a value
-therefore need a default.
+Kaggle omits fields whose value is 0, false, "" or empty, so such fields need a default.
 """
 
 import importlib
@@ -29,13 +28,7 @@ RUN, SAVE = "SAVE_AND_RUN_ALL", "QUICK_SAVE"  # Kaggle's names for what a push d
 
 @dataclass(frozen=True)
 class Saved:
-    """Response to a push.
-
-    Attributes:
-        version: the kernel's new version, or 0 if Kaggle did not return one.
-        url: URL of the kernel's page.
-        error: Kaggle's error message, or "".
-    """
+    """Response to a push. `version` is 0 if Kaggle did not return one."""
 
     version: int = called("versionNumber", 0)
     url: str = ""
@@ -60,7 +53,7 @@ class Saved:
 
     @property
     def invalid(self) -> Mapping[str, tuple[str, ...]]:
-        """Sources that Kaggle rejected, grouped by kind. The run starts without them."""
+        """Sources that Kaggle rejected, by kind. The run starts without them."""
         return {kind: getattr(self, f"invalid_{kind}") for kind in ("tags", *SOURCES)}
 
 
@@ -74,11 +67,7 @@ class KernelStatus:
 
 @dataclass(frozen=True)
 class OwnKernel:
-    """An entry in the list of our kernels.
-
-    Attributes:
-        version: newest version, or 0 if there is none or the list does not include it.
-    """
+    """An entry in the list of our kernels. `version` is 0 if there is none or it is not listed."""
 
     handle: str = called("ref", "")
     version: int = called("currentVersionNumber", 0)
@@ -100,7 +89,6 @@ class Source:
 
     @property
     def asks(self) -> Mapping[str, Any]:
-        """Fields of kernel-metadata.json, keyed by name."""
         sources = {
             name: tuple(spelled(ADDRESS.sub("", source)) for source in getattr(self, name))
             for name in SOURCES
@@ -112,12 +100,7 @@ class Source:
 class Quota:
     """This week's accelerator time in seconds, or None where Kaggle does not report it.
 
-    Attributes:
-        gpu_allowed, tpu_allowed: weekly quota.
-        gpu_used, tpu_used: time used so far.
-        gpu_reserved, tpu_reserved: time reserved by running sessions.
-        gpu_paid, tpu_paid: whether the account pays for time that exceeds the quota.
-        renewed: start of the next week, in UTC.
+    Running sessions reserve time. Accounts can pay for time that exceeds the quota.
     """
 
     gpu_allowed: float | None = called("gpuQuota.totalTimeAllowed", None)
@@ -132,23 +115,19 @@ class Quota:
 
     @property
     def gpu_seconds(self) -> float | None:
-        """Remaining GPU time in seconds, as printed by `kaggle quota`."""
         return None if self.gpu_allowed is None else max(0.0, self.gpu_allowed - self.gpu_used)
 
     @property
     def tpu_seconds(self) -> float | None:
-        """Remaining TPU time in seconds."""
         return None if self.tpu_allowed is None else max(0.0, self.tpu_allowed - self.tpu_used)
 
     @property
     def reserved(self) -> Mapping[str, float]:
-        """{"GPU" or "TPU": reserved seconds}, without accelerators that have no reserved time."""
         reserved = {"GPU": self.gpu_reserved, "TPU": self.tpu_reserved}
         return {name: seconds for name, seconds in reserved.items() if seconds}
 
     @property
     def paid(self) -> tuple[str, ...]:
-        """Accelerators ("GPU" or "TPU") on which the account pays for additional time."""
         return tuple(name for name in ("GPU", "TPU") if getattr(self, f"{name.lower()}_paid"))
 
 
@@ -201,7 +180,6 @@ class Competition:
 
     @property
     def takes_files(self) -> bool:
-        """Whether submissions are uploaded files rather than notebooks."""
         return not self.is_kernels_submissions_only
 
 
@@ -209,11 +187,7 @@ class Competition:
 class Limits:
     """A team's submission limits. All numbers are 0 if Kaggle does not recognize our team yet.
 
-    Attributes:
-        today: number of submissions made today.
-        total: number of submissions made in total.
-        allowed_now: number of submissions that can be made now.
-        by_total: whether the limit applies to the total instead of the day.
+    `by_total` is whether the limit applies to the total instead of the day.
     """
 
     today: int = called("numToday", 0)
@@ -223,7 +197,6 @@ class Limits:
 
     @property
     def next(self) -> str:
-        """Sentence that states when the next submission is possible, if none is possible now."""
         if self.by_total:
             return "This competition limits the total, so no further submissions are possible."
         return "The next submission is possible after midnight UTC."
@@ -243,9 +216,8 @@ class ListedFile:
 class Page:
     """A page of a list.
 
-    Attributes:
-        log: a run's log as stored by Kaggle, if this is a list of the run's output.
-        next_page_token: token that requests the next page, or "" on the last page.
+    `log` is a run's log, if this is a list of the run's output. `next_page_token` is "" on the last
+    page.
     """
 
     files: tuple[ListedFile, ...] = ()
@@ -259,19 +231,13 @@ class Page:
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """A call to Kaggle's API.
-
-    Attributes:
-        service, method: name of the call.
-        answer: type of the response, which is `requests.Response` for files.
-    """
+    """A call to Kaggle's API. The response to a call for a file is a `requests.Response`."""
 
     service: str
     method: str
     answer: type[T]
 
     def request(self, values: Mapping[str, Any]) -> Any:
-        """Return a kagglesdk request with these values, omitting those that are None."""
         folder, _, name = self.service.partition(".")
         module = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
         # Import kagglesdk late, so that tasks that never call Kaggle work without it.

@@ -1,8 +1,8 @@
 """Run the chain of steps: training, publishing, inference and submission.
 
-Each `invoke` task runs a part of the chain, and `invoke relay` runs all of it. Steps are generators
-that yield events. Each step looks in the journal for the version that the previous step created. If
-the chain is stopped or killed, running the same command again therefore resumes it.
+`invoke relay` runs all of it, and the other tasks run parts. Steps are generators that yield
+events. Each step looks in the journal for the version that the previous step created, so running
+the same command again resumes a chain that was stopped or killed.
 """
 
 import time
@@ -74,7 +74,6 @@ class Result:
     seconds: float
 
     def values(self) -> dict[str, Any]:
-        """Return the result as a dict for `json.dumps`. The number of rows excludes the header."""
         file = self.inferred / competition.FILE
         pictures = sorted([*self.trained.glob("*.png"), *self.inferred.glob("*.png")])
         return {
@@ -95,12 +94,10 @@ class Result:
 def run(
     kaggle: Kaggle, records: Records, check: Check, *, fresh: bool = False, now: bool = False
 ) -> Steps[Result]:
-    """Run the whole chain. Each step raises the errors listed in its own docstring. Running the
-    same command or the individual tasks again resumes the chain where it stopped.
+    """Run the whole chain. Each step raises the errors listed in its own docstring.
 
-    Args:
-        check, now: see `competition.submit`.
-        fresh: see `train`.
+    Running the same command or the individual tasks again resumes the chain where it stopped. See
+    `competition.submit` for `check` and `now`, and `train` for `fresh`.
     """
     began, project = time.monotonic(), records.project
 
@@ -146,13 +143,12 @@ def push_kernel(
     fresh: bool = False,
     agreed: bool = False,
 ) -> Steps[Run]:
-    """Build and push a kernel, and record the version that Kaggle returns. A partial training run
-    is resumed.
+    """Build and push a kernel, and record the version that Kaggle returns.
 
-    This checks the journal and Kaggle, decides what to do, asks the user, and pushes the kernel.
+    This checks the journal and Kaggle, decides what to do, and asks the user. A partial training
+    run is resumed.
 
     Args:
-        model: model for an inference.
         again: push even if the current version has this bundle, or its state is unknown.
         fresh: start training from scratch, ignoring the progress of earlier runs.
         agreed: only show the costs, because the user has already agreed to this push.
@@ -199,7 +195,6 @@ def _push(
     fresh: bool,
     agreed: bool,
 ) -> Steps[Run]:
-    """Implement `push_kernel` while holding the lock."""
     journal, anew = records.journal, again or fresh
     code = bundle.read(records.project, kernel, [member.config for member in model.members])
     handle = records.handle(kaggle.username, kernel)
@@ -244,7 +239,6 @@ def _push(
 def _following(
     kaggle: Kaggle, records: Records, code: Code, *, again: bool, fresh: bool
 ) -> Steps[Next]:
-    """Return the next session, after resolving any push whose result is unknown."""
     anew = again or fresh
     try:
         yield from push.resolve(kaggle, records, [code.kernel])
@@ -258,7 +252,6 @@ def _following(
 
 
 def _untold(error: Unknown, so: str = "anything running there is ignored", *, anew: bool) -> Note:
-    """Convert an error to a note, or raise it if neither --again nor --fresh is set."""
     if not anew:
         raise error
     return Note(f"{str(error).splitlines()[0]}\n--again: {so}.")
@@ -272,7 +265,6 @@ def _send(
     request: Request,
     costs: preview.Preview,
 ) -> Steps[Run]:
-    """Send a push that the user has approved."""
     base = following.base
     if base is not None and base.route == DATASET:
         yield from datasets.checkpoint(kaggle, records, base.folder, base.progress)
@@ -291,13 +283,11 @@ def _send(
 
 
 def build(owner: str, records: Records, kernel: str, model: Model = NO_MODEL) -> Bundle:
-    """Build the bundle for the first push of a kernel that will belong to `owner`."""
     code = bundle.read(records.project, kernel, [member.config for member in model.members])
     return _built(owner, records, code, model, Next(again=False))
 
 
 def _expected(records: Records, model: Model) -> dict[str, Any]:
-    """Return `expect` for an inference bundle, or {} for any other kernel."""
     project = records.project
     if model.members:
         return output.expected(model.members)
@@ -343,7 +333,7 @@ def _intent(kaggle: Kaggle, records: Records, built: Bundle, following: Next) ->
 def _gates(
     kaggle: Kaggle, records: Records, built: Bundle, model: Model, following: Next
 ) -> Steps[None]:
-    """Before anything is spent, raise an error if the run would be useless."""
+    # This raises an error before anything is spent, if the run would be useless.
     project = records.project
     if csv := [member.run_id for member in model.members if member.is_csv]:
         competition.require_no_rerun(kaggle, project, csv)
@@ -369,17 +359,13 @@ def train(
 
     The user is asked before the first push. Later pushes are shown without asking again. If a run
     is already active, nothing is pushed at first, and the user is asked before the next session.
-
-    Args:
-        fresh: start from scratch, ignoring the progress of earlier runs.
-        command: command that resumes training. Defaults to `invoke push-train --until-done`.
+    `command` resumes training, by default `invoke push-train --until-done`.
 
     Raises:
         NoQuota: if no time is left this week. The message states when the quota is renewed.
         NoSlot: if the maximum number of sessions is already active.
         RunFailed: if the first session saves nothing, or two consecutive sessions make no progress.
             `NotMounted` is raised if two consecutive sessions could not find a source.
-        Others: see `push_kernel`, `watch.watch` and `pull`. Running the same command again resumes.
     """
     command = command or records.project.command("push-train --until-done")
     count, late, agreed = 0, False, False
@@ -433,7 +419,6 @@ def train(
 
 
 def pull(kaggle: Kaggle, records: Records, of: Run) -> Steps[Path]:
-    """Pull a run's output into `runs` and return its folder. Record progress of a training run."""
     folder = yield from output.pull(kaggle, of, records.project.runs)
     if records.kernel_of(of) == TRAIN:
         sessions.note_progress(records, of, folder)
@@ -441,8 +426,9 @@ def pull(kaggle: Kaggle, records: Records, of: Run) -> Steps[Path]:
 
 
 def next_command(records: Records, of: Run, folder: Path) -> str:
-    """Return the command to run after a pull. Return "" if the run is not ours, is already
-    submitted, or is not the last training run.
+    """Return the command to run after a pull.
+
+    Return "" if the run is not ours, is already submitted, or is not the last training run.
     """
     project, journal, kernel = records.project, records.journal, records.kernel_of(of)
     if kernel == INFER:
@@ -469,7 +455,6 @@ def next_command(records: Records, of: Run, folder: Path) -> str:
 
 
 def after_complete(records: Records, row: Request) -> str:
-    """Return the next command after a push whose run is complete, or "" if there is none."""
     made = run_of(row)
     if row.kernel == PREPARE:
         return after_preparation(records.project, "complete")
@@ -480,5 +465,4 @@ def after_complete(records: Records, row: Request) -> str:
 
 
 def after_preparation(project: Project, progress: str) -> str:
-    """Return the command to run next, given the progress of a preparation."""
     return project.command("push-train" if progress == "complete" else "push-prepare")

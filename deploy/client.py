@@ -1,7 +1,8 @@
 """The Kaggle client, with one method per API call.
 
 Calls about a run specify its version, because Kaggle would otherwise return the latest one, no
-matter who created it. Missing or unknown responses are never treated as successful.
+matter who created it. Missing or unknown responses are never treated as successful. Calls that make
+changes are sent once and may raise `Ambiguous`.
 """
 
 import copy
@@ -35,14 +36,7 @@ class Kaggle(Connection):
     def save_kernel(
         self, metadata: Mapping[str, Any], text: str, *, timeout_seconds: int, execution: str = RUN
     ) -> calls.Saved:
-        """Push a kernel. The call is sent once and may raise `Ambiguous`.
-
-        Args:
-            metadata: contents of kernel-metadata.json.
-            text: contents of the notebook.
-            timeout_seconds: number of seconds after which Kaggle stops the session.
-            execution: RUN or SAVE.
-        """
+        """Push a kernel. The session stops after `timeout_seconds`. `execution` is RUN or SAVE."""
         sources = {name.replace("_", "_data_"): metadata.get(name) or None for name in SOURCES}
         values = {
             "slug": metadata["id"],
@@ -61,19 +55,16 @@ class Kaggle(Connection):
         Raises:
             NotFound: if the version does not exist. If this account owns the kernel but the list of
                 our kernels does not contain that version, a 403 is treated in the same way.
-            Unknown: if Kaggle responds with a 403, but the list contains the version or is not
-                available.
+            Unknown: if Kaggle responds with a 403, but the list contains the version or is missing.
         """
         what = f"get the status of {handle} version {version}"
         ask = partial(self._read, what, calls.KERNEL_STATUS, _kernel(handle, version))
         return self._ours("notebook", handle, ask, version)
 
     def kernel_output(self, handle: str, version: int) -> tuple[dict[str, str], str]:
-        """List all output files of a version.
+        """Return {name: signed URL} for a version's output, and the log as stored by Kaggle.
 
-        Returns:
-            {name: signed URL}, and the log as stored by Kaggle. The names come from the network and
-            must be validated before use.
+        The names come from the network and must be validated before use.
         """
         what = f"list the output of {handle} version {version}"
         pages = list(self._pages(what, calls.KERNEL_OUTPUT, _kernel(handle, version)))
@@ -81,7 +72,6 @@ class Kaggle(Connection):
         return {file.file_name: file.url for page in pages for file in page.files}, log
 
     def kernel_log(self, handle: str, version: int) -> list[str]:
-        """Return the lines of a version's log that are available on Kaggle."""
         what = f"read the log of {handle} version {version}"
         about = {**_kernel(handle, version), "page_size": 1}
         return log_lines(self._read(what, calls.KERNEL_OUTPUT, about).log)
@@ -89,10 +79,8 @@ class Kaggle(Connection):
     def follow_log(self, handle: str, version: int) -> Iterator[tuple[str, str]]:
         """Yield a version's log from the start, as (stream, text) pieces, while the run writes it.
 
-        The iteration stops when the run ends. Broken connections are not retried.
-
-        Raises:
-            requests.RequestException, ValueError: if the connection breaks.
+        The iteration stops when the run ends. A broken connection is not retried, and raises
+        `requests.RequestException` or `ValueError`.
         """
         session, site = copy.copy(self._session), self._http._endpoint  # this runs in a thread
         within = "v1" if "//api." in site else "api/v1"  # only kaggle.com has a separate API host
@@ -140,7 +128,6 @@ class Kaggle(Connection):
         return None
 
     def _has_no_status(self, handle: str) -> bool:
-        """Return whether Kaggle responds with a 404 when asked for the newest version's status."""
         try:
             self._send(calls.KERNEL_STATUS, _kernel(handle, None))
         except UNREADABLE as error:
@@ -148,7 +135,7 @@ class Kaggle(Connection):
         return False
 
     def own_kernels(self) -> Iterator[calls.OwnKernel]:
-        """Yield all our kernels, most recently run first. Some kernels may not have a version yet.
+        """Yield all our kernels, most recently run first. Some may not have a version yet.
 
         This call sometimes fails for days, so it is retried only briefly.
         """
@@ -159,11 +146,6 @@ class Kaggle(Connection):
         return (kernel for page in pages for kernel in page.kernels if "/" in kernel.handle)
 
     def quota(self, patience: float | None = None) -> calls.Quota:
-        """Return this week's accelerator time.
-
-        Args:
-            patience: maximum retry time in seconds. Defaults to the pace's.
-        """
         return self._read("get the quota", calls.QUOTA, {}, patience)
 
     def download(
@@ -171,12 +153,8 @@ class Kaggle(Connection):
     ) -> None:
         """Download a file from a signed URL returned by `kernel_output`.
 
-        Args:
-            renew: function that returns a new URL if this one has expired, or "" if there is none.
-            note: see `Transfer`.
-
-        Raises:
-            Expired: if the URL is invalid, and `renew` does not return a valid one.
+        `renew` returns a new URL if this one has expired, or "" if there is none. `Expired` is
+        raised if the storage rejects both. See `Transfer` for `note`.
         """
 
         def ask(headers: Mapping[str, str]) -> requests.Response:
@@ -191,20 +169,12 @@ class Kaggle(Connection):
         self._transferred(f"download {path.name}", Download(path, self._show, note, ask))
 
     def delete_kernel(self, handle: str) -> None:
-        """Delete our kernel and all its versions.
-
-        The call is sent once and may raise `Ambiguous`.
-        """
         self._write(f"delete {handle}", calls.DELETE_KERNEL, _kernel(handle, None))
 
     # Datasets
 
     def dataset(self, handle: str) -> calls.Dataset | None:
-        """Return our dataset, or None if it does not exist.
-
-        Raises:
-            Unknown: if Kaggle does not report whether the dataset exists.
-        """
+        """Return our dataset, or None if it does not exist. Raises `Unknown` if that is unclear."""
         what = f"get the dataset {handle}"
         with suppress(errors.NotFound):
             ask = partial(self._read, what, calls.GET_DATASET, _dataset(handle))
@@ -212,13 +182,11 @@ class Kaggle(Connection):
         return None
 
     def own_datasets(self) -> Iterator[calls.Dataset]:
-        """Yield all our datasets."""
         about = {"group": "DATASET_SELECTION_GROUP_MY"}
         pages = self._pages("list your datasets", calls.LIST_DATASETS, about)
         return (dataset for page in pages for dataset in page.datasets if dataset.handle)
 
     def dataset_status(self, handle: str) -> str:
-        """Return the status of a dataset's current version, which eventually becomes READY."""
         what = f"get the status of the dataset {handle}"
         return self._read(what, calls.DATASET_STATUS, _dataset(handle)).status
 
@@ -232,16 +200,15 @@ class Kaggle(Connection):
     def download_dataset_file(
         self, handle: str, version: int, name: str, path: Path, note: Path | None = None
     ) -> None:
-        """Download a file of a dataset version to `path`. See `Transfer` for `note`."""
         what = f"download {name} of {handle} version {version}"
         about = {**_dataset(handle), "dataset_version_number": version, "file_name": name}
         ask = partial(self._send, calls.DATASET_FILE, about)
         self._transferred(what, Download(path, self._show, note, ask))
 
     def upload(self, path: Path, note: Path | None = None) -> str:
-        """Upload a file and return its token for `create_dataset`.
+        """Upload a file and return its token for `create_dataset`. See `_upload` for `note`.
 
-        Retrying an upload is safe, because nothing uses the file yet. See `_upload` for `note`.
+        Retrying an upload is safe, because nothing uses the file yet.
         """
         about = {"type": "DATASET", "name": path.name}
         return self._upload(path, calls.START_UPLOAD, about, note)
@@ -249,10 +216,6 @@ class Kaggle(Connection):
     def create_dataset(
         self, handle: str, *, title: str, description: str, tokens: Sequence[str]
     ) -> None:
-        """Create a private dataset from uploaded files.
-
-        The call is sent once and may raise `Ambiguous`.
-        """
         owner, slug = handle.split("/")
         values = {
             "owner_slug": owner,
@@ -266,20 +229,12 @@ class Kaggle(Connection):
         self._write(f"create the dataset {handle}", calls.CREATE_DATASET, values)
 
     def create_dataset_version(self, handle: str, *, notes: str, tokens: Sequence[str]) -> None:
-        """Create a dataset version that contains exactly the uploaded files.
-
-        The call is sent once and may raise `Ambiguous`.
-        """
         what = f"add a version to the dataset {handle}"
         body = {"versionNotes": notes, "files": [{"token": token} for token in tokens]}
         # The official client retries this call, which may create two versions.
         self._write(what, calls.CREATE_DATASET_VERSION, {**_dataset(handle), "body": body})
 
     def delete_dataset(self, handle: str) -> None:
-        """Delete our dataset and all its versions.
-
-        The call is sent once and may raise `Ambiguous`.
-        """
         self._write(f"delete the dataset {handle}", calls.DELETE_DATASET, _dataset(handle))
 
     def _ours(self, kind: str, handle: str, ask: Callable[[], T], version: int = 0) -> T:
@@ -287,11 +242,6 @@ class Kaggle(Connection):
 
         Kaggle sends the owner the same 403 whether the item does not exist or these credentials
         have no access to it. The list of our own items distinguishes the two cases.
-
-        Args:
-            kind: "notebook" or "dataset".
-            ask: function that makes the call.
-            version: version that the call is about.
 
         Raises:
             NotFound: if the item does not exist.
@@ -321,11 +271,7 @@ class Kaggle(Connection):
     def look_at_model(self, name: str) -> None:
         """Check that this account has access to a model by listing its files.
 
-        Args:
-            name: owner/model/framework/variation/version, with Kaggle's spelling of the framework.
-
-        Raises:
-            NotFound, Denied: if this account has no access to the model.
+        The name uses Kaggle's spelling of the framework. See `deploy.models.spelled`.
         """
         owner, model, framework, variation, version = name.split("/")
         about = {
@@ -340,19 +286,16 @@ class Kaggle(Connection):
     # Competitions
 
     def competition(self, name: str) -> calls.Competition:
-        """Return a competition's details for this account."""
         what = f"get the competition {name}"
         return self._read(what, calls.GET_COMPETITION, {"competition_name": name})
 
     def download_competition_file(self, competition: str, name: str, path: Path) -> None:
-        """Download one of a competition's files to `path`."""
         what = f"download {name} of the competition {competition}"
         about = {"competition_name": competition, "file_name": name}
         ask = partial(self._send, calls.COMPETITION_FILE, about)
         self._transferred(what, Download(path, self._show, None, ask))
 
     def download_competition(self, competition: str, path: Path, note: Path) -> None:
-        """Download all of a competition's files as a single archive. See `Transfer` for `note`."""
         what = f"download the files of the competition {competition}"
         ask = partial(self._send, calls.COMPETITION_FILES, {"competition_name": competition})
         self._transferred(what, Download(path, self._show, note, ask, copies=2))
@@ -360,10 +303,6 @@ class Kaggle(Connection):
     def submit_code(
         self, competition: str, handle: str, version: int, *, file_name: str, description: str
     ) -> int:
-        """Submit a kernel version and return the submission's number.
-
-        The call is sent once and may raise `Ambiguous`.
-        """
         owner, slug = handle.split("/")
         values = {
             "competition_name": competition,
@@ -382,10 +321,6 @@ class Kaggle(Connection):
         return self._upload(path, calls.START_SUBMISSION_UPLOAD, about)
 
     def submit_file(self, competition: str, token: str, *, description: str) -> int:
-        """Submit an uploaded file and return the submission's number.
-
-        The call is sent once and may raise `Ambiguous`.
-        """
         values = {
             "competition_name": competition,
             "blob_file_tokens": token,
@@ -394,7 +329,6 @@ class Kaggle(Connection):
         return self._write(f"submit a file to {competition}", calls.SUBMIT_FILE, values).ref
 
     def get_submission(self, ref: int) -> calls.Scored:
-        """Return the submission with this number."""
         return self._read(f"get submission {ref}", calls.GET_SUBMISSION, {"ref": ref})
 
     def list_submissions(self, competition: str) -> list[calls.Scored]:
@@ -410,7 +344,7 @@ class Kaggle(Connection):
 
 
 def _kernel(handle: str, version: int | None) -> dict[str, Any]:
-    """Return the request fields that identify a version, or the latest version if it is None."""
+    """Return the request fields that identify a version. None is the latest version."""
     owner, slug = handle.split("/")
     # Kaggle does not accept a bare number here.
     label = f"v{version}" if version is not None else None
@@ -418,6 +352,5 @@ def _kernel(handle: str, version: int | None) -> dict[str, Any]:
 
 
 def _dataset(handle: str) -> dict[str, Any]:
-    """Return the request fields that identify a dataset."""
     owner, slug = handle.split("/")
     return {"owner_slug": owner, "dataset_slug": slug}

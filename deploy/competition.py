@@ -2,12 +2,10 @@
 
 Some competitions accept notebooks, which Kaggle reruns on the hidden test set. Others accept files,
 so the pulled submission.csv is uploaded instead. Before anything is spent, the file is compared
-with the competition's sample submission, and the user is asked. Pulled files that have been
-modified are rejected.
+with the competition's sample submission, and the user is asked.
 
 Each run is submitted only once. The submission's description names the run, so an earlier
-submission of the same run is found even if its response was lost. Failed submissions count against
-the limit, so a run is only submitted again if `again` is set.
+submission is found even if its response was lost. Failed submissions count against the limit.
 """
 
 import csv
@@ -73,12 +71,7 @@ CAUSES = {
 
 @dataclass(frozen=True)
 class Submission:
-    """A scored submission.
-
-    Attributes:
-        score: public score, or None if the competition hides it.
-        uploaded: whether the file was submitted instead of the notebook.
-    """
+    """A scored submission. `score` is the public score, or None if the competition hides it."""
 
     ref: int
     score: float | None
@@ -92,7 +85,6 @@ class Submission:
 
 
 def rules_address(competition: str) -> str:
-    """Return the URL of the page where a competition's rules can be accepted."""
     return f"https://www.kaggle.com/competitions/{competition}/rules"
 
 
@@ -125,7 +117,6 @@ def look(kaggle: Kaggle, competition: str) -> Competition:
 
 
 def require(kaggle: Kaggle, competition: str) -> Steps[Competition]:
-    """Call `look`, and yield a warning if submissions are disabled or the competition has ended."""
     found = look(kaggle, competition)
     if found.closed:
         yield Note(f"Warning: {competition} is not accepting submissions, so runs get no score.")
@@ -138,8 +129,9 @@ def require(kaggle: Kaggle, competition: str) -> Steps[Competition]:
 
 
 def require_no_rerun(kaggle: Kaggle, project: Project, members: Sequence[str]) -> None:
-    """Raise `UsageError` if Kaggle reruns notebooks on a hidden test set, which ensemble members
-    from CSV files cannot predict. Other errors are as for `look`.
+    """Raise `UsageError` if Kaggle reruns notebooks on a hidden test set.
+
+    Ensemble members from CSV files cannot predict it. Other errors are as for `look`.
     """
     if not look(kaggle, project.competition).takes_files:
         raise UsageError(
@@ -151,7 +143,6 @@ def require_no_rerun(kaggle: Kaggle, project: Project, members: Sequence[str]) -
 
 
 def in_words(found: Competition) -> str:
-    """Describe what a competition accepts and when it ends."""
     parts = [f"accepts {'uploaded files' if found.takes_files else 'notebooks'}"]
     if found.daily:
         parts.append(f"{found.daily} submissions per day")
@@ -181,7 +172,7 @@ def submit(
 
     Args:
         inferred: folder to which the run was pulled.
-        check: function that raises an error to prevent the submission, given the paths of the run's
+        check: raises an error to prevent the submission, given the paths of the run's
             submission.csv and of the competition's sample, or None if there is no sample.
         now: skip the wait of several minutes after the pull.
         again: submit even if an earlier submission of this run failed. A submission that did not
@@ -194,10 +185,7 @@ def submit(
         Detached: if the user declines or presses Ctrl-C.
         NoQuota: if no submissions are left today.
         Refused, CredentialError: if Kaggle refuses the submission, or the rules are not accepted.
-        RunFailed: if the rerun failed, now or earlier. The message contains Kaggle's message, the
-            usual cause, and the fix.
-        DeadlinePassed: if there is no score before the deadline. Running the same command again
-            continues to wait for the score.
+        RunFailed: if the rerun failed, now or earlier.
         Ambiguous: if Kaggle did not respond and its list does not contain the submission either.
     """
     journal, project = records.journal, records.project
@@ -232,17 +220,11 @@ def submit(
 
 
 def last_sent(records: Records, run: Run) -> Request | None:
-    """Return a run's last submission that Kaggle received or may have received, or None."""
     entries = records.journal.requests(SUBMIT, handle=run.handle, kernel_version=run.version)
     return next((entry for entry in entries if entry.is_made or entry.is_open), None)
 
 
 def underway(records: Records, named: str) -> bool:
-    """Return whether a run has a submission in the journal that has not failed.
-
-    Args:
-        named: the run, or "" for the last inference that was pushed from this project.
-    """
     try:
         last = last_sent(records, records.find_run(named, INFER))
     except UsageError:  # raised again later, when the run is needed
@@ -251,7 +233,6 @@ def underway(records: Records, named: str) -> bool:
 
 
 def rows(submission: Path) -> int:
-    """Return the number of rows in a submission.csv, excluding its header."""
     csv.field_size_limit(sys.maxsize)  # masks exceed the default limit
     with submission.open(encoding="utf-8", newline="") as lines:
         return sum(1 for row in csv.reader(lines) if row) - 1
@@ -259,11 +240,9 @@ def rows(submission: Path) -> int:
 
 @dataclass(frozen=True)
 class _Attempt:
-    """An attempt to submit a run.
+    """An attempt to submit a run, which was pulled to the folder `inferred`.
 
-    Attributes:
-        inferred: folder to which the run was pulled.
-        command: command that submits this run or follows its submission.
+    `command` submits the run or follows its submission.
     """
 
     kaggle: Kaggle
@@ -273,7 +252,6 @@ class _Attempt:
     command: str
 
     def checked(self, check: Check) -> Steps[Competition]:
-        """Compare the file with the competition's current sample, and return the competition."""
         if not (self.inferred / FILE).is_file():
             raise UsageError(
                 f"{self.inferred / FILE} is missing; expected the pulled output of an inference.\n"
@@ -305,7 +283,6 @@ class _Attempt:
         return about
 
     def _has(self, sample: str, path: Path) -> bool:
-        """Download the sample submission, or an archive of it. Return whether Kaggle has it."""
         for name in (sample, f"{sample}.zip", str(Path(sample).with_suffix(".zip"))):
             with suppress(NotFound):
                 self.kaggle.download_competition_file(self.project.competition, name, path)
@@ -313,11 +290,6 @@ class _Attempt:
         return False
 
     def made_before(self, before: Request | None) -> Scored | None:
-        """Return a submission of this run that exists on Kaggle, or None.
-
-        Args:
-            before: last submission of this run in the journal.
-        """
         made = None
         if before is not None and before.number:
             with suppress(NotFound):
@@ -330,9 +302,7 @@ class _Attempt:
         """Return a submission of this run from Kaggle's list, or None if it contains none.
 
         This is the latest submission that did not fail, or the latest one if all of them failed.
-
-        Args:
-            looks: how often to check Kaggle's list, which may be delayed.
+        The list is checked `looks` times, because it may be delayed.
         """
         made = None
         for again in range(looks):
@@ -351,8 +321,7 @@ class _Attempt:
     def failed_before(self, made: Scored | None, *, again: bool) -> str:
         """Describe the failed submission of this run, or return "" if none failed.
 
-        Raises:
-            RunFailed: if a submission failed and `again` is not set.
+        `RunFailed` is raised instead unless `again` is set.
         """
         if made is None or _counts(made):
             return ""
@@ -364,12 +333,10 @@ class _Attempt:
         return f"submission {made.ref} of this run failed: {_reason(made)}"
 
     def agreed(self, about: Competition, failed: str, *, now: bool) -> Steps[str]:
-        """Ask the user to confirm, and wait until Kaggle has stored the output. Return the uploaded
-        file's token, or "" for a notebook.
+        """Ask the user, and wait until Kaggle has stored the output.
 
-        Args:
-            failed: description of an earlier failed submission of this run, or "".
-            now: see `submit`.
+        Return the token of an uploaded file, or "" for a notebook. `failed` describes an earlier
+        failed submission of this run.
         """
         file, competition = self.inferred / FILE, self.project.competition
         left = self._left(about)
@@ -391,7 +358,6 @@ class _Attempt:
         return ""
 
     def _left(self, about: Competition) -> str:
-        """State how many submissions are left, or raise an error if none can be made now."""
         competition = self.project.competition
         if about.closed:
             raise Refused(
@@ -410,7 +376,7 @@ class _Attempt:
         return f"submissions left {'overall' if limits.by_total else 'today'}: {limits.allowed_now}"
 
     def _stored(self) -> Steps[None]:
-        """Wait until Kaggle has stored the output. Submissions made before that would be lost."""
+        # Submissions made before Kaggle has stored the output would be lost.
         note, settled = output.noted(self.inferred), self.kaggle.pace.settled
         pulled = datetime.fromisoformat(note.at) if note else datetime.now(UTC)
         left = min(settled - (datetime.now(UTC) - pulled).total_seconds(), settled)
@@ -422,11 +388,6 @@ class _Attempt:
             time.sleep(left)
 
     def sent(self, token: str) -> Steps[int]:
-        """Submit the run, and return the submission's number.
-
-        Args:
-            token: token of the uploaded file, or "" for a notebook.
-        """
         run, competition = self.run, self.project.competition
         words = f"{self.project.name} {NAMED}{run}]"
         try:
@@ -459,7 +420,6 @@ class _Attempt:
             raise type(error)(f"{heading}\n{advice}") from error
 
     def _advice(self, known: Mapping[str, str], said: str) -> str:
-        """Return the advice in `known` for Kaggle's message, or "" if there is none."""
         advice = (text for words, text in known.items() if re.search(words, said, re.IGNORECASE))
         return next(advice, "").format(
             push=self.project.command("push-infer"),
@@ -468,7 +428,6 @@ class _Attempt:
         )
 
     def scored(self, ref: int) -> Steps[Scored]:
-        """Follow a submission until it is scored or fails, and return it."""
         kaggle, seconds = self.kaggle, self.project.deadline_seconds
         polls = Polls(kaggle.pace, time.monotonic() + seconds)
         attach = f"To follow submission {ref} again without spending another:\n{self.command}"
@@ -493,17 +452,12 @@ class _Attempt:
             raise
 
     def failure(self, made: Scored) -> str:
-        """Return the error message for a failed submission, including its cause and a fix."""
         reason = _reason(made)
         cause = self._advice(CAUSES, reason)
         return f"Submission {made.ref} of {self.run} failed: {reason}\nExpected a score. {cause}"
 
 
 def _validation(project: Project, inferred: Path) -> str:
-    """Return the validation scores of the models used for an inference.
-
-    The scores are read from the pulled training runs. Return "" if there are none.
-    """
     expect = output.json_object(inferred / output.BUNDLE).get("expect") or {}
     wanted = [one.get("weights_sha256") for one in expect.get("members") or [expect]]
     scores = {}
@@ -517,17 +471,14 @@ def _validation(project: Project, inferred: Path) -> str:
 
 
 def _counts(made: Scored | None) -> bool:
-    """Return whether a submission exists and has not failed."""
     return made is not None and made.status != FAILED
 
 
 def _score(made: Scored) -> float | None:
-    """Return a submission's public score, or None if it is pending or hidden."""
     return _number(made.public_score)
 
 
 def _number(text: str) -> float | None:
-    """Parse a finite number, or return None for any other text."""
     with suppress(ValueError):
         score = float(text)
         return score if math.isfinite(score) else None
@@ -535,5 +486,4 @@ def _number(text: str) -> float | None:
 
 
 def _reason(made: Scored) -> str:
-    """Return the reason that Kaggle gives for a failed submission."""
     return failures.plain(made.error).strip() or "no reason was given"

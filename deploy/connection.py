@@ -1,9 +1,8 @@
 """Send calls to Kaggle, and retry those that are safe to repeat.
 
-Failed reads are retried with full jitter for up to `pace.patience` seconds, as long as a retry can
-help. For file transfers, each transferred byte restarts this time. Calls that make changes are sent
-only once. If the response is lost, they raise `Ambiguous`, and the caller checks which changes were
-made. Exceptions in our own code are not caught.
+Failed reads are retried with full jitter for up to `pace.patience` seconds. In a file transfer,
+each transferred byte restarts this time. Calls that make changes are sent only once. If the
+response is lost, they raise `Ambiguous`, and the caller checks which changes were made.
 """
 
 import json
@@ -79,13 +78,8 @@ LOOPBACK = Pace(first=0.5, most=2, patience=15, listed=30, hidden=10)
 class Polls:
     """Polls at intervals that grow while the response stays the same.
 
-    Args:
-        end: when to stop, according to `time.monotonic`.
-
-    Attributes:
-        pause: seconds until the next poll.
-        count: number of pauses so far.
-        changed_at: when the response last changed, according to `time.monotonic`.
+    `count` is the number of pauses so far. `end` and `changed_at`, which is when the response last
+    changed, are values of `time.monotonic`.
     """
 
     def __init__(self, pace: Pace, end: float) -> None:
@@ -94,18 +88,12 @@ class Polls:
         self._pace, self._end, self._state = pace, end, ""
 
     def changed(self, state: str) -> bool:
-        """Return whether the state has changed. If so, shorten the interval again."""
         if state == self._state:
             return False
         self._state, self.pause, self.changed_at = state, self._pace.first, time.monotonic()
         return True
 
     def wait(self, late: str) -> None:
-        """Wait until the next poll is due.
-
-        Raises:
-            DeadlinePassed: with the message `late`, if the next poll would be after the deadline.
-        """
         if time.monotonic() + self.pause > self._end:
             raise errors.DeadlinePassed(late)
         time.sleep(self.pause)
@@ -117,7 +105,6 @@ class Connection:
     """A logged-in connection. See `connect` for the arguments.
 
     Attributes:
-        username: name of the logged-in account.
         signed_by: whether calls are authenticated with a "key" or a "token".
         answered: whether Kaggle has responded at least once.
     """
@@ -153,21 +140,14 @@ class Connection:
         Args:
             pace: waiting times, by default `REMOTE`, or `LOOPBACK` for a local Kaggle.
             timeouts: connect and read timeouts in seconds.
-            show: function that prints a line before each wait that may take minutes.
-
-        Raises:
-            CredentialError: if the credentials are missing or invalid.
-            Unreachable: if the credentials must be checked and Kaggle does not respond.
+            show: prints a line before each wait that may take minutes.
         """
         return cls(pace, timeouts, show)
 
     def _read(self, what: str, call: Call[T], values: Values, patience: float | None = None) -> T:
-        """Send a read call, and retry temporary failures.
+        """Send a read call, and retry temporary failures for up to `patience` seconds.
 
-        Args:
-            what: description of the call, which follows "Could not".
-            values: values of the request.
-            patience: maximum retry time in seconds. Defaults to the pace's.
+        `what` describes the call and follows "Could not".
 
         Raises:
             BadAnswer: after several consecutive malformed responses.
@@ -216,13 +196,9 @@ class Connection:
         patience: float | None = None,
         moved: Transfer | None = None,
     ) -> T:
-        """Call `attempt` until it succeeds, and retry temporary failures with full jitter.
+        """Call `attempt` until it succeeds. Temporary failures are retried with full jitter.
 
-        Args:
-            moved: the transfer in progress. Each transferred byte restarts the retry time.
-
-        Raises:
-            BadAnswer, Limited, Unreachable: see `_read`.
+        Each byte that `moved` transfers restarts the retry time. See `_read` for the errors.
         """
         began, ceiling, odd, shown = time.monotonic(), self.pace.first / 5, 0, False
         while True:
@@ -265,10 +241,8 @@ class Connection:
         """Send a call once, and return its response.
 
         After a 401, the call is sent again with a new access token if the old one has expired. This
-        is safe because a call that gets a 401 has no effect.
-
-        Args:
-            headers: headers to add to the session's, including after redirects.
+        is safe because a call that gets a 401 has no effect. `headers` are added to the session's,
+        including after redirects.
         """
         from kagglesdk.common.types.http_redirect import HttpRedirect
 
@@ -298,10 +272,8 @@ class Connection:
     ) -> str:
         """Upload a file and return its token. Broken connections are resumed.
 
-        Args:
-            call: call that returns the token and URL for an upload.
-            note: private file that stores the token and URL in case this process is killed. The
-                note's name must identify the file's content and the Kaggle server.
+        `call` returns the token and URL for an upload. `note` is a private file that stores them in
+        case this process is killed. Its name must identify the file's content and the server.
         """
         size, changed = path.stat().st_size, int(path.stat().st_mtime)
         about = {**values, "content_length": size, "last_modified_epoch_seconds": changed}
@@ -314,8 +286,7 @@ class Connection:
 
         Raises:
             Expired: if the storage also rejects a new URL.
-            Unreachable: if there was no progress for `pace.patience` seconds. If the transfer has a
-                note, another process can resume it.
+            Unreachable: if there was no progress for `pace.patience` seconds.
         """
         try:
             with suppress(errors.Expired):

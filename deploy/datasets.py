@@ -1,10 +1,9 @@
 """Publish artifacts and checkpoints as datasets, and check the datasets that a run mounts.
 
-Checkpoints are only published if the output of their training run cannot be mounted.
-
-The official client may upload data from an earlier failed run, drop files, or create two versions
-with one call. We therefore verify the files first, upload them from a new folder, send the call
-once, and download all files again to compare them.
+Checkpoints are only published if the output of their training run cannot be mounted. The official
+client may upload data from an earlier failed run, drop files, or create two versions with one call.
+We therefore verify the files first, upload them from a new folder, send the call once, and download
+all files again to compare them.
 """
 
 import hashlib
@@ -55,10 +54,8 @@ class DatasetVersion:
 def artifact(kaggle: Kaggle, records: Records, trained: Path) -> Steps[DatasetVersion]:
     """Publish the artifact in the folder of a pulled training run.
 
-    Raises:
-        UsageError: if training is not complete, the artifact is for a different competition, or its
-            dataset would replace the one that the run started from.
-        Others: see `_published`.
+    Raises `UsageError` if training is not complete, the artifact is for a different competition, or
+    its dataset would replace the one that the run started from. See `_published` for other errors.
     """
     project, folder = records.project, trained / output.ARTIFACT
     require_complete(project, trained)
@@ -70,10 +67,7 @@ def artifact(kaggle: Kaggle, records: Records, trained: Path) -> Steps[DatasetVe
 def members(
     kaggle: Kaggle, records: Records, ensemble: Sequence[Member]
 ) -> Steps[list[DatasetVersion]]:
-    """Publish each member of an ensemble as a separate dataset, named after its weights.
-
-    Raises the same errors as `_published`.
-    """
+    """Publish each member of an ensemble as a separate dataset, named after its weights."""
     made = []
     for one in ensemble:
         handle, files = _handle(kaggle, records.project, one), output.artifact_files(one.folder)
@@ -84,8 +78,9 @@ def members(
 def checkpoint(
     kaggle: Kaggle, records: Records, folder: Path, progress: SavedProgress
 ) -> Steps[None]:
-    """Publish the files of a pulled folder that the next session needs. The file names are
-    flattened, because an upload cannot contain folders. Raises the same errors as `_published`.
+    """Publish the files of a pulled folder that the next session needs.
+
+    The file names are flattened, because an upload cannot contain folders.
     """
     handle = bundle.address(kaggle.username, records.project.competition, "checkpoint")
     wanted, run_id = progress.expect(DATASET)["files"], progress.newest.run_id
@@ -125,11 +120,8 @@ def require_current(
 ) -> None:
     """Raise `UsageError` unless the dataset's current version is the artifact in this folder.
 
-    Kaggle mounts the current version, which must be the one that we published last.
-
-    Args:
-        member: ensemble member that the artifact belongs to, or None for the competition's own
-            artifact.
+    Kaggle mounts the current version, which must be the one that we published last. `member` is the
+    ensemble member that the artifact belongs to, or None for the competition's own artifact.
     """
     run_id, handle = output.manifest(artifact).run_id, _handle(kaggle, records.project, member)
     of = f" --ensemble {shlex.quote(str(member.file))}" if member is not None else ""
@@ -147,8 +139,10 @@ def require_current(
 
 
 def require_shared(kaggle: Kaggle, project: Project, kernel: str) -> Steps[None]:
-    """Check that this account can access the datasets in kernel-metadata.json and, for training, in
-    `pretrained`. If this cannot be checked, only a note is yielded.
+    """Check that this account can access the datasets that a kernel mounts.
+
+    They are listed in kernel-metadata.json and, for training, in `pretrained`. If this cannot be
+    checked, only a note is yielded.
 
     Raises:
         SourceMissing: if a dataset does not exist or is not shared with this account. Kaggle would
@@ -185,8 +179,8 @@ def require_earlier(kaggle: Kaggle, project: Project) -> None:
 
 
 def refuse_overwriting(kaggle: Kaggle, project: Project) -> None:
-    """Raise `UsageError` if a field of `project.earlier` sets no version and names the dataset that
-    this config publishes to, because the next run would then use this run's own weights.
+    """Raise `UsageError` if a field of `project.earlier` names the dataset that this config
+    publishes to. Without a version, the next run would use this run's own weights.
     """
     handle = _handle(kaggle, project)
     for field, source in project.earlier.items():
@@ -199,13 +193,11 @@ def refuse_overwriting(kaggle: Kaggle, project: Project) -> None:
 
 
 def _handle(kaggle: Kaggle, project: Project, member: Member | None = None) -> str:
-    """Return the handle of the dataset for the competition's artifact or an ensemble member."""
     what = bundle.member(member.weights_sha256) if member is not None else "artifact"
     return bundle.address(kaggle.username, project.competition, what)
 
 
 def _require_ready(kaggle: Kaggle, handle: str, why: str) -> int:
-    """Return a dataset's current version. Raises `SourceMissing` if there is none."""
     version = _shown_version(kaggle, handle)
     if not version:
         raise SourceMissing(
@@ -253,8 +245,7 @@ def _published(
             dataset is public or serves another purpose. Nothing is sent in these cases.
         Unverified: if the artifact does not match its manifest, or a downloaded file differs.
         Refused: if Kaggle refuses the files, or somebody else adds versions at the same time.
-        DeadlinePassed: if the dataset is not ready before the deadline. Running the same command
-            again resumes.
+        DeadlinePassed: if the dataset is not ready before the deadline.
         Ambiguous: if the response was lost and no new version has appeared.
         Unreachable: if Kaggle does not respond, or sends files whose sizes differ from its list.
     """
@@ -291,12 +282,9 @@ def _published(
 
 @dataclass(frozen=True)
 class _Upload:
-    """A folder that becomes a dataset's next version.
+    """The folder `staging`, which becomes a dataset's next version.
 
-    Attributes:
-        handle: owner/slug of the dataset.
-        staging: path to the folder.
-        end: deadline according to `time.monotonic`.
+    `end` is the deadline according to `time.monotonic`.
     """
 
     kaggle: Kaggle
@@ -306,16 +294,13 @@ class _Upload:
 
     @property
     def page(self) -> str:
-        """URL of the dataset's page."""
         return f"https://www.kaggle.com/datasets/{self.handle}"
 
     @property
     def sizes(self) -> dict[str, int]:
-        """{name: size in bytes} for all files, sorted by name."""
         return {path.name: path.stat().st_size for path in sorted(self.staging.iterdir())}
 
     def stage(self, files: Mapping[str, Path | bytes]) -> Manifest:
-        """Copy the files to the folder, and return their manifest."""
         if len(files) > FILES_AT_MOST or any("/" in name for name in files):
             raise UsageError(
                 f"The dataset {self.handle} would contain {len(files)} files or folders; expected"
@@ -339,13 +324,10 @@ class _Upload:
         return found
 
     def current(self, sent_after: int | None) -> Steps[int | None]:
-        """Wait until no version is being processed, and return the current version.
+        """Wait until no version is being processed, and return the current one, or None.
 
-        Return None if there is no dataset.
-
-        Args:
-            sent_after: version before a call that may have been made and has to be awaited, or None
-                if there was no such call.
+        `sent_after` is the version before a call that may have been made and has to be awaited, or
+        None if there was no such call.
         """
         polls = Polls(self.kaggle.pace, self.end)
         while True:
@@ -361,10 +343,9 @@ class _Upload:
             polls.wait(f"{self.handle} is at {seen}; expected READY.\n{LATER}")
 
     def _look(self) -> tuple[int | None, str]:
-        """Return the dataset's current version and its status.
+        """Return the dataset's current version, or None if there is no dataset, and its status.
 
-        The version is None if there is no dataset. The status is read first, so it never belongs to
-        a newer version than the one returned.
+        The status is read first, so it never belongs to a newer version than the one returned.
         """
         status = NOT_THERE
         with suppress(NotFound, Denied):  # a new dataset may not be found for some seconds
@@ -378,17 +359,15 @@ class _Upload:
         return (now.version if now is not None else None), status
 
     def is_in(self, version: int, *, known: bool) -> Steps[bool]:
-        """Compare a version's files with ours, and return whether it contains the same files.
+        """Return whether a version contains the same files as ours.
 
         The version notes are not compared, because a dataset's first version has none and users can
         edit them.
 
-        Args:
-            known: whether this dataset is ours even if it has no manifest.
-
         Raises:
             NotFound: if a manifest is listed but cannot be downloaded.
-            UsageError: if the version contains files but no manifest, and `known` is not set.
+            UsageError: if the version contains files but no manifest, and `known` does not tell us
+                that the dataset is ours.
         """
         try:
             if not self._returns(version, self.staging / MANIFEST):
@@ -416,9 +395,7 @@ class _Upload:
     ) -> Steps[Request]:
         """Create the next version, verify its files, and return the updated request.
 
-        Args:
-            version: current version, or None if there is no dataset.
-            notes: version notes.
+        `version` is the current version, or None if there is no dataset.
         """
         sizes, before = self.sizes, version or 0
         yield Note(f"Uploading {len(sizes)} files ({sum(sizes.values()):,} bytes) to {self.handle}")
@@ -455,10 +432,10 @@ class _Upload:
         return request
 
     def _ready(self, expected: int) -> Steps[None]:
-        """Wait until the expected version is current and ready, and lists the files. This must hold
-        for `kaggle.pace.stable` seconds, because Kaggle does not mount a new version right away.
+        """Wait until the expected version is current and ready, and lists the files.
 
-        File sizes are not compared, because Kaggle may calculate them differently.
+        This must hold for `kaggle.pace.stable` seconds, because Kaggle does not mount a new version
+        right away. File sizes are not compared, because Kaggle may calculate them differently.
         """
         polls, names = Polls(self.kaggle.pace, self.end), self.sizes.keys()
         why = (
@@ -491,7 +468,6 @@ class _Upload:
             polls.wait(f"{self.handle}: {seen}; expected version {expected} to be READY.\n{LATER}")
 
     def _compare(self, version: int) -> None:
-        """Download all files of a version. Raises `Unverified` if one differs."""
         for sent in sorted(self.staging.iterdir()):
             if not self._returns(version, sent):
                 raise Unverified(
@@ -523,7 +499,6 @@ class _Upload:
         return False
 
     def _upload_note(self, path: Path) -> Path:
-        """Return the path of an upload's note, which depends on the content and the account."""
         digest = checksums.sha256(path)
         key = f"{auth.address()} {self.kaggle.username} {path.name} {digest}"
         return self.staging.parent / UPLOADS / hashlib.sha256(key.encode()).hexdigest()

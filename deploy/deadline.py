@@ -4,10 +4,9 @@ A connection's timeout only limits the time between two bytes. In our tests, a s
 byte per second blocked its caller forever. Deadlines therefore use an operating system timer that
 interrupts the main thread.
 
-After Ctrl-C, the same timer repeats the interrupt. The first interrupt may occur after a lock was
-acquired but before the block that releases it is entered. This can happen in Python's own queue,
-for example. Clean-up code then waits for the lock forever, even when the interpreter exits. We saw
-this in one of 50 interrupted pulls, in urllib3's connection pool.
+After Ctrl-C, the same timer repeats the interrupt. The first one may occur after a lock was
+acquired but before the block that releases it is entered. Clean-up code then waits for the lock
+forever. We saw this in one of 50 interrupted pulls, in urllib3's connection pool.
 """
 
 import signal
@@ -31,10 +30,6 @@ def limit(seconds: float, message: str) -> Iterator[None]:
     """Stop the body with `DeadlinePassed` if it takes too long, or with an interrupt on Ctrl-C.
 
     There is no deadline in threads other than the main thread.
-
-    Args:
-        seconds: seconds until the deadline.
-        message: error message.
 
     >>> with limit(0.01, "The task took longer than 0.01 seconds."):
     ...     threading.Event().wait(5)

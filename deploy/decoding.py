@@ -19,9 +19,10 @@ class Malformed(ValueError):
 
 
 def called(name: str, default: Any = MISSING) -> Any:
-    """Return a dataclass field that is read from this JSON key, such as `blob.source` for the key
-    `source` in the object `blob`. All other fields are read from the camel-case form of their own
-    name.
+    """Return a dataclass field that is read from this JSON key.
+
+    `blob.source` is the key `source` in the object `blob`. All other fields are read from the
+    camel-case form of their own name.
     """
     return field(default=default, metadata={"json": name})
 
@@ -36,17 +37,11 @@ def camel_case(name: str) -> str:
 
 
 def decoded(kind: Any, value: object, name: str = "the response") -> Any:
-    """Convert a JSON value to a Python type.
+    """Convert a JSON value to a Python type, or raise `Malformed`.
 
     null and "" are treated like missing fields. Fields that the type does not define are ignored.
-
-    Args:
-        kind: a dataclass, `tuple[X, ...]`, `X | None`, `str`, `int`, `bool`, a `datetime` (UTC), a
-            `float` (seconds, such as "1.5s"), or a `Word`.
-        name: name of the value, for the error message.
-
-    Raises:
-        Malformed: if the value has the wrong type, or a required field is missing.
+    `kind` is a dataclass, `tuple[X, ...]`, `X | None`, `str`, `int`, `bool`, a `datetime` (UTC), a
+    `float` (seconds, such as "1.5s"), or a `Word`.
     """
     parts = get_args(kind)
     if get_origin(kind) is UnionType:
@@ -86,8 +81,10 @@ def _with_fields(kind: Any, value: dict[str, object], name: str) -> Any:
 
 
 def log_pieces(log: str) -> list[tuple[str, str]]:
-    """Return (stream, text) for each piece of a run's log. The log is a JSON array, which Kaggle
-    may truncate anywhere. Any other text is returned as a single piece.
+    """Return (stream, text) for each piece of a run's log.
+
+    The log is a JSON array, which Kaggle may truncate anywhere. Any other text is returned as a
+    single piece.
 
     >>> log_pieces('[{"stream_name":"stdout","time":0.5,"data":"a b"}]')
     [('stdout', 'a b')]

@@ -1,8 +1,7 @@
 """Check that this machine, the project and the Kaggle account are ready for `invoke relay`.
 
-Nothing is changed or spent. Each `Check` is a row of the report. It states what was found and, if
-there is a problem, how to fix it. A row that cannot be checked states the reason, and the other
-rows are still checked. No row contains a secret.
+Nothing is changed or spent. Each `Check` is a row of the report. A row that cannot be checked
+states the reason, and the other rows are still checked. No row contains a secret.
 """
 
 import platform
@@ -34,7 +33,6 @@ class Check:
 
     Attributes:
         verdict: PASS, WARN, FAIL, or SKIP if it could not be checked.
-        found: what was found.
         fix: how to fix it, or "" if nothing needs to be fixed.
         exit_code: exit code of a FAIL, as listed in docs/dev/design.md. All other rows have 0.
     """
@@ -55,6 +53,7 @@ def exit_code(rows: Sequence[Check]) -> int:
 
     It is 0 if there is no FAIL. Otherwise it is 3 for credentials or permissions, 6 if Kaggle did
     not respond, and 2 for everything else.
+
     >>> exit_code([Check(FAIL, "full", "", 8), Check(FAIL, "not accepted", "", 3)])
     3
     """
@@ -71,10 +70,7 @@ def examine(
 ) -> list[Check]:
     """Run all checks, starting with the problems to fix first, and show each row immediately.
 
-    Args:
-        root: path to the repository.
-        project: function that returns the project, or raises an error that becomes a row.
-        pace: waiting times of the connection.
+    `project` returns the project, or raises an error that becomes a row.
     """
     state = _State(root, project, pace)
     for name, (needs, look) in ROWS.items():
@@ -107,7 +103,6 @@ class _NotChecked(Exception):
 
 
 def _check(state: _State, needs: Sequence[str], look: Callable[[_State], Row]) -> Check:
-    """Check a row and return it. This never raises an error."""
     rows = state.rows
     missing = next((need for need in needs if rows[need].verdict in (FAIL, SKIP)), "")
     silent = any(row.exit_code == Unreachable.exit_code for row in rows.values())

@@ -1,12 +1,11 @@
 """Download a competition's files as a single archive, and unpack it into data/SLUG.
 
-You can also download the archive yourself. `kaggle competitions download SLUG -p data` writes it to
+You can also download the archive yourself: `kaggle competitions download SLUG -p data` writes it to
 data/SLUG.zip.
 
-If data/SLUG exists, it is complete. While files are missing, data/SLUG.download contains the
-archive and the files unpacked so far. A partial archive is kept there so that the next process can
-resume the download. The lock data/SLUG.download.lock ensures that only one process uses the folder
-at a time.
+If data/SLUG exists, it is complete. While files are missing, data/SLUG.download contains the files
+unpacked so far and the archive, whose download the next process can resume. The lock
+data/SLUG.download.lock ensures that only one process uses the folder at a time.
 """
 
 import json
@@ -40,11 +39,6 @@ def done(folder: Path) -> bool:
 
 
 def archive(folder: Path) -> Path | None:
-    """Return the complete archive of a competition's files (ours or the user's), or None.
-
-    Args:
-        folder: destination of the files, data/SLUG.
-    """
     places = _own(folder), folder.with_name(f"{folder.name}.zip")
     return next((path for path in places if zipfile.is_zipfile(path)), None)
 
@@ -55,8 +49,6 @@ def fetch(kaggle: Kaggle, competition: str, folder: Path) -> Path:
     Raises:
         Busy: if another process is downloading or unpacking the files, or has just finished.
         DiskError: if the archive and its files do not fit on the disk.
-        Denied: if the rules have not been accepted.
-        Unreachable: if Kaggle does not respond. The download can be resumed.
     """
     path = _own(folder)
     with _alone(folder):
@@ -71,19 +63,10 @@ def fetch(kaggle: Kaggle, competition: str, folder: Path) -> Path:
 
 
 def unpack(path: Path, folder: Path, show: Callable[[str], None]) -> None:
-    """Unpack an archive of a competition's files, including nested archives, into a new folder. Do
-    nothing if another process has already done so.
+    """Unpack a competition's archive, including nested archives, into a new folder.
 
-    Each file is verified against its checksum. An archive that we downloaded is deleted afterwards.
-
-    Args:
-        show: function that prints a line.
-
-    Raises:
-        ArchiveError: if the archive is damaged, or contains files that cannot be unpacked safely. A
-            damaged archive is deleted if we downloaded it.
-        Busy: if another process is downloading or unpacking the files.
-        DiskError: if the files do not fit on the disk.
+    Do nothing if another process has already done so. Each file is verified against its checksum.
+    An archive that we downloaded is deleted afterwards, also if it is damaged.
     """
     with _alone(folder):
         if not done(folder):
@@ -118,7 +101,6 @@ def _unpack(path: Path, folder: Path, show: Callable[[str], None]) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Prevent other processes from downloading or unpacking the same files. They raise `Busy`."""
     lock = _lock(folder)
     busy = (
         f"Another process is downloading or unpacking the files for {folder}.\n"
@@ -138,5 +120,4 @@ def _lock(folder: Path) -> Path:
 
 
 def _own(folder: Path) -> Path:
-    """Return the path of the archive that we download."""
     return folder.with_name(f"{folder.name}{AROUND}") / f"{folder.name}.zip"

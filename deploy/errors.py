@@ -47,8 +47,7 @@ class CredentialError(RelayError):
 class Denied(CredentialError):
     """Kaggle responded with a 403, which may also mean that the item does not exist.
 
-    Args:
-        gate: what you must do on kaggle.com, if the response states it; otherwise "".
+    `gate` is what you must do on kaggle.com, if the response states it.
     """
 
     def __init__(self, message: str, gate: str = "") -> None:
@@ -57,11 +56,7 @@ class Denied(CredentialError):
 
 
 class Unknown(Denied):
-    """Kaggle responded with a 403 about our own notebook or dataset, which may or may not exist.
-
-    Args:
-        page: URL of its page on kaggle.com.
-    """
+    """Kaggle responded with a 403 about our own notebook or dataset, which may or may not exist."""
 
     def __init__(self, message: str, page: str) -> None:
         super().__init__(message)

@@ -25,8 +25,6 @@ class Status:
     """The state of a watched run.
 
     Attributes:
-        run: owner/slug/version.
-        status: Kaggle's status.
         seconds: seconds since the run was pushed or, if unknown, since the watch started.
         ran_seconds: seconds since the run was first seen running, or None if it has not started.
         words: last line of the log that is readable text.
@@ -52,12 +50,10 @@ class Status:
 
     @property
     def ended(self) -> bool:
-        """Whether the run has ended."""
         return self.status in ENDED
 
     @property
     def newest(self) -> Mapping[str, Any]:
-        """The latest progress line."""
         return self.progress[-1] if self.progress else {}
 
     @property
@@ -71,10 +67,7 @@ class Status:
 class Ask:
     """A question that the user must answer with yes or no before something is spent.
 
-    Attributes:
-        lines: description of what would be spent.
-        question: text of the question.
-        preview: the `Preview` of a push, or None for a submission.
+    `lines` describe what would be spent. `preview` is the `Preview` of a push.
     """
 
     lines: Sequence[str]

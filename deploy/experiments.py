@@ -1,10 +1,9 @@
 """Collect the training runs in `runs/`, along with their scores on Kaggle or in rehearsals.
 
 This reads the output folders of pulled runs, rehearsals and local training runs, and the journals
-next to them. The results use the same field names as `workbench.experiments`.
-
-A submission belongs to a training run if an inference run expected the weights of that training run
-and wrote a file with the same SHA-256 as the submitted file.
+next to them. The results use the field names of `workbench.experiments`. A submission belongs to a
+training run if an inference run expected the weights of that training run and wrote a file with the
+same SHA-256 as the submitted file.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,11 +21,9 @@ JOURNAL = "journal.sqlite"
 
 
 def found(folder: Path, show: Callable[[str], None]) -> dict[Path, dict[str, Any]]:
-    """Return details of all training runs in `runs/`, keyed by output folder. If a run has several
-    folders, for example because a pull moved one aside, the first one is used.
+    """Return details of all training runs in `runs/`, keyed by output folder.
 
-    Args:
-        show: function that prints a warning if a journal cannot be read.
+    A run may have several folders, for example if a pull moved one aside. The first one is used.
     """
     every = dict[str, tuple[Path, dict[str, Any]]]()
     for home in (folder, *sorted(path.parent for path in folder.glob(f"*/{JOURNAL}"))):
@@ -45,7 +42,6 @@ def found(folder: Path, show: Callable[[str], None]) -> dict[Path, dict[str, Any
 
 
 def _known(folder: Path, scored: Request | None, *, dry_run: bool) -> dict[str, Any]:
-    """Return details of a training run that are not in its artifact."""
     note = output.noted(folder)
     if note is None:  # trained locally
         return {}
@@ -62,7 +58,6 @@ def _known(folder: Path, scored: Request | None, *, dry_run: bool) -> dict[str, 
 
 
 def _scored(home: Path) -> Iterator[tuple[Request, str]]:
-    """Yield each scored submission and the SHA-256 of the model's weights."""
     for path in home.glob(f"*/{BUNDLE}"):
         note, expect = output.noted(path.parent), output.json_object(path).get("expect") or {}
         files = output.json_object(path.parent / OUTPUTS).get("files") or {}

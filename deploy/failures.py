@@ -1,7 +1,6 @@
 """Convert exceptions from the official Kaggle client to our own errors.
 
-The client's messages can be misleading. For example, it reports an expired login as "a wrong kernel
-slug".
+The client's messages can be misleading: it reports an expired login as "a wrong kernel slug".
 """
 
 import re
@@ -137,13 +136,6 @@ def plain(text: str) -> str:
 
 
 def refusal(heading: str, said: str, code: int | None = None) -> errors.RelayError:
-    """Look up a refusal in `REFUSALS`, and return the matching error.
-
-    Args:
-        heading: first lines of the message.
-        said: Kaggle's message.
-        code: Kaggle's status code.
-    """
     kind, todo = next(
         (kind, todo)
         for number, words, kind, todo in REFUSALS
@@ -157,9 +149,7 @@ def refusal(heading: str, said: str, code: int | None = None) -> errors.RelayErr
 def error_for(what: str, error: Exception) -> errors.RelayError | None:
     """Return the error for Kaggle's response, or None if the outcome is unknown.
 
-    Args:
-        what: description of the call, which follows "Could not".
-        error: exception from the client, which contains the response.
+    `what` describes the call and follows "Could not".
     """
     number, said = code(error), _said(error)
     if number is None or number >= 500 or number == 408:
@@ -178,10 +168,7 @@ def error_for(what: str, error: Exception) -> errors.RelayError | None:
 def unknown(kind: str, handle: str, denied: errors.Denied, listed: bool | None) -> errors.Unknown:
     """Return the error for a 403 about one of our notebooks or datasets, which may exist.
 
-    Args:
-        kind: "notebook" or "dataset".
-        listed: whether it is in the list of our notebooks or datasets, or None if that list is not
-            available.
+    `listed` is whether our list of such items contains it, or None if that list is not available.
     """
     why = "is not available either" if listed is None else "contains it"
     page = f"https://www.kaggle.com/{'code' if kind == 'notebook' else 'datasets'}/{handle}"
@@ -197,10 +184,7 @@ def lost_push_advice(lost: Exception, datasets: Sequence[str], first: str) -> st
 
     Every push fails like this if a mounted dataset was deleted and recreated with the same name
     (kaggle-cli issue 187). Pushes may also fail like this if a kernel's first push was refused.
-
-    Args:
-        datasets: datasets mounted by the push.
-        first: the kernel if it does not have any versions, otherwise "".
+    `first` is the kernel if it has no versions.
     """
     if code(lost.__cause__ or lost) != 500:
         return ""
@@ -218,11 +202,6 @@ def lost_push_advice(lost: Exception, datasets: Sequence[str], first: str) -> st
 
 
 def without_version(handle: str, heading: str = "") -> str:
-    """Return the message about a kernel that exists on Kaggle but has no versions.
-
-    Args:
-        heading: first line of the message. By default, it states that the kernel has no versions.
-    """
     heading = heading or f"{handle} has no versions on Kaggle because its first push was refused."
     return (
         f"{heading}\nDelete it by hand, and push again: https://www.kaggle.com/code/{handle}\n"
@@ -250,7 +229,6 @@ def code(error: BaseException) -> int | None:
 
 
 def _body(error: BaseException) -> dict[str, Any]:
-    """Return the JSON body of an error response, or {}."""
     try:
         body = error.response.json()  # type: ignore[attr-defined]  # handled below
         return dict(body["error"] if isinstance(body.get("error"), dict) else body)
@@ -265,13 +243,12 @@ def _words(error: BaseException) -> str:
 
 
 def _said(error: BaseException) -> str:
-    """Return Kaggle's message as a single line that is safe to print."""
     text = _words(error) or getattr(getattr(error, "response", None), "reason", "") or ""
     return " ".join(plain(text).split())[:500].rstrip(".")
 
 
 def _chain(error: object) -> Iterator[BaseException]:
-    """Yield an error and the errors nested in it, because requests wraps the original error."""
+    # requests wraps the original error.
     while isinstance(error, BaseException):
         yield error
         inner = (getattr(error, "reason", None), *error.args, error.__cause__)
@@ -279,12 +256,10 @@ def _chain(error: object) -> Iterator[BaseException]:
 
 
 def was_sent(error: Exception) -> bool:
-    """Return whether a connection was made, in which case Kaggle may have received the call."""
     return not re.search(UNMADE, " ".join(f"{type(one).__name__}: {one}" for one in _chain(error)))
 
 
 def unanswered(what: str, error: Exception) -> str:
-    """Return an error message, with a cause and a fix, for a call without a readable response."""
     number, address, chain = code(error), auth.address(), list(_chain(error))
     asked = "site" if address == auth.SITE else "local"
     text = " ".join([asked, *(f"{type(one).__name__}: {one}" for one in chain)])

@@ -1,7 +1,7 @@
 """Check bundles and text before they leave this machine.
 
-All problems are reported in a single `UsageError`. The official client checks almost nothing.
-Without these checks, most mistakes would only be noticed when a run gets the wrong machine.
+All problems are reported in a single `UsageError`. The official client checks almost nothing, so
+most mistakes would only be noticed when a run gets the wrong machine.
 """
 
 import json
@@ -55,10 +55,8 @@ SOURCES = {f"{kind}_sources" for kind in ("competition", "kernel")}
 def check(text: str, metadata: Mapping[str, Any], *, offline: bool) -> None:
     """Raise `UsageError` with all problems if this bundle must not be pushed.
 
-    Args:
-        text: contents of the notebook, in which each cell's source must be a string.
-        metadata: contents of kernel-metadata.json.
-        offline: whether the kernel is scored without internet access and must not request it.
+    The source of each cell in `text` must be a string. An `offline` kernel is scored without
+    internet access and must not request it.
     """
     notebook, size = json.loads(text), len(text.encode())
     problems = [*_of_metadata(metadata, offline)]
@@ -91,7 +89,6 @@ def check_text(what: str, text: str) -> None:
 
 
 def _quotable(text: str) -> str:
-    """Redact the secrets in a text, or return an ellipsis if `redact` does not find all of them."""
     shown = redact(text)
     return "…" if find(shown) else shown
 
@@ -124,7 +121,6 @@ def machine(shape: str) -> dict[str, Any]:
 def _sent_texts(
     notebook: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (location, text) for everything that a push sends."""
     parts = {"the notebook": {**notebook, "cells": []}, "kernel-metadata.json": metadata}
     for place, cell in enumerate(notebook["cells"], start=1):
         # Redact before truncating, because partial secrets are not recognized.

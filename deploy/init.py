@@ -1,11 +1,9 @@
 """Set up a competition by checking it on Kaggle and making its config the default for all tasks.
 
-The default config is stored in relay.toml. Its [slugs] table can set a different slug for
-the start of the notebook URLs.
-
-Configs are only created by `invoke inspect`. This module only completes an existing config: it adds
-the competition's slug if the slug was assumed, and the time limit if one is given on the command
-line. Running it twice is safe.
+relay.toml stores the default config. Its [slugs] table can set a different slug for the start of
+the notebook URLs. Configs are only created by `invoke inspect`. This module completes a config: it
+adds the competition's slug if the slug was assumed, and a time limit given on the command line.
+Running it twice is safe.
 """
 
 import re
@@ -43,10 +41,8 @@ HEAD = "# The default config for all tasks without --config. Written by: invoke 
 class Stated(NamedTuple):
     """Values read from a config.
 
-    Attributes:
-        competition: slug of the competition.
-        assumed: whether `invoke inspect` derived the slug from a folder name.
-        hours: the competition's time limit for GPU notebooks, or None if it is not set.
+    `assumed` is whether `invoke inspect` derived the slug from a folder name. `hours` is the
+    competition's time limit for GPU notebooks, or None if it is not set.
     """
 
     competition: str
@@ -58,11 +54,7 @@ class Stated(NamedTuple):
 
 
 def default_config(root: Path) -> str:
-    """Return the default config for all tasks, which is "digits" unless relay.toml sets another.
-
-    Raises:
-        UsageError: if relay.toml is unreadable or invalid, or its config does not exist.
-    """
+    """Return the default config for all tasks, which is "digits" unless relay.toml sets another."""
     name, names = str(_settings(root).get("config", REHEARSED)), bundle.configs(root)
     if name in names or name == REHEARSED:
         return name
@@ -76,9 +68,6 @@ def slug(root: Path, competition: str) -> str:
     """Return the first part of a competition's notebook URLs, or "" to use the competition's slug.
 
     Kaggle cannot find new notebooks if their URL starts with a digit.
-
-    Raises:
-        UsageError: if relay.toml is unreadable, or Kaggle could not find notebooks with this URL.
     """
     usual = with_letter(competition) if competition[:1].isdigit() else ""
     name = _settings(root).get("slugs", {}).get(competition, usual)
@@ -93,12 +82,6 @@ def slug(root: Path, competition: str) -> str:
 
 
 def config_of(root: Path, run: str) -> str:
-    """Return the config that a run used, according to the journal. Return "" if `run` is empty or
-    not in the journal, or if its config is no longer in pipeline/configs/.
-
-    Raises:
-        DiskError: if the journal cannot be read.
-    """
     journal = root / "runs" / "journal.sqlite"
     if not run or not journal.is_file():
         return ""
@@ -111,7 +94,6 @@ def config_of(root: Path, run: str) -> str:
 
 
 def _settings(root: Path) -> dict[str, Any]:
-    """Return the contents of relay.toml, which can set "config" and "slugs"."""
     path = root / FILE
     try:
         value = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -130,18 +112,11 @@ def _settings(root: Path) -> dict[str, Any]:
 
 
 def named(root: Path) -> str:
-    """Return the config set in relay.toml, or "". Raises `UsageError` like `slug`."""
     return str(_settings(root).get("config", ""))
 
 
 def remember(root: Path, config: str) -> bool:
-    """Make a config the default for all tasks, leaving the rest of relay.toml unchanged. Return
-    whether the file was modified.
-
-    Raises:
-        UsageError: if relay.toml cannot be read.
-        DiskError: if relay.toml cannot be written.
-    """
+    """Make a config the default for all tasks, and return whether relay.toml was modified."""
     if config == named(root):
         return False
     path, line = root / FILE, f'config = "{config}"'
@@ -168,15 +143,12 @@ def begin(
     """Make the competition's config the default, and print its URLs on Kaggle.
 
     Args:
-        root: path to the repository.
         competition: slug of the competition, or the URL of one of its pages.
-        configs: the configs in pipeline/configs/, keyed by name.
-        put: function that writes fields into a config file, given its name, and returns its path.
+        put: writes fields into a config file, given its name, and returns its path.
         config: name of the config, by default the one in relay.toml, then the only config for the
             competition, then the only config whose competition was assumed.
         hours: the competition's time limit for GPU notebooks, which the API does not provide, or
             None to keep the config's value.
-        show: function that prints a line.
 
     Returns:
         A dict with the "config", its "path" and the "competition". "added" contains the fields that
@@ -185,10 +157,9 @@ def begin(
         checked on Kaggle, or "".
 
     Raises:
-        UsageError: if a name is invalid, the competition does not exist, or several configs match.
-            If there is no config, the message contains the command that creates one.
+        UsageError: if a name is invalid, the competition does not exist, or not exactly one config
+            matches.
         Denied: if you have not accepted the competition's rules. Nothing is written on errors.
-        DiskError: if a file cannot be written.
     """
     competition = require_slug(competition, "invoke init --competition SLUG", show)
     stem = slug(root, competition) or competition
@@ -229,9 +200,6 @@ def begin(
 def in_address(competition: str, show: Callable[[str], None] = lambda line: None) -> str:
     """Return the slug from a competition page's URL. Any other text is returned unchanged.
 
-    Args:
-        show: function that prints a line, called if the text is a URL.
-
     >>> in_address("https://www.kaggle.com/competitions/digits/overview?tab=code")
     'digits'
     """
@@ -245,15 +213,6 @@ def in_address(competition: str, show: Callable[[str], None] = lambda line: None
 def require_slug(
     competition: str, command: str, show: Callable[[str], None] = lambda line: None
 ) -> str:
-    """Return the slug of a competition, given its slug or the URL of one of its pages.
-
-    Args:
-        command: command to suggest in the error message.
-        show: function that prints a line, called if a URL is given.
-
-    Raises:
-        UsageError: if the slug is invalid.
-    """
     competition = in_address(competition, show)
     if not SLUG.fullmatch(competition):
         why = f"{competition[:80]!r} is not a slug" if competition else "is missing"
@@ -269,13 +228,8 @@ def chosen(
 ) -> str:
     """Return a config for the competition. If there is none, return one with an assumed slug or "".
 
-    Args:
-        configs: available configs, keyed by name.
-        config: name given on the command line, or "".
-        default: config to prefer if several match, followed by the one named after the competition.
-
-    Raises:
-        UsageError: if `config` is for another competition, or several configs match.
+    `config` was given on the command line. If several match, `default` is preferred, and then the
+    one named after the competition. Otherwise, `UsageError` is raised.
     """
     if config:
         stated = configs.get(config)

@@ -4,9 +4,8 @@ Kaggle's responses move a request from one state to the next:
 
     INTENDED → SENT → VERSION → ENDED → PULLED
 
-`after` defines the transitions. Each change is committed before the next call. SENT therefore means
-that the call may have been made, and INTENDED means that it was not. The journal contains no
-secrets.
+Each change is committed before the next call. SENT therefore means that the call may have been
+made, and INTENDED means that it was not. The journal contains no secrets.
 
 Each entry stores the Kaggle server that it belongs to. Only entries for the current server are
 returned, because version 1 of a rehearsal is not version 1 on kaggle.com.
@@ -56,9 +55,9 @@ class Request:
 
     Attributes:
         kind: PUSH, PUBLISH or SUBMIT.
-        handle: owner/slug of the kernel or dataset.
+        handle: owner/slug of the kernel or dataset, as assigned by Kaggle.
         kernel: folder of a pushed kernel, such as train-tpu.
-        asked: handle that a push requested. `handle` is the one assigned by Kaggle.
+        asked: handle that a push requested.
         code_sha256: SHA-256 of code and config. `bundle_sha256` covers everything that a run does.
         decoding: see `Project`.
         base, route: version that a training run resumes from, and how it is mounted.
@@ -67,7 +66,6 @@ class Request:
         kernel_version, sha256: version to score for a submission, and the SHA-256 of its file.
         score, private: public and private score of a submission, or None if unknown.
         at: time at which the request was recorded, in UTC.
-        server: Kaggle server of the request.
         why: first line of the error that ended the command.
         before: version before the call, or None if nothing was sent.
         number: version of the kernel or dataset, or number of the submission.
@@ -124,7 +122,6 @@ class Request:
 
     @property
     def age(self) -> float:
-        """Seconds since the request was recorded."""
         return (datetime.now(UTC) - datetime.fromisoformat(self.at)).total_seconds()
 
 
@@ -144,12 +141,11 @@ FOLLOWS = {
 def after(request: Request, state: State, **known: Any) -> Request:
     """Return the request in a new state. Invalid transitions leave it unchanged.
 
-    Args:
-        state: new state. Pass the current version as `before` with SENT, `number` with VERSION,
-            `status` with ENDED, and `folder` with PULLED. SENT is recorded right before the call.
-            ABSENT means that what was requested does not exist, according to a 404 or a list. If it
-            existed before, the state becomes GONE.
-        known: columns of `Request`.
+    Pass the current version as `before` with SENT, `number` with VERSION, `status` with ENDED, and
+    `folder` with PULLED. SENT is recorded right before the call. ABSENT means that what was
+    requested does not exist, according to a 404 or a list. If it existed before, the state becomes
+    GONE.
+
     >>> lost = failed(after(Request(PUSH, "digits", "ann/x"), State.SENT, before=0), TimeoutError())
     >>> lost.state, after(lost, State.VERSION, number=1).state, after(lost, State.ABSENT).state
     (<State.UNKNOWN: 'unknown'>, <State.VERSION: 'version'>, <State.ABSENT: 'absent'>)
@@ -163,7 +159,6 @@ def after(request: Request, state: State, **known: Any) -> Request:
 
 
 def failed(request: Request, error: BaseException) -> Request:
-    """Return the request after an error has ended the command."""
     why = str(error).partition("\n")[0] or type(error).__name__
     state, number, sent = request.state, request.number, request.state == State.SENT
     if state == State.INTENDED:
@@ -182,8 +177,7 @@ def failed(request: Request, error: BaseException) -> Request:
 class Journal:
     """A journal file that is created if it does not exist and then kept open.
 
-    Args:
-        at: Kaggle server whose entries are written and read. Defaults to the current server.
+    Entries are written and read for the Kaggle server `at`, by default the current one.
 
     Raises:
         DiskError: if the file cannot be created, or is not a journal in this format.
@@ -203,7 +197,6 @@ class Journal:
                 self._make()
 
     def intend(self, request: Request) -> Request:
-        """Commit a request that is about to be sent, and return it with its id."""
         at = datetime.now(UTC).isoformat(timespec="seconds")
         kept = _redacted(asdict(replace(request, at=at, server=self.server)))
         del kept["id"]
@@ -216,15 +209,12 @@ class Journal:
         return _request({**kept, "id": cursor.lastrowid})
 
     def record(self, request: Request, state: State, **known: Any) -> Request:
-        """Move a request to a new state with `after`, commit it, and return it."""
         return self._change(request, after(request, state, **known))
 
     def fail(self, request: Request, error: BaseException) -> Request:
-        """Update a request with `failed`, commit it, and return it."""
         return self._change(request, failed(request, error))
 
     def note(self, request: Request, **columns: Any) -> Request:
-        """Commit new values of a request's columns, and return it."""
         return self._change(request, replace(request, **columns))
 
     def requests(self, kind: str, **where: Any) -> list[Request]:
@@ -239,7 +229,6 @@ class Journal:
         return [_request(dict(row)) for row in rows]
 
     def last(self, kind: str, **where: Any) -> Request | None:
-        """Return the latest entry for this Kaggle server that has these values, or None."""
         return next(iter(self.requests(kind, **where)), None)
 
     @contextmanager
@@ -300,7 +289,6 @@ class Journal:
 
 
 def _redacted(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Redact secrets from values that are stored or searched for."""
     return {
         name: redact(value) if isinstance(value, str) else value for name, value in columns.items()
     }

@@ -1,9 +1,8 @@
 """Trace a submission back to the commit that produced it, step by step.
 
 The steps are submission → score → infer run → dataset version → artifact → train run → bundle →
-commit. They are found in pulled folders and the journals next to them, without contacting Kaggle.
-
-A file belongs to a run if its SHA-256 is listed in the run's outputs.json. The file's name and
+commit. They are found in pulled folders and the journals next to them, without contacting Kaggle. A
+file belongs to a run if its SHA-256 is listed in the run's outputs.json. The file's name and
 location are not trusted.
 """
 
@@ -26,7 +25,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Link:
-    """A step of the trace. `what` is the step's name, and `value` is what is known about it."""
+    """A step of the trace."""
 
     what: str
     value: str
@@ -34,12 +33,9 @@ class Link:
 
 @dataclass(frozen=True)
 class Pulled:
-    """A pulled folder.
+    """A pulled folder, the contents of its bundle.json, and the journal of its Kaggle server.
 
-    Attributes:
-        bundle: contents of its bundle.json.
-        journal: journal with the entries for the Kaggle server that it was pulled from.
-        push: push that created the run, or None if it is not in the journal.
+    `push` created the run. It is None if it is not in the journal.
     """
 
     folder: Path
@@ -51,10 +47,8 @@ class Pulled:
 def trace(ours: Records, submission: Path) -> list[Link]:
     """Trace a submission.csv from its score back to the commit.
 
-    Args:
-        submission: the file in a pulled folder, or any copy, because it is identified by its
-            content. If several runs wrote the same file, the first folder in alphabetical order is
-            used.
+    The file can be any copy, because it is identified by its content. If several runs wrote the
+    same file, the first folder in alphabetical order is used.
 
     Raises:
         UsageError: if the file is missing, or was not written by any pulled run.
@@ -72,7 +66,6 @@ def trace(ours: Records, submission: Path) -> list[Link]:
 
 
 def _folder(ours: Records, submission: Path) -> Path:
-    """Return the folder of the run that wrote a submission."""
     if not submission.is_file():
         raise UsageError(
             f"{submission} is not a file; expected the path to a submission.csv.\nCorrect --of."
@@ -95,7 +88,7 @@ def _folder(ours: Records, submission: Path) -> Path:
 
 
 def _pulled(ours: Records, folder: Path) -> Pulled:
-    """Return details of a pulled folder. Rehearsals have their own journal next to the folder."""
+    # Rehearsals have their own journal next to the folder.
     bundle, note = output.json_object(folder / BUNDLE), output.noted(folder)
     path = ours.project.runs / "journal.sqlite"
     beside = folder.parent / path.name
@@ -116,7 +109,6 @@ def _score(infer: Pulled) -> str:
 
 
 def _published(infer: Pulled, run_id: str) -> str:
-    """Return the dataset version that contained the artifact when the inference was pushed."""
     for row in infer.journal.requests(PUBLISH, run_id=run_id, state=State.ENDED) if run_id else []:
         if infer.push is None or row.at <= infer.push.at:
             return f"{row.handle}/{row.number}"
@@ -124,7 +116,6 @@ def _published(infer: Pulled, run_id: str) -> str:
 
 
 def _training(ours: Records, run_id: str, weights: str) -> list[Link]:
-    """Return the links for the training run that produced the artifact."""
     for path in sorted(ours.project.runs.rglob(f"{ARTIFACT}/{MANIFEST}")):
         manifest = output.json_object(path)
         found = (manifest.get("run_id"), manifest.get("weights_sha256"))

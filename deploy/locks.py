@@ -16,16 +16,10 @@ if sys.platform != "win32":
 
 @contextmanager
 def locked(path: Path, busy: str) -> Iterator[None]:
-    """Hold a lock while the body runs. The lock is also released if the process is killed. If the
-    file system does not support locks, as with some network drives, only a warning is printed to
-    stderr.
+    """Hold a lock while the body runs. It is also released if the process is killed.
 
-    Args:
-        path: path of the lock file, which is created if it does not exist.
-        busy: error message if another process holds the lock.
-
-    Raises:
-        Busy: if another process holds the lock.
+    If the file system does not support locks, as with some network drives, this only prints a
+    warning to stderr. If another process holds the lock, `Busy` is raised with the message `busy`.
     """
     if sys.platform == "win32":  # fcntl is not available
         yield

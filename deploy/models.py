@@ -1,4 +1,4 @@
-"""Utilities for the Kaggle models that notebooks mount as pretrained networks.
+"""Names and licences of the Kaggle models that notebooks mount as pretrained networks.
 
 Model names have the form owner/model/framework/variation/version, as in kagglehub.
 """

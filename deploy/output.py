@@ -1,9 +1,9 @@
 """Pull the output of runs, verify it, and read its contents.
 
 A pulled folder is identified by the run's own list of its files, outputs.json, and by the note that
-the pull adds. The folder's name and location are not trusted. See docs/dev/contracts.md for the
-files that a run writes. Killed sessions may leave corrupt checkpoints, so a checkpoint is only used
-if the SHA-256 values of its manifest and state are correct.
+the pull adds. Its name and location are not trusted. See docs/dev/contracts.md for the files that a
+run writes. Killed sessions may leave corrupt checkpoints, so a checkpoint is only used if the
+SHA-256 values of its manifest and state are correct.
 """
 
 import hashlib
@@ -122,15 +122,11 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
     may not list hidden or empty ones. An existing folder with the same files is kept, and a
     different one is renamed by appending -aside-1 (or a higher number) to its name.
 
-    Args:
-        into: folder for all pulled runs.
-
     Raises:
         DeadlinePassed: if the run has not ended.
         BadAnswer: if a file name is unsafe. Nothing is written in this case.
-        RunFailed: if the run failed and wrote no files. The message contains the run's own error.
+        RunFailed: if the run failed and wrote no files.
         Unverified: if a file that must match differs, or a complete run has no output.
-        DiskError: if the disk is full or not writable.
     """
     end = _end(kaggle, run)
     if end.name == COMPLETE:
@@ -172,7 +168,6 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
 
 
 def _end(kaggle: Kaggle, run: Run) -> KernelStatus:
-    """Return a run's final status. Raises `DeadlinePassed` if the run has not ended."""
     try:
         status = kaggle.kernel_status(run.handle, run.version)
     except (NotFound, Denied) as error:
@@ -185,15 +180,11 @@ def _end(kaggle: Kaggle, run: Run) -> KernelStatus:
 
 
 def _note(folder: Path, place: PurePosixPath) -> Path:
-    """Return the path of a file's download note, which identifies the file in the storage."""
     return folder / NOTES / hashlib.sha256(str(place).encode()).hexdigest()
 
 
 def _keep_noted(folder: Path, places: Collection[PurePosixPath]) -> bool:
-    """Delete everything from a pull's folder except downloads of these files that have a note.
-
-    Files without a note may be from a different run. Return whether any downloads were kept.
-    """
+    # Files without a note may be from a different run.
     noted = [place for place in places if _note(folder, place).is_file()]
     kept = {_note(folder, place) for place in noted}
     kept |= {folder / f"{place}{part}" for place in noted for part in ("", PARTIAL)}
@@ -208,7 +199,7 @@ def _keep_noted(folder: Path, places: Collection[PurePosixPath]) -> bool:
 
 def _download(kaggle: Kaggle, run: Run, name: str, files: dict[str, str], folder: Path) -> None:
     def renew() -> str:
-        """List the files again to renew all signed URLs, which expire within minutes."""
+        # This renews all signed URLs, which expire within minutes.
         renewed, _ = kaggle.kernel_output(run.handle, run.version)
         files.update(renewed)
         return renewed.get(name, "")
@@ -254,7 +245,6 @@ def _verify(kaggle: Kaggle, run: Run, folder: Path, *, complete: bool) -> list[s
 
 
 def _differing(folder: Path, listed: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the names of files that differ from the run's list."""
     wrong = []
     for name, entry in sorted(listed.items()):
         path = folder / safe(name)
@@ -264,10 +254,7 @@ def _differing(folder: Path, listed: Mapping[str, Mapping[str, Any]]) -> list[st
 
 
 def _put(fresh: Path, target: Path, run: Run) -> str:
-    """Rename a pulled folder to its final name and add its note. An older folder with different
-    files is renamed, because it may be the only copy of somebody's work. Return its new name, or
-    "".
-    """
+    # An older folder with different files may be the only copy of somebody's work.
     now = datetime.now(UTC).isoformat(timespec="seconds")
     note = PullNote(str(run), auth.address(), now)
     aside = ""
@@ -287,7 +274,6 @@ def _put(fresh: Path, target: Path, run: Run) -> str:
 
 
 def _tree(folder: Path) -> dict[str, str]:
-    """Return {name: SHA-256} for all files except the note."""
     paths = [path for path in folder.rglob("*") if path.is_file() and path != folder / NOTE]
     return {path.relative_to(folder).as_posix(): checksums.sha256(path) for path in paths}
 
@@ -297,13 +283,7 @@ def _tree(folder: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class PullNote:
-    """The note that a pull adds to its folder.
-
-    Attributes:
-        run: owner/slug/version.
-        server: Kaggle server that the run was pulled from.
-        at: time of the pull in UTC.
-    """
+    """The note that a pull adds to its folder. `at` is the time of the pull in UTC."""
 
     run: str
     server: str
@@ -311,12 +291,10 @@ class PullNote:
 
 
 def folder_name(run: Run) -> str:
-    """Return the name of the folder for a pulled run, which is SLUG-vNUMBER."""
     return f"{run.handle.partition('/')[2]}-v{run.version}"
 
 
 def noted(folder: Path) -> PullNote | None:
-    """Return the pull's note in this folder, or None if there is no readable note."""
     note = json_object(folder / NOTE)
     try:
         return PullNote(str(note["run"]), str(note["server"]), str(note["at"]))
@@ -334,11 +312,7 @@ def name_of(folder: Path) -> str:
 def sealed(folder: Path, run: str = "") -> dict[str, dict[str, Any]] | None:
     """Return the `entries` of the run's list of files, or None if the run wrote no list.
 
-    Args:
-        run: owner/slug/version. Defaults to the folder's run.
-
-    Raises:
-        Unverified: if the list is unreadable, or missing although the run wrote one.
+    `Unverified` is raised if the list is unreadable, or missing although the run wrote one.
     """
     path, run = folder / OUTPUTS, run or name_of(folder)
     expected = f"the list of files that the run's last cell writes.\n{AGAIN.format(run)}"
@@ -351,16 +325,9 @@ def sealed(folder: Path, run: str = "") -> dict[str, dict[str, Any]] | None:
 
 
 def unchanged(folder: Path, name: str, run: str = "") -> None:
-    """Raise an error if a file does not match the run's list of files. Without a list, do nothing.
+    """Raise `Unverified` if a file does not match the run's list of files.
 
-    Args:
-        folder: folder of the pulled run.
-        name: name of the file in the folder.
-        run: owner/slug/version. Defaults to the folder's run.
-
-    Raises:
-        Unverified: if the file differs from the one written by the run, or the list is missing or
-            unreadable.
+    This is also raised if the list is unreadable, but not if the run wrote none.
     """
     files = sealed(folder, run)
     if files is not None and files.get(name) != checksums.file_entry(folder / name):
@@ -372,11 +339,7 @@ def unchanged(folder: Path, name: str, run: str = "") -> None:
 
 
 def entries(files: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Convert a JSON list of files to {name: its `checksums.file_entry`}.
-
-    Raises:
-        Exception: one of `MALFORMED` if the format is invalid.
-    """
+    """Convert a JSON list of files to {name: its `checksums.file_entry`}, or raise `MALFORMED`."""
     return {
         name: {"sha256": str(entry["sha256"]), "size": int(entry["size"])}
         for name, entry in files.items()
@@ -385,7 +348,6 @@ def entries(files: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]
 
 @contextmanager
 def reading(path: Path, expected: str) -> Iterator[None]:
-    """Raise `Unverified` if a file's content has an unexpected format."""
     try:
         yield
     except (OSError, *MALFORMED, RecursionError) as error:
@@ -395,12 +357,10 @@ def reading(path: Path, expected: str) -> Iterator[None]:
 
 
 def of_bundle(folder: Path, name: str) -> str:
-    """Return a value from the bundle that wrote this folder, or ""."""
     return str(json_object(folder / BUNDLE).get(name, ""))
 
 
 def json_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file, or {}."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -412,10 +372,8 @@ def json_object(path: Path) -> dict[str, Any]:
 def workplace(place: Path) -> Iterator[Path]:
     """Yield a folder to work in, which is deleted at the end.
 
-    The folder is kept if the process is killed or loses the connection to Kaggle.
-
-    Raises:
-        Busy: if another process is using the folder.
+    The folder is kept if the process is killed or loses the connection to Kaggle. If another
+    process is using it, `Busy` is raised.
     """
     busy = f"Another process is using {place}.\nWhen it has finished, run the same command again."
     with writing(place):
@@ -447,9 +405,7 @@ class Checkpoint:
     Attributes:
         fold: name of the fold, such as "fold-1", or "" if there are no folds.
         folder: path of the checkpoint within the pulled folder.
-        step: step at which it was saved.
         total: number of steps of the whole training run, or 0 if unknown.
-        sha256: SHA-256 of its manifest.
     """
 
     fold: str
@@ -467,9 +423,8 @@ class Checkpoint:
 class SavedProgress:
     """Progress saved by a training run.
 
-    Attributes:
-        checkpoints: latest checkpoint of each fold that has one, or () if training is complete.
-        files: {name: SHA-256} of the files that the next session needs.
+    `checkpoints` are the latest of each fold that has one, or () if training is complete. `files`
+    are the {name: SHA-256} of the files that the next session needs.
     """
 
     checkpoints: Sequence[Checkpoint] = ()
@@ -477,12 +432,10 @@ class SavedProgress:
 
     @property
     def complete(self) -> bool:
-        """Whether the run wrote an artifact."""
         return not self.checkpoints
 
     @property
     def newest(self) -> Checkpoint:
-        """The checkpoint that the next session resumes from."""
         return self.checkpoints[-1]
 
     @property
@@ -496,9 +449,7 @@ class SavedProgress:
     def expect(self, route: str) -> dict[str, Any]:
         """Return `expect` for the next session's bundle.
 
-        Args:
-            route: KERNEL or DATASET. Datasets do not contain the compiled executables, because
-                there are too many of them.
+        A DATASET does not contain the compiled executables, because there are too many of them.
         """
         return {
             "run_id": self.newest.run_id,
@@ -514,10 +465,10 @@ class SavedProgress:
 
 
 def saved_progress(folder: Path) -> SavedProgress | None:
-    """Return the progress saved in a pulled folder, or None if it has neither an artifact nor a
-    complete checkpoint.
+    """Return the progress saved in a pulled folder.
 
-    Modified training curves and executables are skipped, because they do not affect training.
+    Return None if it has neither an artifact nor a complete checkpoint. Modified training curves
+    and executables are skipped, because they do not affect training.
 
     Raises:
         Unverified: if another file differs from the run's list.
@@ -545,11 +496,7 @@ def saved_progress(folder: Path) -> SavedProgress | None:
 
 
 def progress_in_words(names: list[str], log: list[str]) -> str:
-    """Describe a run's progress without downloading anything. Return "" if it saved nothing.
-
-    Args:
-        names: names of the run's output files.
-        log: lines of the run's log.
+    """Describe a run's progress, given its output files and its log, or return "".
 
     >>> log = ['{"step": 39, "steps": 120}', "End"]
     >>> progress_in_words(["checkpoints/step-00000040/manifest.json"], log)
@@ -576,7 +523,6 @@ def _step_in_words(step: int, total: int) -> str:
 
 
 def _number(line: str, name: str) -> int:
-    """Return a number from a progress line, or 0 for any other line."""
     try:
         return int(json.loads(line)[name])
     except (ValueError, LookupError, TypeError, RecursionError):
@@ -588,7 +534,6 @@ def _order(fold: str) -> tuple[int, str]:
 
 
 def _newest_checkpoint(folder: Path, fold: str) -> Checkpoint | None:
-    """Return the latest complete checkpoint of a fold, or of a training run without folds."""
     progress = folder / fold / PROGRESS
     for path in checkpoint_folder.newest_first(folder / fold / CHECKPOINTS):
         try:
@@ -628,9 +573,7 @@ def _is_needed(name: PurePath, checkpoints: Sequence[Checkpoint], *, ended: bool
 class Manifest:
     """The fields of an artifact's manifest that the Kaggle client uses.
 
-    Attributes:
-        bundle_sha256: "" if the training run was not started from a bundle.
-        competition: the config's competition, or "".
+    `bundle_sha256` is "" if the training run was not started from a bundle.
     """
 
     run_id: str
@@ -642,8 +585,7 @@ class Manifest:
 def manifest(artifact: Path) -> Manifest:
     """Verify all files of an artifact against its manifest, and return the manifest.
 
-    Raises:
-        Unverified: if a file or the manifest was changed, or a file is missing or unexpected.
+    `Unverified` is raised if a file or the manifest was changed, or a file is missing or new.
     """
     path = artifact / MANIFEST
     with reading(path, f"the file that the run wrote.\n{PULL_AGAIN}"):
@@ -696,13 +638,8 @@ def own_manifest(project: Project, artifact: Path) -> Manifest:
 class Member:
     """A trained model in an ensemble.
 
-    Attributes:
-        run_id, weights_sha256: identity of its artifact.
-        config: name of its config.
-        weight: weight in the ensemble, above 0.
-        folder: local folder of its artifact.
-        file: the ensemble.json that it was read from.
-        thresholds: "thresholds" in that file, if any.
+    `run_id` and `weights_sha256` identify its artifact, which is in `folder`. `weight` is above 0.
+    `file` is the ensemble.json that it was read from, and may contain thresholds.
     """
 
     run_id: str
@@ -720,9 +657,7 @@ class Member:
 
 
 def ensemble(path: Path, project: Project) -> list[Member]:
-    """Return an ensemble's members with a weight above 0, after verifying their files.
-
-    The members are sorted by weight, with the highest weight first.
+    """Return an ensemble's verified members with a weight above 0, sorted from the highest.
 
     Raises:
         UsageError: if the file or a folder does not exist, or a member was trained for a different
@@ -757,7 +692,6 @@ def ensemble(path: Path, project: Project) -> list[Member]:
 
 
 def expected(members: Sequence[Member]) -> dict[str, Any]:
-    """Return `expect` for an inference bundle: all members with their weights, and thresholds."""
     pinned = [{name: getattr(member, name) for name in PINNED} for member in members]
     found = members[0].thresholds
     return {"members": pinned} | ({"thresholds": found} if found else {})

@@ -33,12 +33,10 @@ class Preview:
     """The effects of a push.
 
     Attributes:
-        built: bundle to push.
         version: current version as far as known, or 0 before the first push.
         changes: names of changed files, "notebook" if any other code has changed, and changed
             settings with their new values.
         accelerator: "TPU", "GPU" or "CPU".
-        quota: this week's quota.
         active: active runs on that accelerator that were pushed from this project.
         beside: active runs of this notebook on another accelerator.
         unknown: why Kaggle did not report whether a run has ended, or "".
@@ -65,12 +63,10 @@ class Preview:
 
     @property
     def hours_reserved(self) -> float:
-        """The part of `hours_left` that is reserved by running sessions."""
         return self.quota.reserved.get(self.accelerator, 0.0) / 3600
 
     @property
     def paid(self) -> bool:
-        """Whether the account pays for time that exceeds the weekly quota."""
         return self.accelerator in self.quota.paid
 
     @property
@@ -86,7 +82,6 @@ class Preview:
         return max(1, min(self.most, int(3600 * (free if free > 0 else self.hours_left))))
 
     def lines(self) -> list[str]:
-        """Return the preview as lines for the user."""
         changes = [f"changes     {change}" for change in self.changes]
         if self.version and not changes:
             changes = [f"changes     no known changes since version {self.version}"]
@@ -231,10 +226,6 @@ def _active(
 
 
 def _changes(current: Source, built: Bundle) -> list[str]:
-    """Return the names of files, settings and sources that differ from the current version.
-
-    Settings and sources are returned with their new values.
-    """
     old, new = _parts(current.text), _parts(built.text)
     changes = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
     for name in (*ASKED, *SOURCES):

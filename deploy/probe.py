@@ -60,7 +60,6 @@ class Session(NamedTuple):
     """Observations of a notebook run that has ended.
 
     Attributes:
-        handle: handle of the notebook.
         refused: kinds of sources of which Kaggle rejected at least one.
         seconds: {status: when it was last observed, in seconds after the push}. UNLISTED is the
             number of seconds after the end during which the output was empty.
@@ -80,9 +79,8 @@ class Probe:
     """A probe with its steps and findings.
 
     Attributes:
-        connect: function that returns a connection. The connection's pace limits each wait.
+        connect: returns a connection, whose pace limits each wait.
         competition: slug of a competition whose rules have been accepted.
-        show: function that prints a line.
         killed_seconds: timeout of the session that will be killed.
         name: prefix for the names of everything that is created.
         facts: {name: value} of the facts that were observed.
@@ -102,16 +100,8 @@ class Probe:
     def run(self, folder: Path) -> dict[str, Any]:
         """Run all steps, show the findings, and always delete everything that was created.
 
-        Args:
-            folder: folder for the file, which is written after each step.
-
-        Returns:
-            A dict with the path of the "file", the observed "facts", the "assumed" facts, "notes"
-            as sentences, and commands that delete what is "left" on Kaggle.
-
-        Raises:
-            RelayError: if the probe could not be finished, such as Unreachable, CredentialError or
-                DiskError.
+        The observed "facts", the "assumed" facts and "notes" are written to a file in `folder`
+        after each step. The result also contains commands that delete what is "left" on Kaggle.
         """
         self.kaggle = self.connect()
         found = {"facts": self.facts, "assumed": ASSUMED, "notes": self.notes}
@@ -205,18 +195,14 @@ class Probe:
     ) -> Session:
         """Push the notebook, wait until it ends, and read its output.
 
-        Args:
-            sources: sources by kind, such as "dataset_sources".
-            ends: allowed final statuses, by default only COMPLETE.
-            seconds: number of seconds after which Kaggle stops the session.
-            does: arguments for `probe_notebook.run`. If they include `reach`, the session requests
-                internet access.
+        Kaggle stops the session after `seconds`. `does` are arguments for `probe_notebook.run`. If
+        they include `reach`, the session requests internet access.
 
         Raises:
             Refused, NoQuota, Denied: if Kaggle refuses it.
             RunFailed: if Kaggle returns no version or a notebook that is not part of this probe, or
-                if the run ends with another status, does not start, or is complete without any
-                findings.
+                if the run ends with a status that is not in `ends`, does not start, or is complete
+                without any findings.
         """
         code = Path(probe_notebook.__file__).read_text(encoding="utf-8") + f"\n\nrun(**{does})"
         about = {"enable_internet": "reach" in does, **machine(""), **sources}
@@ -239,7 +225,6 @@ class Probe:
         return Session(handle, refused, waited, files, found)
 
     def _push(self, about: Mapping[str, Any], code: str, seconds: float) -> tuple[str, Saved]:
-        """Push a notebook with this code. Return the assigned handle and Kaggle's response."""
         handle = self._handle
         metadata = {
             "id": handle,
@@ -275,7 +260,6 @@ class Probe:
     # Clean-up
 
     def _delete_all(self) -> list[str]:
-        """Delete everything created. Show and return commands that delete what remains."""
         try:
             # Use a separate time limit, also after Ctrl-C and the deadline. Use a new connection as
             # well, because an interrupt may lock the old one forever.
@@ -294,7 +278,7 @@ class Probe:
         return left
 
     def _delete(self, handle: str) -> None:
-        """Delete a notebook. Its handle stays in `made` until Kaggle no longer has it."""
+        # Its handle stays in `made` until Kaggle no longer has it.
         is_taken = False
         for _ in range(DELETES):
             try:
@@ -311,7 +295,6 @@ class Probe:
 
 
 def _printed(log: str) -> dict[str, Any]:
-    """Return the findings that a notebook printed, or {} if they are not in its log."""
     for line in log_lines(log):
         with suppress(*MALFORMED, RecursionError):  # Kaggle may truncate a log anywhere
             found = json.loads(line)[FINDINGS]

@@ -18,11 +18,9 @@ CONNECT_SECONDS = 5.0
 
 
 def run(reach: str = "", hold: float = 0.0) -> None:
-    """Print the findings of this session, and write the marker file.
+    """Print the findings of this session, write the marker file, and wait `hold` seconds.
 
-    Args:
-        reach: host:port to check for internet access, or "" to skip the check.
-        hold: seconds to keep the session running afterwards.
+    `reach` is a host:port to check for internet access, or "" to skip the check.
     """
     Path(MARKER).write_text(NOTEBOOK)
     found: dict[str, Any] = {"layout": layout(), "markers": markers()}
@@ -33,10 +31,7 @@ def run(reach: str = "", hold: float = 0.0) -> None:
 
 
 def layout() -> str | None:
-    """Return the layout of the inputs: "2026", "flat" (used before 2026), or "both".
-
-    Return None if there are no inputs.
-    """
+    """Return the layout of the inputs: "2026", "flat" (used before 2026), "both", or None."""
     names = {path.name for path in INPUT.glob("*")}
     flat = names - {"competitions", "datasets", "notebooks"}
     if not names:
@@ -45,13 +40,11 @@ def layout() -> str | None:
 
 
 def markers() -> list[str]:
-    """Return the contents of all mounted marker files, in either layout."""
     places = ("*", "notebooks/*/*")
     return [path.read_text() for place in places for path in INPUT.glob(f"{place}/{MARKER}")]
 
 
 def reaches(address: str) -> bool:
-    """Return whether a connection to host:port can be established."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()

@@ -51,7 +51,6 @@ class Project:
     Attributes:
         root: path to the repository.
         config: name of a config in pipeline/configs/, or path to a .py file.
-        competition: slug of the competition, from the config.
         handoff: "dataset" or "kernel", from the config.
         runs: folder for the journal and pulled runs.
         builds: folder for bundles.
@@ -70,9 +69,6 @@ class Project:
         runtime: machine for training, one of `SHAPES`, or "" for the one in kernel-metadata.json.
         mounts: whether the notebooks mount the competition.
         options: options of a benchmark, keyed by the names of its command-line options.
-
-    Raises:
-        UsageError: if the runtime does not exist.
     """
 
     root: Path
@@ -104,33 +100,29 @@ class Project:
             )
 
     def trained_on(self, machine_shape: str) -> "Project":
-        """Return this project, changed to train on two T4 GPUs if `machine_shape` requests them.
-
-        Any other `machine_shape` leaves the project unchanged.
-        """
+        """Return this project, changed to train on two T4 GPUs if `machine_shape` requests them."""
         return replace(self, runtime=PAIR if machine_shape == SHAPES[PAIR] else self.runtime)
 
     @property
     def machine_shape(self) -> str:
-        """Kaggle's name for the training machine, or "" for the one in kernel-metadata.json."""
         return SHAPES[self.runtime] if self.runtime else ""
 
     @property
     def name(self) -> str:
-        """The config's name in the journal."""
         return Path(self.config).stem
 
     @property
     def ours(self) -> dict[str, str]:
-        """Columns that identify this config's journal entries. A config with the same name in
-        another folder may be for another competition."""
+        """Columns that identify this config's journal entries.
+
+        A config with the same name in another folder may be for another competition.
+        """
         return {"config": self.name, "competition": self.competition}
 
     def command(self, task: str) -> str:
         """Return the command that runs a task with this config, quoted for the shell.
 
-        Args:
-            task: name and options of the task, such as "pull --run ann/digits-train-tpu/3".
+        `task` includes options, such as "pull --run ann/digits-train-tpu/3".
         """
         name = task.partition(" ")[0]
         program = "python -m commands" if name in NO_TASKS else "invoke"

@@ -1,7 +1,7 @@
 """Push a bundle exactly once, and resolve pushes that got no response.
 
-If a push got no response, its version is found by the bundle's SHA-256. This module never uses "the
-latest" version, because another browser tab may have created it.
+The version of such a push is found by the bundle's SHA-256. This module never uses "the latest"
+version, because another browser tab may have created it.
 """
 
 import re
@@ -42,11 +42,8 @@ def send(
 ) -> Steps[Run]:
     """Push a bundle, record the version that Kaggle returns, and return its run.
 
-    Args:
-        request: the intended push in the journal.
-        before: current version, or 0 if there is none.
-        seconds: number of seconds after which Kaggle stops the session. The API cannot stop it
-            earlier.
+    `before` is the current version, or 0 if there is none. Kaggle stops the session after
+    `seconds`. The API cannot stop it earlier.
 
     Raises:
         NoQuota: if this week's accelerator time is used up, or too many sessions are running.
@@ -79,7 +76,6 @@ def send(
 
 
 def _answered(built: Bundle, saved: Saved) -> Run:
-    """Return the run from Kaggle's response to a push, after checking that no source is missing."""
     if said := failures.plain(saved.error).rstrip("."):
         raise failures.refusal(f"Kaggle refused to run {built.handle}: {said}.", said)
     _require_sources(built, saved.version, saved.invalid)
@@ -93,7 +89,6 @@ def _answered(built: Bundle, saved: Saved) -> Run:
 
 
 def _refused_first(built: Bundle, heading: str, error: Refused) -> str:
-    """Return the message for a new notebook that Kaggle refused, or "" if no advice is needed."""
     if isinstance(error, NotFound) or NO_NOTEBOOK.search(heading):
         why = "An earlier first push may have been refused, which leaves a notebook without any"
         why += " versions. Another possible cause is a notebook name that starts with a digit."
@@ -107,7 +102,6 @@ def _refused_first(built: Bundle, heading: str, error: Refused) -> str:
 
 
 def _lost(kaggle: Kaggle, built: Bundle, before: int, lost: Ambiguous) -> Steps[Run]:
-    """Return the run of a push whose response was lost, if a new version contains the bundle."""
     seconds = kaggle.pace.unseen
     yield Note(
         f"The response to the push was lost. Looking for its version for up to {seconds:.0f} s."
@@ -140,14 +134,12 @@ def _run(built: Bundle, handle: str, version: int) -> Run:
 
 
 def _missing(built: Bundle, source: Source) -> dict[str, tuple[str, ...]]:
-    """Return the bundle's sources that are missing from a version, grouped by kind."""
     wanted = {kind: set(built.metadata.get(kind, ())) for kind in SOURCES}
     lacking = {kind: wanted[kind].difference(source.asks[kind]) for kind in SOURCES}
     return {kind: tuple(sorted(names)) for kind, names in lacking.items() if names}
 
 
 def _require_sources(built: Bundle, version: int, wrong: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise `SourcesRefused` if Kaggle rejected any of the bundle's sources."""
     wrong = {kind: names for kind, names in wrong.items() if names}
     if wrong:
         named = "; ".join(
@@ -185,12 +177,6 @@ def _patiently(kaggle: Kaggle, seconds: float, ask: Callable[[], T]) -> T:
 
 
 def _find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source:
-    """Return the newest version after `before` that contains the bundle with this SHA-256.
-
-    Raises:
-        NotFound: if no version contains it.
-        Unknown: if Kaggle does not report whether the kernel exists.
-    """
     newest = kaggle.get_kernel(handle)
     last = newest.version if newest is not None else 0
     for version in range(last, max(before, last - OTHERS_AT_MOST), -1):
@@ -240,11 +226,6 @@ def holding(
 
 
 def status_of(kaggle: Kaggle, row: Request) -> str | None:
-    """Return the status of a version that we pushed, or None if Kaggle does not have it.
-
-    Raises:
-        Unknown: if Kaggle does not report whether it exists.
-    """
     ask = partial(kaggle.kernel_status, row.handle, row.number)
     try:
         found = _patiently(kaggle, max(kaggle.pace.most, kaggle.pace.unseen - row.age), ask)
@@ -262,11 +243,7 @@ def started(kaggle: Kaggle, row: Request, status: str) -> str:
 
 
 def resolve(kaggle: Kaggle, records: Records, kernels: Iterable[str] = KERNELS) -> Steps[None]:
-    """For each push that got no response, find the version that contains its bundle and record it.
-
-    Raises:
-        Unknown: if Kaggle does not report whether the kernel exists.
-    """
+    """For each push that got no response, record the version that contains its bundle."""
     for row in records.unclear(kernels):
         look = partial(_find, kaggle, row.handle, row.bundle_sha256, row.before or 0)
         try:

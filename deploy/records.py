@@ -20,7 +20,6 @@ from deploy.runs import Run, parse
 
 
 def run_of(row: Request) -> Run:
-    """Return the run created by a push."""
     return Run(row.handle, row.number, row.url, row.bundle_sha256, row.machine_shape)
 
 
@@ -32,46 +31,40 @@ class Records:
 
     @cached_property
     def journal(self) -> Journal:
-        """The journal in `runs` for the current Kaggle server."""
         return Journal(self.project.runs / "journal.sqlite")
 
     def asked(self, owner: str, kernel: str) -> str:
-        """Return the handle to request for a new kernel."""
         return bundle.address(owner, self.project.slug or self.project.competition, kernel)
 
     def handle(self, owner: str, kernel: str) -> str:
-        """Return a kernel's handle, which Kaggle may have changed from the requested one."""
+        # Kaggle may have changed the handle.
         asked = self.asked(owner, kernel)
         return next((row.handle for row in self.made(asked=asked)), asked)
 
     def made(self, **where: Any) -> list[Request]:
-        """Return the pushes with these values that created a version, newest first."""
         return [row for row in self.journal.requests(PUSH, **where) if row.is_made]
 
     def kernel_of(self, run: Run) -> str:
-        """Return the project's kernel that a run belongs to, or ""."""
         owner = run.handle.partition("/")[0]
         return next((name for name in KERNELS if self.handle(owner, name) == run.handle), "")
 
     def push_of(self, run: Run) -> Request | None:
-        """Return the push that created or found a run, or None if the journal has none."""
         rows = self.journal.requests(PUSH, handle=run.handle, number=run.version)
         return next((row for row in rows if row.is_made), next(iter(rows), None))
 
     def newest_version(self, handle: str) -> int:
-        """Return a kernel's newest version in the journal, or 0."""
         return max((row.number for row in self.made(handle=handle)), default=0)
 
     def stored_by_refusal(self, handle: str, status: str) -> bool:
-        """Return whether a version with this status was left behind by a push that Kaggle refused
-        to run. Such versions stay QUEUED forever.
+        """Return whether such a version was left behind by a push that Kaggle refused to run.
+
+        Such versions stay QUEUED forever.
         """
         rows = self.journal.requests(PUSH, handle=handle)
         since = takewhile(lambda row: not row.is_made, rows)
         return status == "QUEUED" and any(row.state == State.REFUSED for row in since)
 
     def unclear(self, kernels: Iterable[str] = KERNELS) -> list[Request]:
-        """Return each kernel's last push if it is unknown whether it created a version."""
         ours = self.project.ours
         last = (self.journal.last(PUSH, kernel=kernel, **ours) for kernel in kernels)
         return [row for row in last if row is not None and row.is_open]
@@ -79,12 +72,8 @@ class Records:
     def last_run(self, kernel: str, instead: str = "") -> Run:
         """Return the last run of a kernel that was pushed from this project with this config.
 
-        Args:
-            instead: alternative to suggest in the error message.
-
-        Raises:
-            UsageError: if there is no push, or the latest one created no version. Older runs are
-                not used, because they are not what the user expects.
+        `UsageError` is raised if there is no push, or the latest one created no version. Older runs
+        are not used, because they are not what the user expects. `instead` is added to the message.
         """
         row = self.journal.last(PUSH, kernel=kernel, **self.project.ours)
         push = self.project.command(KERNELS[kernel].task)
@@ -110,12 +99,7 @@ class Records:
     def find_run(self, named: str, kernel: str) -> Run:
         """Return a run, including its details from the journal.
 
-        Args:
-            named: owner/slug/version, or "" for the last run of `kernel`.
-            kernel: one of `KERNELS`.
-
-        Raises:
-            UsageError: if the run's name is invalid, or the kernel is unknown or has no run.
+        `named` is owner/slug/version, or "" for the last run of `kernel`.
         """
         if named:
             row = self.push_of(parse(named))
@@ -128,11 +112,6 @@ class Records:
         return self.last_run(kernel, ", or specify a run: --run owner/slug/version")
 
     def pulled_folder(self, run: Run) -> Path:
-        """Return the folder to which a run was pulled.
-
-        Raises:
-            UsageError: if the run was not pulled, or its folder is missing or from another run.
-        """
         folder = self.project.runs / output.folder_name(run)
         pull = self.project.command(f"pull --run {run}")
         if not folder.is_dir():
@@ -154,15 +133,13 @@ class Records:
         return folder
 
     def last_artifact(self) -> Path:
-        """Return the last training run's artifact. Raises `UsageError` like `pulled_folder`."""
         return self.pulled_folder(self.last_run(TRAIN)) / output.ARTIFACT
 
     def training(self, named: str) -> tuple[Path, str]:
         """Return the output folder of a pulled training run, and the run.
 
-        Args:
-            named: owner/slug/version, or "" for the last pushed training run. If none was ever
-                pushed, the last rehearsed one is used, and the returned run is "".
+        `named` is owner/slug/version, or "" for the last pushed training run. If none was ever
+        pushed, the last rehearsed one is used, and the returned run is "".
         """
         ours = self.project.ours
         if not named and self.journal.last(PUSH, kernel=TRAIN, **ours) is None:
@@ -183,6 +160,5 @@ class Records:
         return max(notes)[1]
 
     def _pushed_at(self, run: Run) -> str:
-        """Return when we last created this version, according to the journal, or ""."""
         made = self.made(handle=run.handle, number=run.version)
         return next((row.at for row in made if row.is_ours), "")

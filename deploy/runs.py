@@ -57,15 +57,7 @@ def crash_advice(log: str) -> str:
 
 @dataclass(frozen=True)
 class Run:
-    """An execution of a kernel version.
-
-    Attributes:
-        handle: owner/slug of the kernel.
-        version: version of the kernel.
-        url: URL of its page, or "" if there is none or it is unknown.
-        bundle_sha256: SHA-256 of its bundle, or "" if we did not push it.
-        machine_shape: Kaggle's name for the requested machine, or "" if unknown.
-    """
+    """An execution of a kernel version. Unknown text values are ""."""
 
     handle: str
     version: int
@@ -78,7 +70,6 @@ class Run:
 
     @property
     def accelerator(self) -> str:
-        """The run's accelerator, which is "TPU", "GPU" or "CPU"."""
         return accelerator(self.handle, self.machine_shape)
 
     @property
@@ -130,7 +121,6 @@ def page(handle: str) -> str:
 
 
 def missing(kaggle: Kaggle, run: Run, error: Denied | NotFound) -> RelayError:
-    """Return the error for a run that does not exist or is not visible to this account."""
     owner, user = run.handle.partition("/")[0], kaggle.username
     if owner.lower() != user.lower():
         return type(error)(
@@ -150,11 +140,8 @@ def missing(kaggle: Kaggle, run: Run, error: Denied | NotFound) -> RelayError:
 def failed(kaggle: Kaggle, run: Run, status: str, failure: str, then: str) -> str:
     """Return the error message for a failed run.
 
-    It contains the failing cell, the error in that cell, the end of the log, and advice.
-
-    Args:
-        failure: Kaggle's message.
-        then: last lines of the message, which state what to do next.
+    It contains Kaggle's message `failure`, the failing cell, the error in that cell, the end of the
+    log, and advice. It ends with `then`, which states what to do next.
     """
     push = f"invoke {run.push_task}"
     if status == SAVED:

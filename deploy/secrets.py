@@ -2,9 +2,8 @@
 
 Nothing that we send or write may contain a secret. A secret is recognized by its format, or by its
 value if that is in an environment variable or was passed to `know`. `redact` is applied to every
-printed line. It covers the formats of Kaggle's secrets and of some others that often end up in
-logs, and only uses the standard library. `find` checks what is about to be sent, and also uses the
-detect-secrets library.
+printed line. It covers Kaggle's secrets and some others that often end up in logs, and only uses
+the standard library. `find` checks what is about to be sent, also with detect-secrets.
 """
 
 import base64
@@ -88,9 +87,8 @@ _known: set[str] = set()
 def know(value: object, user: str = "") -> None:
     """Redact a value from now on, including its forms in headers, URLs and JSON.
 
-    Args:
-        value: value of a credential, ignored unless it is text of at least 8 characters.
-        user: owner of the key, which Basic authentication encodes together with the key.
+    Values that are not text of at least 8 characters are ignored. `user` is the owner of a key,
+    which Basic authentication encodes together with the key.
     """
     if isinstance(value, str):
         _known.update(_forms(value, user))
@@ -127,7 +125,6 @@ def redact(text: str) -> str:
 
 
 def to_json(value: object) -> str:
-    """Return the value as a single line of valid JSON with secrets redacted."""
     shown = redact(json.dumps(value)).replace("…", "\\u2026")
     try:
         json.loads(shown)
@@ -158,7 +155,6 @@ def _shortened(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=4096)  # a relay builds several bundles from almost the same files
 def _by_form(text: str) -> Mapping[int, str]:
-    """Return {line: kind} for everything that looks like a secret, except lines with `ALLOWED`."""
     found: dict[int, str] = {}
     for kind, pattern in SHAPES:
         for match in re.finditer(pattern, text):
@@ -181,7 +177,6 @@ def _by_library(lines: Mapping[int, str]) -> Iterator[tuple[int, str]]:
 
 
 def _in_use() -> set[str]:
-    """Return all forms of the values passed to `know` and of those in environment variables."""
     values = set(_known)
     for name in filter(_OTHERS.fullmatch, os.environ):
         value, ours = os.environ[name], _OURS.fullmatch(name)
@@ -193,7 +188,6 @@ def _in_use() -> set[str]:
 
 @lru_cache(maxsize=256)
 def _forms(value: str, user: str) -> frozenset[str]:
-    """Return the forms of a value, including those used in URLs, JSON and Basic authentication."""
     value = value.strip()
     if len(value) < 8:  # redacting short values would garble text
         return frozenset()

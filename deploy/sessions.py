@@ -32,12 +32,8 @@ NOTHING = "nothing"  # value of `left` for runs that saved no progress
 class Base:
     """The saved progress that a session resumes from.
 
-    Attributes:
-        run: run that saved the progress.
-        folder: folder of the run's pulled output.
-        progress: progress saved by the run.
-        route: how the progress reaches the next session. "kernel" mounts the run's own output, and
-            "dataset" uploads the pulled files as a private dataset.
+    `route` is how the progress reaches the next session. "kernel" mounts the run's own output, and
+    "dataset" uploads the pulled files as a private dataset.
     """
 
     run: Run
@@ -70,10 +66,8 @@ def following(
 ) -> Steps[Next]:
     """Return the next session of a kernel with this code.
 
-    Args:
-        again: whether to continue without decoded images if Kaggle does not report whether any
-            exist.
-        fresh: whether to ignore all earlier sessions.
+    With `again`, training continues without decoded images if Kaggle does not report whether any
+    exist. With `fresh`, all earlier sessions are ignored.
     """
     if code.kernel == TRAIN:
         return (yield from _training(kaggle, records, code, again=again, fresh=fresh))
@@ -191,7 +185,6 @@ def saved_output(
 
 
 def note_progress(records: Records, run: Run, folder: Path) -> SavedProgress | None:
-    """Return a training run's progress, and record it for `status` and `in_vain`."""
     found, row = output.saved_progress(folder), records.push_of(run)
     if row is not None:
         left = str(found) if found else NOTHING
@@ -201,7 +194,6 @@ def note_progress(records: Records, run: Run, folder: Path) -> SavedProgress | N
 
 
 def in_vain(kaggle: Kaggle, records: Records) -> int:
-    """Return the number of consecutive sessions without progress, counted from the last one."""
     rows = [row for row in _pushes_of_training(kaggle, records) if row.is_made]
     steps = {row.number: row.step for row in rows}
 
@@ -214,8 +206,7 @@ def in_vain(kaggle: Kaggle, records: Records) -> int:
 def progress_of(kaggle: Kaggle, run: Run, *, wait: bool = False) -> Steps[str]:
     """Return a finished run's progress without downloading its output.
 
-    Args:
-        wait: whether to wait until Kaggle lists the files of a complete run.
+    With `wait`, this waits until Kaggle lists the files of a complete run.
 
     Returns:
         "complete", "partial, step 40 of 120", or "" if its files and log do not show it.
@@ -238,9 +229,7 @@ def _pushes_of_training(kaggle: Kaggle, records: Records) -> list[Request]:
 
 
 def _pull_patiently(kaggle: Kaggle, records: Records, run: Run) -> Steps[Path]:
-    """Pull a run's output, and retry for a few minutes. The run may have just ended, or another
-    terminal may be pulling it.
-    """
+    # The run may have just ended, or another terminal may be pulling it.
     for _ in range(LOOKS - 1):
         try:
             return (yield from output.pull(kaggle, run, records.project.runs))
@@ -253,7 +242,7 @@ def _pull_patiently(kaggle: Kaggle, records: Records, run: Run) -> Steps[Path]:
 
 
 def _prepared_images(kaggle: Kaggle, records: Records) -> Steps[str]:
-    """Return the kernel whose decoded images are mounted, or "" if training decodes them itself."""
+    # "" means that training decodes the images itself.
     project, journal = records.project, records.journal
     handle = records.handle(kaggle.username, PREPARE)
     refused = journal.last(

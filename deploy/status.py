@@ -28,7 +28,6 @@ THERE = "already existed, so nothing was sent"
 
 
 def journal(records: Records) -> dict[str, list[dict[str, Any]]]:
-    """Return the latest journal entries by kind, without contacting Kaggle."""
     return {
         kind: [asdict(row) for row in _newest(records, kind)] for kind in (PUSH, PUBLISH, SUBMIT)
     }
@@ -72,7 +71,6 @@ def now(kaggle: Kaggle, records: Records) -> dict[str, Any]:
 
 
 def _next(records: Records, row: Request, state: str) -> str | None:
-    """Return the command to run after the latest push, given the status of its run."""
     if state in ACTIVE:
         return records.project.command(f"watch --run {run_of(row)}")
     if row.kernel == TRAIN and ", partial" in state:
@@ -82,7 +80,6 @@ def _next(records: Records, row: Request, state: str) -> str | None:
 
 
 def _state(kaggle: Kaggle, row: Request) -> str:
-    """Return the status of a push's run, including its progress if it is partial."""
     status = started(kaggle, row, kaggle.kernel_status(row.handle, row.number).name)
     if row.kernel == INFER or status not in ENDED:
         return status
@@ -92,7 +89,6 @@ def _state(kaggle: Kaggle, row: Request) -> str:
 
 
 def _untold(kaggle: Kaggle, error: RelayError) -> str:
-    """Return the first line of a call's error. Raise the error if every call would fail with it."""
     silent = isinstance(error, Unreachable) and not kaggle.answered
     if silent or (isinstance(error, CredentialError) and not isinstance(error, Denied)):
         raise error
@@ -104,7 +100,6 @@ def _in_hours(**seconds: float | None) -> dict[str, float | None]:
 
 
 def journal_lines(records: Records) -> list[str]:
-    """Return the latest journal entries as lines for the user."""
     rows: list[tuple[str, ...]] = [
         (row.at[:16].replace("T", " "), kind, _what(row), what_came(row))
         for kind in (PUSH, PUBLISH, SUBMIT)
@@ -117,7 +112,6 @@ def journal_lines(records: Records) -> list[str]:
 
 
 def state_lines(found: Mapping[str, Any]) -> list[str]:
-    """Format the result of `now` as lines for the user."""
     rows = [("now", run, state) for run, state in found["runs"].items()]
     for name, hours in found["hours_left"].items():
         reserved = found["hours_reserved"].get(name)
@@ -131,7 +125,6 @@ def state_lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def what_came(row: Request) -> str:
-    """Describe what a request created or spent."""
     why = row.why or (INTENDED if row.state in (State.INTENDED, State.SENT) else "")
     if row.kind == SUBMIT:
         return _submitted(row, why)
@@ -167,7 +160,6 @@ def _what(row: Request) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Format the rows as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -53,8 +53,7 @@ def is_loopback(url: str) -> bool:
 class Guard(HTTPAdapter):
     """HTTP adapter that sets timeouts for all requests and rejects unsafe URLs.
 
-    Args:
-        timeouts: connect and read timeouts in seconds.
+    `timeouts` are the connect and read timeouts in seconds.
     """
 
     def __init__(self, timeouts: tuple[float, float]) -> None:
@@ -84,7 +83,6 @@ class Guard(HTTPAdapter):
 
 
 def guarded(session: requests.Session, timeouts: tuple[float, float]) -> requests.Session:
-    """Mount `Guard` on a session for all URLs, and return the session."""
     session.mount("http://", Guard(timeouts))
     session.mount("https://", Guard(timeouts))
     return session
@@ -107,8 +105,7 @@ class Transfer(ABC):
     """A file transfer, which may use several connections in turn.
 
     Attributes:
-        path: path of the local file.
-        show: function that prints a progress line, called at most every `SHOWN_SECONDS`.
+        show: prints a progress line, at most every `SHOWN_SECONDS`.
         note: private file that stores `known` for later processes, or None to keep it in memory. A
             download's note is kept next to the complete file.
         known: state to resume from, which is the ETag of a partial download or the `Place` of an
@@ -153,7 +150,6 @@ class Transfer(ABC):
         """Transfer the file, continuing where the previous attempt stopped."""
 
     def reached(self, place: int, total: int | None) -> None:
-        """Record the current position in bytes."""
         now = time.monotonic()
         self.begun = self.begun or (place, now)
         if place > self.furthest:
@@ -168,23 +164,16 @@ class Transfer(ABC):
 
 @dataclass
 class Download(Transfer):
-    """A file download to `path`.
-
-    Attributes:
-        ask: function that requests the file.
-        copies: number of copies that must fit on the disk, which is 2 for archives to be unpacked.
-    """
+    """A file download to `path`. `copies` must fit on the disk: 2 for an archive to be unpacked."""
 
     ask: Ask
     copies: int = 1
 
     @property
     def part(self) -> Path:
-        """The file that stores the data until the download is complete."""
         return self.path.with_name(self.path.name + PARTIAL)
 
     def forget(self) -> None:
-        """Delete the partial download so that the next attempt starts from the beginning."""
         self.part.unlink(missing_ok=True)
         super().forget()
 
@@ -197,7 +186,6 @@ class Download(Transfer):
             requests.RequestException: if the connection breaks, the file is incomplete, or a web
                 page was sent instead. Another attempt continues or starts again.
             BadAnswer: if Kaggle sends an archive that contains anything other than this file.
-            DiskError: if the disk is full or not writable.
         """
         name = self.path.name
         with writing(self.path):
@@ -211,7 +199,6 @@ class Download(Transfer):
             return ""
 
     def _receive(self) -> str:
-        """Download the rest of the file to `part`, and return the path in its final URL."""
         name, have = self.path.name, 0
         if self.known and self.path.is_file() and not self.part.exists():
             self.path.replace(self.part)  # completed by a process that was killed afterwards
@@ -254,7 +241,6 @@ class Download(Transfer):
 
 
 def _unzip(part: Path, name: str) -> None:
-    """Replace an archive with its only file, which must have this name."""
     plain = part.with_name(part.name + ".plain")
     try:
         with zipfile.ZipFile(part) as archive:
@@ -275,22 +261,15 @@ def _unzip(part: Path, name: str) -> None:
 
 @dataclass
 class Upload(Transfer):
-    """A file upload.
+    """A file upload, with an unauthenticated session.
 
-    Attributes:
-        session: unauthenticated session.
-        announce: function that requests an upload location from Kaggle.
+    `announce` requests an upload location from Kaggle.
     """
 
     session: requests.Session
     announce: Callable[[], Place]
 
     def attempt(self) -> str:
-        """Send the bytes that the storage does not have yet, and return the upload's token.
-
-        Raises:
-            requests.RequestException: if the upload fails. Another attempt resumes it.
-        """
         size, start = self.path.stat().st_size, 0
         if self.known:
             answer = self._put(b"", f"bytes */{size}")
@@ -327,6 +306,6 @@ class _Sent(io.FileIO):
         self._upload, self._size = upload, size
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return the next bytes, and report that all previous bytes have been sent."""
+        # All previous bytes have been sent.
         self._upload.reached(self.tell(), self._size)
         return super().read(size)

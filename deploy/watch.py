@@ -101,12 +101,11 @@ def watch(kaggle: Kaggle, records: Records, run: Run) -> Steps[str]:
 
     Raises:
         NotFound, Denied: if the run does not exist, or this user has no access to it.
-        RunFailed: if the run failed. The message contains Kaggle's message, the failing cell, its
-            error and advice. `NotMounted` is raised if a source could not be found.
-        DeadlinePassed: after the project's deadline. The message explains how to resume watching.
+        RunFailed: if the run failed. `NotMounted` is raised if a source could not be found.
+        DeadlinePassed: after the project's deadline.
         Unreachable: if Kaggle does not respond for `kaggle.pace.patience` seconds.
         BadAnswer: after several consecutive malformed responses.
-        Detached: on Ctrl-C. The message explains how to resume watching.
+        Detached: on Ctrl-C.
     """
     project, pace = records.project, kaggle.pace
     # Runs pushed from other machines can be watched, too. They have no journal entry.
@@ -160,8 +159,7 @@ def watch(kaggle: Kaggle, records: Records, run: Run) -> Steps[str]:
 class _Told:
     """Keeps track of what has already been reported about a run.
 
-    Args:
-        age: seconds since the run was pushed, or None if it was pushed from another machine.
+    `age` is the time since the push in seconds, or None if the run was pushed from another machine.
     """
 
     def __init__(self, kaggle: Kaggle, run: Run, log: Log, age: float | None) -> None:
@@ -175,7 +173,6 @@ class _Told:
 
     @property
     def watched(self) -> float:
-        """Seconds since the watch started."""
         return time.monotonic() - self._began
 
     @property
@@ -184,8 +181,10 @@ class _Told:
         return None if self._running is None else time.monotonic() - self._running
 
     def news(self, name: str) -> Iterator[Status]:
-        """Yield the run's state if it has changed. If only the progress has changed, `often` is set
-        unless the previous state was reported a while ago.
+        """Yield the run's state if it has changed.
+
+        If only the progress has changed, `often` is set unless the previous state was reported a
+        while ago.
         """
         if name == "RUNNING" and self._running is None:
             self._running = time.monotonic()
@@ -221,7 +220,6 @@ def _failure(kaggle: Kaggle, run: Run, name: str, failure: str) -> RunFailed:
 
 
 def _quota(kaggle: Kaggle, run: Run) -> tuple[float | None, float | None]:
-    """Return a run's remaining and total accelerator seconds this week, or None if unknown."""
     if run.accelerator == "CPU":
         return None, None
     try:
@@ -234,7 +232,6 @@ def _quota(kaggle: Kaggle, run: Run) -> tuple[float | None, float | None]:
 
 
 def _look(kaggle: Kaggle, run: Run, *, new: bool) -> tuple[str, str]:
-    """Return a run's status and failure message. `new` is set if the run was just pushed."""
     try:
         status = kaggle.kernel_status(run.handle, run.version)
     except (NotFound, Denied) as error:

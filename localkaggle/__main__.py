@@ -22,7 +22,6 @@ EXAMPLES = """examples:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command and return its exit code (see docs/dev/design.md)."""
     parser = argparse.ArgumentParser(
         "python -m localkaggle",
         description=__doc__,
@@ -68,12 +67,8 @@ def _serve(options: argparse.Namespace) -> int:
 def serve(folder: Path | None, command: str, **more: Any) -> int:
     """Run a server until it receives SIGINT or SIGTERM, and return an exit code.
 
-    The function prints environment variables that the user can paste into another shell.
-
-    Args:
-        folder: folder for the server's state, or None for a temporary folder.
-        command: the command that the user ran, without the options --folder and --port.
-        more: additional arguments of `LocalKaggle`.
+    This prints environment variables that the user can paste into another shell. `command` is what
+    the user ran, without the options --folder and --port.
     """
     from localkaggle.server import LocalKaggle
     from localkaggle.sessions.session import NO_NAMESPACES, namespaces
@@ -124,13 +119,11 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _beside(folder: Path) -> str:
-    """Return the path of another folder next to the given folder, quoted for a shell."""
     place = folder.resolve()
     return shlex.quote(str(place.with_name(f"{place.name}-2")))
 
 
 def _refused(code: int, text: str, command: str) -> int:
-    """Print an error and the command to run next, and return the exit code."""
     print(f"Error: {text}.\n{command}", file=sys.stderr)
     return code
 

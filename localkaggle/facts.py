@@ -26,20 +26,19 @@ class Facts:
             "nothing", nothing is created. With "shell", the first push of a kernel creates a kernel
             without versions, which causes errors until it is deleted. With "source", a version that
             contains the source is created, but it is never run.
-        new_script_seconds: for how many seconds the status of a new version is NEW_SCRIPT.
+        new_script_seconds: how long the status of a new version is NEW_SCRIPT.
         leading_digit: whether the slug of a new kernel can start with a digit.
         other_slug: suffix that Kaggle adds to the slug of a new kernel.
         prefixes: whether GetKernel returns sources as `datasets/owner/slug`, `code/owner/slug` and
             `competitions/slug`.
-        listing_seconds: for how many seconds the output of a finished run is listed as empty.
-        versions_seconds: for how many seconds a new version is missing from responses.
+        listing_seconds: how long the output of a finished run is listed as empty.
+        versions_seconds: how long a new version is missing from responses.
         reserves: whether a push reserves quota for its whole timeout.
         lower_timeouts: whether a push is refused if its timeout is not below the session limit.
             Otherwise, a timeout above the limit is reduced to the limit.
         pays: whether the account pays for usage beyond the weekly quota.
         killed_output: whether the output of a killed session is kept.
-        late_sources: whether the first session after a source is attached does not mount any
-            sources.
+        late_sources: whether the first session after a source is attached mounts no sources.
         internet: whether sessions that request internet access get it.
         missing: HTTP status code of the response if a kernel or dataset of the user does not exist,
             either "404" or "403". For kernels and datasets of other users, the code is always 403.
@@ -76,16 +75,14 @@ class Options:
         verified: whether the account is verified. Otherwise, a TPU push silently runs on a CPU.
         session_seconds: time limits for sessions, as {"TPU", "GPU" or "CPU": seconds}.
         own_output: whether a notebook can mount the output of its own newest complete version.
-        memory_bytes: memory limit of a session in bytes.
-        queue_seconds: for how many seconds a push waits in the queue.
-        ready_seconds: how many seconds it takes to process a new dataset version.
+        memory_bytes: memory limit of a session.
+        queue_seconds: how long a push waits in the queue.
+        ready_seconds: how long it takes to process a new dataset version.
         python: Python interpreters as {"TPU", "GPU" or "CPU": path}, for rehearsing with different
             package versions.
         variables: environment variables for all sessions.
-        private: folders that are hidden from sessions, such as a folder that contains hidden
-            labels.
+        private: folders that are hidden from sessions, such as one with hidden labels.
         session: the class of sessions, which tests replace if they do not need to run a notebook.
-        facts: settings for those parts of Kaggle's behavior that are uncertain or vary.
     """
 
     offline: bool = False
@@ -106,12 +103,10 @@ class Options:
 def read(path: Path) -> dict[str, Any]:
     """Read a facts file, and return its contents as keyword arguments for `LocalKaggle`.
 
-    Args:
-        path: path to a JSON file written by `invoke doctor --live`. The "facts" object in the file
-            maps names from `Facts` and `OPTIONS` to values.
+    The "facts" object in the JSON file maps names from `Facts` and `OPTIONS` to values.
 
     Raises:
-        ValueError: if the file is not a valid facts file.
+        ValueError: if the file was not written by `invoke doctor --live`.
     """
     try:
         given = dict(json.loads(path.read_text(encoding="utf-8"))["facts"])

@@ -34,7 +34,7 @@ class Kind:
 
     Attributes:
         after: whether the call takes effect before it fails.
-        change: function that modifies the response.
+        change: modifies the response.
         lost: whether the connection is closed without a response.
         silence: whether the connection stays open for a while, but nothing is sent.
         drip: whether the response is sent at one byte per second.
@@ -53,7 +53,6 @@ class Kind:
     never: tuple[str, ...] = ()
 
     def strikes(self, operation: str) -> bool:
-        """Return whether an operation can fail in this way."""
         return (not self.only or operation in self.only) and operation not in self.never
 
 
@@ -78,17 +77,13 @@ def instead(code: int, value: Any, *, after: bool = False, **headers: str) -> Ki
 
 
 def edited(**values: Any) -> Kind:
-    """Return a kind of fault that changes fields of the response after the call took effect."""
     return _edits(lambda value: value.update(values))
 
 
 def meanwhile(happens: Callable[[], object], *, after: bool = True) -> Kind:
     """Return a kind of fault that calls a function before the response is sent.
 
-    Args:
-        happens: the function to call.
-        after: whether the call takes effect before the function is called. Otherwise, the call has
-            no effect, and its response is empty.
+    If `after` is not set, the call has no effect, and its response is empty.
     """
     return Kind(after, lambda answer: happens() is not False)
 
@@ -98,8 +93,6 @@ def _refusal(code: int, message: str, *, after: bool = False, **headers: str) ->
 
 
 def _edits(edit: Edit, *only: str) -> Kind:
-    """Return a kind of fault that applies `edit` to the JSON object in a response."""
-
     def change(answer: Response) -> bool:
         value = answer.get_json(silent=True)
         if answer.status_code != 200 or not isinstance(value, dict) or edit(value) is False:
@@ -111,8 +104,6 @@ def _edits(edit: Edit, *only: str) -> Kind:
 
 
 def _files(edit: Edit) -> Edit:
-    """Return an edit that applies `edit` to the list of files in a response, if there is one."""
-
     def change(value: dict[str, Any]) -> object:
         files = value.get("files") or value.get("datasetFiles")
         return edit(files) if files else False
@@ -127,7 +118,6 @@ def _other_bytes(answer: Response) -> None:
 
 
 def _removed(*names: str) -> Edit:
-    """Return an edit that removes the first field in `names` that exists."""
     return lambda value: any(value.pop(name, None) is not None for name in names)
 
 
@@ -148,7 +138,6 @@ def _older(value: dict[str, Any]) -> object:
 
 
 def _climb(files: list[dict[str, Any]]) -> None:
-    """Rename the first file in a list, so that its path leads out of the download folder."""
     name = "fileName" if "fileName" in files[0] else "name"
     files[0][name] = f"../../{files[0][name]}"
 
@@ -200,9 +189,7 @@ KINDS: dict[str, Kind] = {
 
 
 def operation_of(path: str) -> str:
-    """Return the name of the API method that a URL path calls, or "storage", "upload" or "log" for
-    other paths.
-    """
+    """Return the API method that a path calls, or "storage", "upload" or "log"."""
     parts = path.strip("/").split("/")
     if "v1" in parts:
         return "log" if "stream" in parts else parts[-1]
@@ -235,11 +222,9 @@ class Faults:
             self.seen, self.struck, self._planned = [], [], {}
 
     def say(self, operation: str, kinds: Iterable[str | Kind | None]) -> None:
-        """Plan faults for the next requests that call an operation.
+        """Plan faults for the next requests that call an operation (see `operation_of`).
 
-        Args:
-            operation: name of the operation, as returned by `operation_of`.
-            kinds: a kind of fault for each request, or None for a request that succeeds.
+        `kinds` contains a kind of fault for each request, or None for a request that succeeds.
         """
         with self._lock:
             self._planned[operation] = iter(kinds)
@@ -247,7 +232,6 @@ class Faults:
     def __call__(
         self, environ: "WSGIEnvironment", start_response: "StartResponse"
     ) -> Iterable[bytes]:
-        """Handle a request, or let it fail as planned."""
         operation = operation_of(environ["PATH_INFO"])
         with self._lock:
             ended, planned = self._ended, next(self._planned.get(operation, iter(())), None)
@@ -293,14 +277,12 @@ def _drip(connection: socket, answer: Response, ended: threading.Event) -> None:
 
 @dataclass
 class Wire:
-    """Counts the bytes of files that are transferred, and can break the connections that transfer
-    them.
+    """Counts the bytes of transferred files, and can break the connections.
 
     Attributes:
-        breaks_after: number of bytes after which a connection breaks, or 0 for connections that do
-            not break.
+        breaks_after: number of bytes after which a connection breaks, or 0 for never.
         down, up: number of bytes that were downloaded and uploaded.
-        passed: function that is called after each chunk of a file.
+        passed: called after each chunk of a file.
     """
 
     breaks_after: int = 0
@@ -310,11 +292,6 @@ class Wire:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def passing(self, pieces: Iterable[bytes], *, up: bool) -> Iterator[bytes]:
-        """Yield the chunks of a file that is transferred over a connection, and count their bytes.
-
-        Raises:
-            ConnectionResetError: when the connection breaks.
-        """
         before = 0
         for piece in pieces:
             left = max(self.breaks_after - before, 0) if self.breaks_after else len(piece)

@@ -45,15 +45,9 @@ class LocalKaggle:
         options: fields of `Options`.
 
     Attributes:
-        options, facts: settings of the server. Tests replace `facts`.
-        folder: resolved path to the folder.
-        competitions: the hosted competitions.
-        state: saves the server's state.
-        storage: files that can be downloaded.
-        uploads: files that were uploaded.
+        facts, session_seconds: see `Options`. Tests change them.
         oauth: the account's key and tokens.
         journal, wire: see `Web`.
-        session_seconds: see `Options`. Tests change it.
 
     Raises:
         FileExistsError: if the folder contains other files or is in use.
@@ -135,12 +129,9 @@ class LocalKaggle:
         }
 
     def missing(self, service: str, is_own: bool) -> HTTPException:
-        """Return the error for an item that does not exist, or that is private and belongs to
-        another user.
+        """Return the error for an item that does not exist, or belongs to another user.
 
-        Args:
-            service: "kernels" or "datasets".
-            is_own: whether the item would belong to this user.
+        `service` is "kernels" or "datasets".
         """
         if is_own and self.facts.missing == "404":
             return NotFound("Not found")
@@ -159,7 +150,7 @@ class LocalKaggle:
         self._lock_file.close()
 
     def _restore(self) -> None:
-        """Restore the state of the server from its folder, except for uploads and reruns."""
+        # Uploads and reruns are not restored.
         parts = (self, self.kernels, self.datasets, self.models, self.submissions, self.oauth)
         self.state.load({type(part).__name__: part for part in parts})
         if lost := sorted({*self.hosted} - {*self.competitions}):

@@ -58,10 +58,7 @@ ROUTES = Map(
 class Call(NamedTuple):
     """A recorded API call.
 
-    Attributes:
-        method: name of the API method.
-        asked: JSON body of the request, or None if the status code is 400 or it contains a token.
-        code: HTTP status code of the response.
+    `asked` is the request's JSON body, or None if the status code is 400 or it contains a token.
     """
 
     method: str
@@ -81,16 +78,11 @@ class Handler(WSGIRequestHandler):
     def connection_dropped(
         self, error: BaseException, environ: "WSGIEnvironment | None" = None
     ) -> None:
-        """Close a connection that the application or the client has dropped."""
         self.close_connection = True
 
 
 class Web:
-    """The WSGI application.
-
-    Args:
-        site: the local Kaggle, whose services handle the calls. Its state is saved after each call
-            that may change it.
+    """The WSGI application, which saves the state after each call that may change it.
 
     Attributes:
         wire: counts transferred bytes and breaks connections.
@@ -105,7 +97,6 @@ class Web:
     def __call__(
         self, environ: "WSGIEnvironment", start_response: "StartResponse"
     ) -> Iterable[bytes]:
-        """Handle a request, and add it to the journal if it is an API call."""
         request = Request(environ)
         try:
             response = self._answered(request)
@@ -121,7 +112,6 @@ class Web:
         return response(environ, start_response)
 
     def _refusal(self, error: Exception) -> Response:
-        """Return an error response in the same format as Kaggle."""
         if isinstance(error, OSError) and error.errno in DISK_FULL:
             self._site.state.disk_full = str(error)
             # Do not send status 507, because clients retry after 5xx errors.
@@ -148,7 +138,6 @@ class Web:
     # Calls
 
     def _call(self, request: Request, service: str, method: str) -> Response:
-        """Handle an API call, and return its JSON response or a redirect to a file."""
         body = request.get_data()  # closing a connection with unread data would lose the response
         owner = getattr(self._site, SERVICES.get(service, ""), None)
         cls = _message(service, method) if owner is not None else None
@@ -179,7 +168,6 @@ class Web:
         return Response(json.dumps(said), mimetype="application/json")
 
     def _follow(self, request: Request, owner: str, slug: str) -> Response:
-        """Return the log of a finished session, or stream the log of a running one."""
         user = self._site.oauth.user(request.authorization)
         if user is None:
             raise Unauthorized("Unauthorized")

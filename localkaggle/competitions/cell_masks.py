@@ -44,8 +44,7 @@ def encoded(mask: np.ndarray) -> str:
 
 
 def dice(given: Columns, solution: Columns) -> float:
-    """Return the mean Dice coefficient of the masks. The coefficient of two masks is twice the size
-    of their overlap, divided by the sum of their sizes.
+    """Return the mean Dice coefficient of the masks.
 
     >>> dice({"rle": {"a": "1 2"}}, {"rle": {"a": "2 2"}})
     0.5

@@ -25,24 +25,19 @@ class Competition:
     """A competition.
 
     Attributes:
-        slug: slug of the competition on Kaggle.
-        title: title of the competition on Kaggle.
         training: files that are not part of a test set, as {path: bytes}.
         visible_test: files of the visible test set and its sample submission, as {path: bytes}.
-        hidden_test: the same files for the hidden test set.
         solution: labels of the hidden test set as {column: {id: value}}, with the columns of the
             sample submission. The labels are never written to disk.
-        score: function that returns the score for the columns of a submission and of the solution.
-            It raises `ScoringError` if a value is invalid.
+        score: returns the score for the columns of a submission and of the solution, or raises
+            `ScoringError` if a value is invalid.
         sample: path of the sample submission, whose first column contains the ids.
-        daily_submissions: number of submissions allowed per day.
         takes_files: whether submissions are uploaded files instead of notebooks. Files are scored
             on the visible test set without a rerun, and `hidden_test` is the same as
             `visible_test`.
-        gpu_seconds: time limit in seconds for GPU notebooks, or None to use the session's time
-            limit.
+        gpu_seconds: time limit for GPU notebooks, or None for the session's limit.
         closed: whether the competition no longer accepts submissions.
-        writer: function to call instead of `write` for a competition from the user's folder.
+        writer: called instead of `write` for a competition from the user's folder.
     """
 
     slug: str
@@ -60,12 +55,7 @@ class Competition:
     writer: Callable[..., None] | None = field(default=None, repr=False)
 
     def write(self, folder: Path, *, hidden: bool = False) -> None:
-        """Write the files of the folder that a session mounts.
-
-        Args:
-            folder: path to the folder.
-            hidden: whether to write the hidden test set, as for a scored rerun.
-        """
+        """Write the folder that a session mounts. `hidden` is set for a scored rerun."""
         if self.writer is not None:
             self.writer(folder, hidden=hidden)
             return
@@ -76,23 +66,15 @@ class Competition:
             path.write_bytes(content)
 
     def judge(self, submission: Path) -> float:
-        """Return a submission's score on the hidden test set.
+        """Return a submission's score on the hidden test set, or raise `ScoringError`.
 
         The rows of a submission can be in any order, but its columns must be in the same order as
         in the sample submission.
-
-        Raises:
-            ScoringError: if the columns, ids or values do not match the sample submission.
         """
         return self.score(self._read(submission), self.solution)
 
     def standard_error(self, submission: Path) -> float:
-        """Return the standard error of a submission's score on the hidden test set, estimated by
-        bootstrap.
-
-        Raises:
-            ScoringError: see `judge`.
-        """
+        """Return the standard error of a submission's score, estimated by bootstrap."""
         tables, random = (self._read(submission), self.solution), np.random.default_rng(0)
         ids, scores = list(next(iter(self.solution.values()))), list[float]()
         for _ in range(RESAMPLES):
@@ -109,7 +91,6 @@ class Competition:
         return float(np.std(scores))
 
     def _read(self, submission: Path) -> Columns:
-        """Return the columns of a submission, or raise `ScoringError` as described in `judge`."""
         header = next(csv.reader(io.StringIO(self.hidden_test[self.sample].decode())))
         csv.field_size_limit(sys.maxsize)  # masks exceed the default limit
         try:

@@ -1,4 +1,4 @@
-"""Utilities for turning labelled rows and images into a competition's files."""
+"""Turn labelled rows and images into a competition's files."""
 
 import csv
 import hashlib
@@ -31,13 +31,7 @@ def split(
 ) -> Parts:
     """Split rows randomly into a training set and two test sets.
 
-    Args:
-        count: number of rows.
-        visible: number of rows in the visible test set.
-        hidden: number of rows in the hidden test set.
-        labels: labels with shape (count,) by which the split is stratified, or None not to stratify
-            it.
-        seed: random seed.
+    The split is stratified by `labels`, which have shape (count,), unless they are None.
     """
     from sklearn.model_selection import train_test_split
 
@@ -53,11 +47,8 @@ def split(
 class Examples:
     """Labelled rows that can be turned into a competition.
 
-    Attributes:
-        target: name of the target column.
-        values: target values as strings.
-        columns: the other columns, as {name: values}.
-        images: images with shape (n, height, width) and dtype uint8, or None.
+    `values` are the values of the `target` column as strings. `columns` are the others. `images`
+    have shape (n, height, width) and dtype uint8.
     """
 
     target: str
@@ -78,15 +69,8 @@ class Examples:
         """Return a competition made from the examples.
 
         train.csv contains the ids, the columns and the target. test.csv has no target, and is
-        omitted if there are no columns. Images are in train/ and test/.
-
-        Args:
-            slug: see `Competition`.
-            title: see `Competition`.
-            parts: output of `split`.
-            placeholder: target value of all rows in the sample submission.
-            score: see `Competition`.
-            more: additional fields of `Competition`.
+        omitted if there are no columns. Images are in train/ and test/. `placeholder` is the target
+        value of all rows in the sample submission.
         """
         # Ids are unique across the training and test sets. For images, they are hashes, which do
         # not reveal the label or the position in the original data.
@@ -129,11 +113,7 @@ class Examples:
 
 
 def png(pixels: np.ndarray) -> bytes:
-    """Return the bytes of a PNG file with this image.
-
-    Args:
-        pixels: grayscale image with shape (height, width) and dtype uint8.
-    """
+    """Return a PNG file with a grayscale image of shape (height, width) and dtype uint8."""
     from PIL import Image
 
     buffer = io.BytesIO()

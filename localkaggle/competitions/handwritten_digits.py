@@ -1,7 +1,6 @@
 """Competitions made from the 1,797 handwritten digits (8x8 pixels, UCI) in scikit-learn.
 
-Depending on the competition, the images are files, columns of a table, or files that are combined
-with a table.
+The images are files, columns of a table, or files that are combined with a table.
 """
 
 from functools import cache
@@ -19,7 +18,7 @@ LARGE = 20.0  # orders above this amount are large
 def digits() -> Competition:
     """Return a competition whose images are PNG files.
 
-    The competition has 1,197 training rows, 100 visible test rows and 500 hidden test rows.
+    It has 1,197 training rows, 100 visible test rows and 500 hidden test rows.
     """
     pixels, labels = _pixels_and_labels()
     parts = split(len(pixels), visible=100, hidden=500, labels=labels)
@@ -31,9 +30,9 @@ def digits() -> Competition:
 def digits_csv() -> Competition:
     """Return a competition whose pixels are in CSV files, as in Kaggle's Digit Recognizer.
 
-    The competition has 1,197 training rows and 600 test rows. The ids are row numbers starting from
-    1, so test.csv has no id column. As in Digit Recognizer, submissions are files that are scored
-    on the public test set.
+    It has 1,197 training rows and 600 test rows. The ids are row numbers starting from 1, so
+    test.csv has no id column. As in Digit Recognizer, submissions are files that are scored on the
+    public test set.
     """
     images, labels = _pixels_and_labels()
     pixels = images.reshape(len(images), -1)
@@ -83,11 +82,7 @@ def orders() -> Competition:
 
 
 def _pixels_and_labels() -> tuple[np.ndarray, np.ndarray]:
-    """Return the images and their labels.
-
-    The images have shape (1797, 8, 8) and dtype uint8, with values from 0 to 255. The labels are
-    integers with shape (1797,).
-    """
+    """Return images of shape (1797, 8, 8) and dtype uint8 (0 to 255), and integer labels."""
     from sklearn.datasets import load_digits
 
     data = load_digits()

@@ -1,6 +1,6 @@
 """The competitions hosted by a server.
 
-Competitions are built when they are first used, because this takes several seconds.
+They are built when they are first used, because this takes several seconds.
 """
 
 import shutil
@@ -12,8 +12,7 @@ from localkaggle.competitions import EMBEDDED, Competition
 
 
 class Hosted(Mapping[str, Competition]):
-    """A mapping from slugs to `Competition`s. Iterating over the mapping does not build any
-    competition.
+    """A mapping from slugs to competitions. Iterating over it does not build any competition.
 
     Args:
         folder: output folder. Each competition gets the folders `<slug>/visible` and
@@ -31,15 +30,7 @@ class Hosted(Mapping[str, Competition]):
                 self.folder(slug)
 
     def folder(self, slug: str, *, hidden: bool = False) -> Path:
-        """Return the folder that a session mounts.
-
-        Args:
-            slug: slug of the competition.
-            hidden: whether to return the folder with the hidden test set, for a scored rerun.
-
-        Raises:
-            KeyError: if there is no such competition.
-        """
+        """Return the folder that a session mounts. `hidden` is set for a scored rerun."""
         competition = self[slug]
         place = self._folder / competition.slug
         with self._lock:
@@ -54,10 +45,7 @@ class Hosted(Mapping[str, Competition]):
     def archive(self, slug: str) -> Path:
         """Return an archive of the public files.
 
-        The archive is created only once and never changes, so downloads of it can be resumed.
-
-        Raises:
-            KeyError: if there is no such competition.
+        It is created only once and never changes, so downloads of it can be resumed.
         """
         folder = self.folder(slug)
         path = folder.with_name("archive.zip")

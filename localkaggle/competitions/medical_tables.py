@@ -1,6 +1,4 @@
-"""Competitions made from the medical tables in scikit-learn, which have one row for each patient or
-tumor.
-"""
+"""Competitions made from the medical tables in scikit-learn."""
 
 from functools import cache
 
@@ -62,6 +60,5 @@ def breast_cancer() -> Competition:
 
 
 def _texts(numbers: np.ndarray) -> np.ndarray:
-    """Format an array of numbers as strings for a CSV file."""
     texts: np.ndarray = np.vectorize("{:.10g}".format, otypes=[object])(numbers)
     return texts

@@ -1,5 +1,4 @@
-"""The metrics of the local Kaggle. They are implemented independently of the pipeline, whose
-predictions they score.
+"""The metrics of the local Kaggle, implemented independently of the pipeline that they score.
 
 Each metric accepts the columns of a submission and of the solution as {column: {id: value}}, with
 the same columns and ids in both, and returns the mean over all columns. Metrics that require
@@ -59,9 +58,7 @@ def auc(given: Columns, solution: Columns) -> float:
 
 
 def _read(column: str, given: Columns, solution: Columns) -> tuple[list[float], list[float]]:
-    """Return the predicted values and the true values of a column, both in the order of the
-    solution.
-    """
+    """Return a column's predicted and true values, both in the order of the solution."""
 
     def number(text: str) -> float:
         with suppress(ValueError):

@@ -1,5 +1,5 @@
 """API services of the local Kaggle.
 
-The services accept the request objects of kagglesdk and return responses. They import neither the
-server nor its HTTP handler.
+They accept the request objects of kagglesdk and return responses. They import neither the server
+nor its HTTP handler.
 """

@@ -20,18 +20,12 @@ SOURCE = re.compile(r"([^/]+/[^/]+)(?:/([1-9][0-9]{0,8}))?")  # a dataset or one
 
 @dataclass
 class DatasetVersion:
-    """A version of a dataset.
-
-    Attributes:
-        folder: folder that contains the files.
-        ready_at: time at which processing finishes, as returned by `time.time`.
-    """
+    """A version of a dataset, whose processing finishes at `ready_at` (`time.time`)."""
 
     folder: Path
     ready_at: float = 0.0
 
     def is_ready(self) -> bool:
-        """Return whether the version has been processed."""
         return time.time() >= self.ready_at
 
 
@@ -39,8 +33,7 @@ class DatasetVersion:
 class Dataset:
     """A dataset, whose versions are sorted from oldest to newest.
 
-    Attributes:
-        is_folder: whether the dataset is a local folder, to which all version numbers refer.
+    All version numbers of a dataset with `is_folder` refer to the same local folder.
     """
 
     owner: str
@@ -52,28 +45,20 @@ class Dataset:
 
     @property
     def handle(self) -> str:
-        """The dataset's handle, as OWNER/SLUG."""
         return f"{self.owner}/{self.slug}"
 
     def current(self) -> int:
-        """Return the number of the newest version that is ready, or 0 if no version is ready."""
         return max(self.folders(), default=0)
 
     def folders(self) -> dict[int, Path]:
-        """Return the folders of all ready versions as {number: folder}."""
         versions = enumerate(self.versions, 1)
         return {number: version.folder for number, version in versions if version.is_ready()}
 
     def files(self, number: int) -> Path | None:
-        """Return the folder of a version that is ready, or None if there is no such version.
-
-        Args:
-            number: version number, or 0 for the newest version.
-        """
+        """Return the folder of a version that is ready, or None. 0 is the newest version."""
         return self.folders().get(self.current() if self.is_folder else number or self.current())
 
     def described(self) -> Json:
-        """Return a JSON description of the dataset."""
         return {
             "ref": self.handle,
             "title": self.title,
@@ -84,11 +69,7 @@ class Dataset:
 
 
 class Datasets:
-    """`datasets.DatasetApiService`.
-
-    Args:
-        site: the local Kaggle.
-    """
+    """`datasets.DatasetApiService`."""
 
     KEPT = ("datasets",)
 
@@ -106,7 +87,6 @@ class Datasets:
     # API calls
 
     def CreateDataset(self, request: Any, user: str) -> Json:
-        """Create a dataset with its first version."""
         if (request.owner_slug or user) != user:
             raise Forbidden("Permission 'datasets.create' was denied")
         slug, title = protocol.require(SLUG, request.slug, "slug"), request.title or ""
@@ -122,9 +102,7 @@ class Datasets:
         return {"status": "error", "error": error}
 
     def CreateDatasetVersion(self, request: Any, user: str) -> Json:
-        """Create a version from uploaded files. It does not include files from the previous
-        version.
-        """
+        # The version does not include files from the previous one.
         dataset = self._find(request, user)
         if dataset.owner != user:
             raise Forbidden("Permission 'datasets.update' was denied")
@@ -133,22 +111,18 @@ class Datasets:
         return self._add_version(dataset, request.body)
 
     def GetDatasetStatus(self, request: Any, user: str) -> Json:
-        """Return the status of the newest version, which shows whether it has been processed."""
         is_ready = self._find(request, user).versions[-1].is_ready()
         return {"status": "READY" if is_ready else "BLOBS_RECEIVED"}
 
     def GetDataset(self, request: Any, user: str) -> Json:
-        """Describe a dataset."""
         return self._find(request, user).described()
 
     def ListDatasets(self, request: Any, user: str) -> Json:
-        """Return a page of the user's datasets that are ready, sorted from newest to oldest."""
         ready = [one for one in self.datasets.values() if one.owner == user and one.current()]
         datasets, token = protocol.page(ready[::-1], request)
         return {"datasets": [one.described() for one in datasets], "nextPageToken": token}
 
     def DeleteDataset(self, request: Any, user: str) -> Json:
-        """Delete a dataset. Sessions that have already mounted it can still read its files."""
         dataset = self.datasets.get(f"{request.owner_slug}/{request.dataset_slug}")
         if dataset is None or dataset.owner != user:
             raise Forbidden("Permission 'datasets.delete' was denied")
@@ -156,21 +130,16 @@ class Datasets:
         return {}
 
     def ListDatasetFiles(self, request: Any, user: str) -> Json:
-        """Return a page of the files in a version."""
         folder = self._version_folder(request, user)
         names, token = protocol.page(file_names(folder), request)
         return {"datasetFiles": protocol.listed(folder, names), "nextPageToken": token}
 
     def DownloadDataset(self, request: Any, user: str) -> Path:
-        """Redirect to a file of a version."""
         return protocol.file_in(self._version_folder(request, user), request.file_name)
 
     # Interface for the rest of the server
 
     def mounted(self, source: str) -> Path | None:
-        """Return the folder that a session mounts for a source such as owner/slug or owner/slug/3,
-        or None if it does not exist.
-        """
         match = SOURCE.fullmatch(source)
         dataset = self.datasets.get(match[1]) if match else None
         return dataset.files(int(match[2] or 0)) if match and dataset else None
@@ -188,7 +157,6 @@ class Datasets:
         return folder
 
     def _add_version(self, dataset: Dataset, content: Any) -> Json:
-        """Create a version from uploaded files, and return the response."""
         folder = protocol.unused_folder(
             self._site.folder / "datasets", dataset.handle, len(dataset.versions) + 1
         )

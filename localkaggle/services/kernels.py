@@ -54,7 +54,7 @@ class Version:
 
     Attributes:
         shape: machine shape that the session actually gets.
-        seconds: duration of the session in seconds.
+        seconds: duration of the session.
         listed_at: point in time from which the output files are listed.
     """
 
@@ -84,22 +84,18 @@ class Version:
 
     @property
     def listed(self) -> bool:
-        """Whether the output files are listed already."""
         return self.done.is_set() and time.time() >= self.listed_at
 
     @property
     def working(self) -> Path:
-        """The output folder."""
         return self.folder / "working"
 
     def files(self) -> list[str]:
-        """Return the names of the output files, or an empty list as long as they are not listed."""
         if not self.listed or not self.working.is_dir():
             return []
         return [name for name in file_names(self.working) if not (self.working / name).is_symlink()]
 
     def sources(self) -> list[tuple[str, str]]:
-        """Return the (kind, name) of each mounted source. Kinds are the keys of `PLACES`."""
         return [
             (kind, name)
             for kind in PLACES
@@ -119,18 +115,13 @@ class Kernel:
 
     @property
     def handle(self) -> str:
-        """The kernel's handle, as OWNER/SLUG."""
         return f"{self.owner}/{self.slug}"
 
 
 class Kernels:
-    """`kernels.KernelsApiService`.
+    """`kernels.KernelsApiService`. Sessions use the `sessions` folder of the site.
 
-    Args:
-        site: the local Kaggle. A folder for each session is created in its `sessions` folder.
-
-    Attributes:
-        used_seconds: quota used by this week's finished sessions, as {accelerator: seconds}.
+    `used_seconds` is the quota used by this week's finished sessions, as {accelerator: seconds}.
     """
 
     KEPT = ("kernels", "used_seconds")
@@ -145,7 +136,6 @@ class Kernels:
     # API calls, which hold the server's lock
 
     def SaveKernel(self, request: Any, user: str) -> Json:
-        """Create a version and start its session."""
         owner, _, name = (request.slug or "").partition("/")
         if owner != user:
             return {"error": "Kernel not found"}
@@ -186,14 +176,12 @@ class Kernels:
         }
 
     def GetKernelSessionStatus(self, request: Any, user: str) -> Json:
-        """Return a version's status."""
         version = self._requested(request, user)
         is_new = time.time() - version.pushed < self._site.facts.new_script_seconds
         status = "NEW_SCRIPT" if is_new else version.status
         return {"status": status, "failureMessage": version.failure or None}
 
     def ListKernelSessionOutput(self, request: Any, user: str) -> Json:
-        """Return a page of the output files of a version, and its log so far."""
         version = self._requested(request, user)
         names, token = protocol.page(version.files(), request)
         files = [
@@ -203,7 +191,6 @@ class Kernels:
         return {"files": files, "log": version.log.text(), "nextPageToken": token}
 
     def GetKernel(self, request: Any, user: str) -> Json:
-        """Return a kernel's metadata and source."""
         handle = f"{request.user_name}/{request.kernel_slug}"
         if handle in self.kernels and not self.kernels[handle].versions:
             raise InternalServerError("Internal error")
@@ -217,9 +204,7 @@ class Kernels:
         return {"metadata": metadata, "blob": {**blob, "kernelType": pushed.kernel_type}}
 
     def ListKernels(self, request: Any, user: str) -> Json:
-        """Return a page of the user's kernels that have versions, with the most recently pushed
-        kernel first.
-        """
+        # The most recently pushed kernel comes first.
         known = filter(self._known, self.kernels.values())
         found = sorted(known, key=lambda one: -one.versions[-1].pushed)
         kernels, token = protocol.page(found, request)
@@ -227,7 +212,6 @@ class Kernels:
         return {"kernels": described, "nextPageToken": token}
 
     def DeleteKernel(self, request: Any, user: str) -> Json:
-        """Delete a kernel and cancel its sessions. The kernel may have no versions."""
         kernel = self.kernels.get(f"{request.user_name}/{request.kernel_slug}")
         if kernel is None or kernel.owner != user:
             raise Forbidden("Permission 'kernels.delete' was denied")
@@ -238,7 +222,6 @@ class Kernels:
         return {}
 
     def GetAcceleratorQuotaStatistics(self, request: Any, user: str) -> Json:
-        """Return this week's quota."""
         answer: Json = {"quotaRefreshTime": "2030-01-05T00:00:00Z"}
         for kind, total in machine_shapes.WEEKLY_SECONDS.items():
             active, now = self._active(kind), time.time()
@@ -255,12 +238,7 @@ class Kernels:
     # Interface for the rest of the server
 
     def find(self, handle: str, label: str | None, user: str) -> Version:
-        """Return a version of a kernel.
-
-        Args:
-            handle: owner/slug of the kernel.
-            label: label of the version, such as "v2", or None or "" for the newest version.
-            user: the user who sent the request.
+        """Return a version of a kernel. `label` is "v2", or None or "" for the newest version.
 
         Raises:
             HTTPException: if the kernel (see `LocalKaggle.missing`) or the version (404) does not
@@ -276,16 +254,12 @@ class Kernels:
         raise NotFound("Not found")
 
     def version(self, handle: str, number: int) -> Version | None:
-        """Return a version of a kernel, or None if it does not exist."""
         return next((found for found in self._of(handle) if found.number == number), None)
 
     def open_session(self, version: Version, folder: Path, *, rerun: bool) -> Session:
         """Return a session for a version. It mounts the sources with their current contents.
 
-        Args:
-            version: the version whose notebook to run.
-            folder: path of a new folder for the session.
-            rerun: whether this is a scored rerun on the hidden test set.
+        `folder` is a new folder. With `rerun`, this is a scored rerun on the hidden test set.
         """
         request, options, kind = version.request, self._options, kind_of(version.shape)
         internet = request.enable_internet and self._site.facts.internet
@@ -320,7 +294,6 @@ class Kernels:
                 self._end(version, Outcome("killed", INTERRUPTED, max(last - version.began, 0.0)))
 
     def close(self) -> None:
-        """Cancel all sessions and wait for them to finish."""
         self._closing.set()
         for version in self._versions():
             if version.session is not None:
@@ -331,9 +304,6 @@ class Kernels:
     # Pushes
 
     def _named(self, title: str, owner: str) -> Kernel:
-        """Return the kernel whose slug is derived from the title. The slug in the request is
-        ignored.
-        """
         if not 5 <= len(title) <= 50:
             raise BadRequest("The title must be between 5 and 50 characters long.")
         name = protocol.require(SLUG, protocol.slug(title), "title") + self._site.facts.other_slug
@@ -365,9 +335,7 @@ class Kernels:
         return ""
 
     def _drop_invalid_sources(self, request: Any, handle: str) -> Json:
-        """Remove those sources of a request that cannot be mounted, and return them as fields of
-        the response.
-        """
+        """Remove a request's sources that cannot be mounted, and return them as response fields."""
         answer = {}
         for kind in PLACES:
             wanted = getattr(request, f"{kind}_data_sources") or []
@@ -381,12 +349,7 @@ class Kernels:
     def _source(self, kind: str, name: str, *, hidden: bool = False) -> Path | None:
         """Return the folder of a source, or None if it does not exist.
 
-        Args:
-            kind: one of the keys of `PLACES`. The folder of a kernel contains the output of its
-                newest complete version.
-            name: name of the source.
-            hidden: whether a competition's folder contains the hidden test set instead of the
-                visible one.
+        The folder of a kernel contains the output of its newest complete version.
         """
         if kind == "competition" and name in self._site.competitions:
             return self._site.competitions.folder(name, hidden=hidden)
@@ -399,7 +362,6 @@ class Kernels:
         return complete[-1] if complete else None
 
     def _inputs(self, version: Version, *, rerun: bool) -> dict[str, Path]:
-        """Return the folders that a session mounts, as {path in /kaggle/input: folder}."""
         earlier = self._of(version.request.slug)
         before = {source for each in earlier for source in each.sources()}
         if self._site.facts.late_sources and not rerun and not before.issuperset(version.sources()):
@@ -459,7 +421,6 @@ class Kernels:
         return self.find(handle, getattr(request, "version_label", None), user)
 
     def _described(self, kernel: Kernel, version: Version) -> Json:
-        """Return the metadata of a kernel, including the settings of one version."""
         pushed = version.request.to_dict()
         return {
             "id": kernel.id,
@@ -472,7 +433,6 @@ class Kernels:
         }
 
     def _of(self, handle: str) -> list[Version]:
-        """Return the versions of a kernel, or an empty list if the kernel does not exist."""
         return self.kernels[handle].versions if handle in self.kernels else []
 
     def _versions(self) -> list[Version]:
@@ -483,6 +443,6 @@ class Kernels:
         return [version for version in running if kind_of(version.shape) == kind]
 
     def _known(self, kernel: Kernel) -> list[Version]:
-        """Return the versions of a kernel that API calls can see. A recent push may be missing."""
+        # A recent push may be missing.
         end = time.time() - self._site.facts.versions_seconds
         return [version for version in kernel.versions if version.pushed <= end]

@@ -22,10 +22,7 @@ CALLS = ("IntrospectToken", "GenerateAccessToken")  # these require no login
 class Login:
     """`users.AccountService` and `security.OAuthService` for a single account.
 
-    Attributes:
-        key, token: credentials that never expire.
-        refresh_token: token for requesting access tokens, until it is revoked.
-        is_revoked: whether the refresh token was revoked.
+    `key` and `token` never expire. `refresh_token` requests access tokens until it is revoked.
     """
 
     KEPT = ("key", "token", "refresh_token", "is_revoked", "_ends")
@@ -37,7 +34,6 @@ class Login:
         self._ends: dict[str, float] = {}  # {access token: expiration time}
 
     def user(self, given: Authorization | None) -> str | None:
-        """Return the user to whom the credentials belong, or None if they are invalid."""
         if given is None:
             return None
         if given.type == "bearer":
@@ -50,20 +46,17 @@ class Login:
         self._ends.clear()
 
     def revoke(self) -> None:
-        """Revoke the refresh token and all access tokens."""
         self.is_revoked = True
         self.end_access()
 
     # API calls
 
     def IntrospectToken(self, request: Any, user: str | None) -> Json:
-        """Return the owner of a token."""
         if not self._accepts(request.token or ""):
             raise NotFound("Token not found")
         return {"active": True, "username": USER, "userId": 1, "scope": "resources.admin:*"}
 
     def GenerateAccessToken(self, request: Any, user: str | None) -> Json:
-        """Create an access token."""
         given = (request.refresh_token or "").encode()
         if self.is_revoked or not secrets.compare_digest(given, self.refresh_token.encode()):
             raise Unauthorized("Unauthenticated")
@@ -74,9 +67,6 @@ class Login:
         return {"token": token, "expiresIn": math.ceil(seconds), "userName": USER, "userId": 1}
 
     def _accepts(self, token: str) -> bool:
-        """Return whether a token is the account's API token, or an access token that has not
-        expired.
-        """
         is_lasting = secrets.compare_digest(token.encode(), self.token.encode())
         return is_lasting or time.time() < self._ends.get(token, 0.0)
 

@@ -20,14 +20,7 @@ NO_CONSENT = "User has not consented to terms of use."
 
 
 class Models:
-    """`models.ModelApiService`.
-
-    Args:
-        site: the local Kaggle.
-
-    Attributes:
-        models: {lower-case name: folder}.
-    """
+    """`models.ModelApiService`. `models` is {lower-case name: folder}."""
 
     KEPT = ("models",)
 
@@ -40,7 +33,6 @@ class Models:
         self.models |= {name.lower(): folder.resolve() for name, folder in published.items()}
 
     def ListModelInstanceVersionFiles(self, request: Any, user: str) -> Json:
-        """Return a page of the files in a version."""
         framework = request.framework.name.removeprefix("MODEL_FRAMEWORK_").replace("_", "")
         parts = (request.owner_slug, request.model_slug, framework, request.instance_slug)
         folder = self.models.get("/".join((*parts, str(request.version_number))).lower())
@@ -52,7 +44,4 @@ class Models:
         return {"files": protocol.listed(folder, names, "size"), "nextPageToken": token}
 
     def mounted(self, source: str) -> Path | None:
-        """Return the folder that a session mounts for a model version, or None if it cannot be
-        mounted.
-        """
         return None if self._site.facts.gate == "licence" else self.models.get(source.lower())

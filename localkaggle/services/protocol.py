@@ -1,4 +1,4 @@
-"""Utilities for all services, such as checking names, splitting lists into pages and listing files.
+"""Checks of names, pages of lists and lists of files, which all services use.
 
 A service has one method for each API call. The arguments of the method are a user and a kagglesdk
 request, which has the same fields as a request from the real client. The method returns the
@@ -65,25 +65,16 @@ def slug(title: str) -> str:
 
 
 def require(pattern: re.Pattern[str], name: str, what: str) -> str:
-    """Check that a name from a request is safe to use in a path, and return it.
-
-    Raises:
-        BadRequest: if the name is not safe.
-    """
+    """Check that a name from a request is safe to use in a path, and return it."""
     if not pattern.fullmatch(name) or name in (".", ".."):
         raise BadRequest(f"Invalid {what}: {name[:80]!r}")
     return name
 
 
 def page(items: Sequence[T], request: Any, most: int = 100) -> tuple[list[T], str | None]:
-    """Return the items of the requested page, and the token of the next page, or None if it is the
-    last page.
+    """Return the items of the requested page, and the token of the next page, or None.
 
-    Args:
-        items: items of all pages.
-        request: a request with a `page_token` (default: the first page) and a `page_size` (default:
-            20).
-        most: maximum page size.
+    `most` is the maximum page size.
     """
     start = int(request.page_token or 0)
     end = start + min(max(request.page_size or 20, 1), most)
@@ -91,29 +82,19 @@ def page(items: Sequence[T], request: Any, most: int = 100) -> tuple[list[T], st
 
 
 def file_names(folder: Path) -> list[str]:
-    """Return the paths of all files in a folder and its subfolders, relative to the folder and
-    sorted.
-    """
     return sorted(
         path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
     )
 
 
 def file_in(folder: Path, name: str | None) -> Path:
-    """Return the path of a file in a folder.
-
-    Raises:
-        NotFound: if `file_names` does not contain the name.
-    """
     if name not in file_names(folder):
         raise NotFound("Not found")
     return folder / name
 
 
 def listed(folder: Path, names: Sequence[str], size: str = "totalBytes") -> list[Json]:
-    """Return a JSON entry for each file in a folder. The field named by `size` contains the file's
-    size.
-    """
+    """Return a JSON entry for each file. `size` is the name of the field for its size."""
     return [
         {"name": name, "creationDate": DATE, size: (folder / name).stat().st_size} for name in names
     ]

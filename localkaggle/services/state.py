@@ -24,9 +24,7 @@ OURS = ("localkaggle.", "kagglesdk.")
 class State:
     """Saves attributes of objects in a file, and restores them from it.
 
-    Args:
-        folder: folder of the state file. Paths inside the folder are saved relative to it, so that
-            the folder can be moved.
+    Paths inside the folder are saved relative to it, so that the folder can be moved.
 
     Attributes:
         lock: held while the state changes.
@@ -43,9 +41,7 @@ class State:
     def load(self, parts: Mapping[str, Any]) -> None:
         """Restore objects from the state file, unless it is empty, and save them from now on.
 
-        Args:
-            parts: the objects by name. The `KEPT` attribute of each object lists the names of the
-                attributes to save.
+        `KEPT` lists the names of each object's attributes to save.
 
         Raises:
             ValueError: if the file is invalid.
@@ -61,11 +57,7 @@ class State:
             raise ValueError(f"{path} was not written by this version: {error}") from error
 
     def save(self) -> None:
-        """Write the state file atomically. Only the current user can read it.
-
-        Raises:
-            OSError: if the file cannot be written.
-        """
+        """Write the state file atomically. Only the current user can read it."""
         kept = {
             name: {attribute: getattr(part, attribute) for attribute in part.KEPT}
             for name, part in self._parts.items()
@@ -89,9 +81,7 @@ class State:
                 self.disk_full = str(error)
 
     def _encoded(self, value: Any) -> dict[str, Any]:
-        """Encode a path, a request or a dataclass as a dictionary with its class as "is", and its
-        contents as "value".
-        """
+        """Encode a path, a request or a dataclass as its class, "is", and its contents, "value"."""
         if isinstance(value, Path):
             if value.is_relative_to(self._folder):
                 value = value.relative_to(self._folder)
@@ -103,8 +93,9 @@ class State:
         return {"is": kind, "value": {name: getattr(value, name) for name in names}}
 
     def _decoded(self, value: dict[str, Any]) -> Any:
-        """Decode an object that was encoded by `_encoded`. In all other objects, convert numeric
-        keys to integers.
+        """Decode an object that was encoded by `_encoded`.
+
+        In all other objects, convert numeric keys to integers.
         """
         if "is" not in value:
             return {int(name) if name.isdecimal() else name: each for name, each in value.items()}

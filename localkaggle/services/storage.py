@@ -22,11 +22,7 @@ EXPIRED = "<Error><Code>ExpiredToken</Code><Message>Invalid argument.</Message><
 
 
 class Storage:
-    """Files that can be downloaded with URLs that contain a secret key.
-
-    Args:
-        folder: folder for new files.
-    """
+    """Files that can be downloaded with URLs that contain a secret key."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -34,23 +30,15 @@ class Storage:
         self._ended: set[str] = set()
 
     def fresh(self) -> Path:
-        """Return the path of a file that does not exist yet."""
         self._folder.mkdir(parents=True, exist_ok=True)
         return self._folder / secrets.token_hex(8)
 
     def share(self, name: str, path: Path) -> str:
-        """Return the URL of a file, relative to the server's URL."""
         key = secrets.token_urlsafe(32)
         self._paths[key] = path
         return f"/storage/{key}/{quote(name)}?X-Goog-Signature=local"
 
     def find(self, key: str) -> Path:
-        """Return the path of the file that has the given key.
-
-        Raises:
-            NotFound: if the key or the file does not exist.
-            BadRequest: if the URL has expired.
-        """
         path = self._paths.get(key)
         if path is None or not path.is_file():
             raise NotFound("Not found")
@@ -59,7 +47,6 @@ class Storage:
         return path
 
     def expire(self) -> None:
-        """Let all URLs that were created so far expire."""
         self._ended = set(self._paths)
 
 
@@ -68,10 +55,7 @@ class Blob:
     """An upload.
 
     Attributes:
-        name: name of the file.
         size: announced file size in bytes.
-        path: path where the uploaded bytes are written.
-        done: whether all bytes were written.
         have: number of bytes that are kept if the upload is interrupted.
         lock: held by the request that is writing.
     """
@@ -84,7 +68,6 @@ class Blob:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def progress(self) -> Response:
-        """Return a response that says how many bytes have been received so far."""
         sent = {"Range": f"bytes=0-{self.have - 1}"} if self.have and not self.done else {}
         return Response(status=200 if self.done else 308, headers=sent)
 
@@ -97,11 +80,9 @@ class Uploads:
         self._storage = storage
 
     def StartBlobUpload(self, request: Any, user: str) -> Json:
-        """Start an upload."""
         return self.announce(request.name, request.content_length)
 
     def announce(self, name: str, size: int | None) -> Json:
-        """Return the token and the URL of a new upload."""
         token = secrets.token_urlsafe(32)
         self.blobs[token] = Blob(require(FILE, name, "file name"), size or 0, self._storage.fresh())
         return {"token": token, "createUrl": f"/upload/{token}"}
@@ -113,19 +94,10 @@ class Uploads:
     def receive(
         self, token: str, content_range: str | None, length: int, pieces: Iterable[bytes]
     ) -> Response:
-        """Write uploaded bytes to disk as they are received, or report how many bytes have been
-        received so far.
+        """Write uploaded bytes to disk as they are received, or report how many there are so far.
 
-        Args:
-            token: token of the upload.
-            content_range: Content-Range header, or None if the request contains the whole file.
-            length: number of bytes in the request.
-            pieces: chunks of bytes. If iterating over them fails, the chunks before the failure are
-                kept.
-
-        Raises:
-            NotFound: if the upload does not exist.
-            BadRequest: if the range does not start where the upload stopped.
+        `content_range` is None if the request contains the whole file of `length` bytes. If
+        iterating over `pieces` fails, the chunks before the failure are kept.
         """
         blob = self.blobs.get(token)
         if blob is None:
@@ -153,11 +125,6 @@ class Uploads:
             return blob.progress()
 
     def complete(self, token: str) -> Blob:
-        """Return a completed upload.
-
-        Raises:
-            BadRequest: if the upload does not exist or is incomplete.
-        """
         blob = self.blobs.get(token)
         if blob is None or not blob.done:
             raise BadRequest(f"Blob {token} was never uploaded")

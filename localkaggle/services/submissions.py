@@ -1,9 +1,9 @@
 """The competition service, which accepts and scores submissions.
 
 A competition accepts either notebooks or files. A submitted notebook is rerun on the hidden test
-set, and the output of the rerun is scored. The log of the rerun is not shown. A file is scored
-directly. The names of the six errors that can end a rerun are the same as on Kaggle. They come from
-kaggle.com/code-competition-debugging, as quoted by public pages on 2026-11-21.
+set, and the output of the rerun is scored. A file is scored directly. The names of the six errors
+that can end a rerun come from kaggle.com/code-competition-debugging, as quoted by public pages on
+2026-11-21.
 """
 
 import math
@@ -53,7 +53,6 @@ class Submission:
     thread: threading.Thread | None = field(default=None, repr=False, metadata=NOT_KEPT)
 
     def end(self, error: str) -> None:
-        """Mark the submission as complete, or as failed if `error` is not ""."""
         self.error, self.status = error, "ERROR" if error else "COMPLETE"
 
 
@@ -63,11 +62,7 @@ def refused(why: str) -> BadRequest:
 
 
 class Submissions:
-    """`competitions.CompetitionApiService`.
-
-    Args:
-        site: the local Kaggle. A folder for each rerun is created in its `sessions` folder.
-    """
+    """`competitions.CompetitionApiService`. Reruns use the `sessions` folder of the site."""
 
     KEPT = ("submissions",)
 
@@ -78,7 +73,6 @@ class Submissions:
     # Competitions
 
     def GetCompetition(self, request: Any, user: str) -> Json:
-        """Describe a competition, including whether the user has joined it."""
         competition = self._competition(request)
         address = f"https://www.kaggle.com/competitions/{competition.slug}"
         return {
@@ -97,24 +91,20 @@ class Submissions:
     # Data
 
     def ListDataFiles(self, request: Any, user: str) -> Json:
-        """Return a page of the files of a competition."""
         folder = self._site.competitions.folder(self._competition(request).slug)
         names, token = page(file_names(folder), request, most=1000)
         return {"files": listed(folder, names), "nextPageToken": token}
 
     def DownloadDataFile(self, request: Any, user: str) -> Path:
-        """Redirect to a single file."""
         folder = self._site.competitions.folder(self._competition(request).slug)
         return file_in(folder, request.file_name)
 
     def DownloadDataFiles(self, request: Any, user: str) -> Path:
-        """Redirect to an archive of all files of a competition."""
         return self._site.competitions.archive(self._competition(request).slug)
 
     # Submissions
 
     def CreateCodeSubmission(self, request: Any, user: str) -> Json:
-        """Submit a version of a kernel, which is then rerun on the hidden test set."""
         competition = self._open(request)
         if not request.kernel_version:
             raise Forbidden("Permission 'kernelSessions.get' was denied")
@@ -132,12 +122,10 @@ class Submissions:
         return self._start(submission, competition, submission.session.working / FILE)
 
     def StartSubmissionUpload(self, request: Any, user: str) -> Json:
-        """Start the upload of a submission file."""
         self._open(request)
         return self._site.uploads.announce(request.file_name, request.content_length)
 
     def CreateSubmission(self, request: Any, user: str) -> Json:
-        """Submit an uploaded file, which is then scored."""
         competition = self._open(request)
         if not competition.takes_files:
             raise refused(f"{competition.title} only accepts Submissions from Notebooks.")
@@ -146,18 +134,15 @@ class Submissions:
         return self._start(submission, competition, blob.path)
 
     def GetSubmission(self, request: Any, user: str) -> Json:
-        """Describe a submission."""
         if request.ref not in self.submissions:
             raise NotFound("Not found")
         return self._described(self.submissions[request.ref])
 
     def ListSubmissions(self, request: Any, user: str) -> Json:
-        """Return the submissions to a competition, sorted from newest to oldest."""
         submissions = reversed(self._sent(self._competition(request)))
         return {"submissions": [self._described(item) for item in submissions]}
 
     def GetSubmissionLimits(self, request: Any, user: str) -> Json:
-        """Return how many submissions are left today."""
         competition = self._competition(request)
         used = len(self._sent(competition))
         left = max(competition.daily_submissions - used, 0)
@@ -170,7 +155,6 @@ class Submissions:
                 submission.end(ERRORS["cancelled"])
 
     def close(self) -> None:
-        """Cancel all reruns and wait for them to finish."""
         for submission in self.submissions.values():
             if submission.session is not None:
                 submission.session.cancel()
@@ -186,7 +170,6 @@ class Submissions:
         return competition
 
     def _open(self, request: Any) -> Competition:
-        """Return the requested competition, or raise `BadRequest` if it is closed."""
         competition = self._competition(request)
         if competition.closed:
             raise refused("Submissions have been disabled for this competition.")
@@ -197,16 +180,6 @@ class Submissions:
         return [submission for submission in found if submission.competition == competition.slug]
 
     def _spend(self, competition: Competition, description: str, name: str) -> Submission:
-        """Create a submission that counts towards the daily limit.
-
-        Args:
-            competition: the competition.
-            description: the description that the user wrote.
-            name: name of the submission file.
-
-        Raises:
-            BadRequest: if there are no submissions left today.
-        """
         used = len(self._sent(competition))
         if used >= competition.daily_submissions:
             raise refused(f"Your team has used its daily Submission allowance ({used}) today")
@@ -219,7 +192,6 @@ class Submissions:
     # Scores
 
     def _start(self, submission: Submission, competition: Competition, file: Path) -> Json:
-        """Start a thread that scores a file, after the rerun if there is one."""
         arguments = (submission, competition, file)
         submission.thread = threading.Thread(target=self._score, args=arguments, daemon=True)
         submission.thread.start()
@@ -260,11 +232,7 @@ class Submissions:
 
 
 def _require_fit(competition: Competition, version: Version, file_name: str) -> None:
-    """Check that a version meets the requirements for a submission.
-
-    Raises:
-        BadRequest: if the version cannot be submitted. The message is the same as on Kaggle.
-    """
+    # The messages are the same as on Kaggle.
     request = version.request
     limit = math.inf if competition.gpu_seconds is None else competition.gpu_seconds
     kinds = kind_of(version.shape), kind_of(request.machine_shape or "")

@@ -1,10 +1,8 @@
 """Run a notebook in place with papermill, as Kaggle does.
 
 This file is passed to the interpreter of a session as text, so it cannot import modules of this
-project.
-
-The first argument is the path of the notebook. If there are no namespaces, the second argument is
-the ID of the parent process, and this process exits when the parent process exits.
+project. The first argument is the path of the notebook. If there are no namespaces, the second
+argument is the ID of the parent process, and this process exits when the parent process exits.
 """
 
 import os
@@ -33,9 +31,7 @@ def save(manager: Any, **options: Any) -> None:
 
 
 def end_with(parent: int) -> None:
-    """Wait until the parent process exits, then kill this process. The Jupyter kernel then exits by
-    itself.
-    """
+    """Kill this process when its parent exits. The Jupyter kernel then exits by itself."""
     while os.getppid() == parent:
         time.sleep(SECONDS)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -21,10 +21,9 @@ class Machine:
         internet: whether the session has access to this machine's network.
         python: path to the Python interpreter, which requires papermill and ipykernel.
         variables: additional environment variables.
-        hidden: folders that appear empty in the session. The home folder of the user always appears
-            empty.
-        seconds: wall-clock time limit in seconds.
-        memory_bytes: limit on the total resident memory of the session's processes, in bytes.
+        hidden: folders that appear empty in the session, as the user's home always does.
+        seconds: wall-clock time limit.
+        memory_bytes: limit on the total resident memory of the session's processes.
     """
 
     shape: str
@@ -46,8 +45,7 @@ def kind_of(shape: str) -> str:
 
 
 def emulated(shape: str) -> dict[str, str]:
-    """Return environment variables that replace the accelerators of a shape with emulated CPU
-    devices.
+    """Return environment variables that replace a shape's accelerators with CPU devices.
 
     The two T4 GPUs are only emulated for JAX. TensorFlow does not see a GPU.
 

@@ -1,4 +1,4 @@
-"""Utilities for measuring and killing the processes of a session."""
+"""Measure and kill the processes of a session."""
 
 import subprocess
 from contextlib import suppress
@@ -7,7 +7,6 @@ import psutil
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the total resident memory of a process and all of its descendants, in bytes."""
     total = 0
     for process in _tree(pid):
         with suppress(psutil.NoSuchProcess):  # the process has exited
@@ -18,8 +17,7 @@ def resident_bytes(pid: int) -> int:
 def kill(process: subprocess.Popen[bytes]) -> None:
     """Kill the process of a session, and wait for it to exit.
 
-    When the first process in a PID namespace exits, Linux kills all other processes in the
-    namespace.
+    When the first process in a PID namespace exits, Linux kills all other processes in it.
     """
     members = _tree(process.pid)
     process.kill()

@@ -35,17 +35,11 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
-    """Call mount(2).
-
-    Raises:
-        OSError: if the call fails.
-    """
     texts = [text.encode() if text is not None else None for text in (source, target, kind, data)]
     _check(LIBC.mount(*texts[:3], ctypes.c_ulong(flags), texts[3]), target)
 
 
 def _check(result: int, path: str) -> None:
-    """Raise `OSError` if a system call failed."""
     if result != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), path)
@@ -70,11 +64,9 @@ def seal(target: str) -> None:
 def build(spec: dict[str, Any]) -> None:
     """Mount the new root.
 
-    Args:
-        spec: dictionary with the following keys. `root` is an empty folder. `working`, `tmp` and
-            `private` are writable folders. `inputs` is a list of [folder, path in /kaggle/input].
-            `covered` lists folders of the host that appear empty, and `kept` lists paths inside
-            them that remain visible.
+    `spec` has the following keys. `root` is an empty folder. `working`, `tmp` and `private` are
+    writable folders. `inputs` is a list of [folder, path in /kaggle/input]. `covered` lists folders
+    of the host that appear empty, and `kept` lists paths inside them that remain visible.
     """
     root = spec["root"]
     mount("none", "/", None, MS_REC | MS_PRIVATE)  # do not propagate mounts to the host
@@ -106,7 +98,6 @@ def build(spec: dict[str, Any]) -> None:
 
 
 def _host(root: str) -> None:
-    """Mount the files of the host read-only, and create the folders that belong to the session."""
     for entry in sorted(os.scandir("/"), key=lambda entry: entry.name):
         target = f"{root}/{entry.name}"
         if entry.name in ("kaggle", "lost+found", "proc", "dev", "tmp", "run"):
@@ -125,9 +116,6 @@ def _host(root: str) -> None:
 
 
 def _devices(folder: str) -> None:
-    """Create a folder /dev with the devices that programs need, but without the host's disks and
-    memory.
-    """
     mount("tmpfs", folder, "tmpfs", MS_NOSUID, "mode=755")
     for name in ("null", "zero", "full", "random", "urandom", "tty"):
         Path(f"{folder}/{name}").touch()
@@ -143,7 +131,6 @@ def _devices(folder: str) -> None:
 
 
 def _show(source: str, target: str) -> None:
-    """Create `target`, and bind-mount a file or folder of the host at this path, read-only."""
     if Path(source).is_dir():
         Path(target).mkdir()
     else:
@@ -152,9 +139,7 @@ def _show(source: str, target: str) -> None:
 
 
 def enter(root: str) -> None:
-    """Switch to the new root, unmount the old root, and drop the capabilities that are needed to
-    mount it again.
-    """
+    """Switch to the new root, unmount the old one, and drop the capabilities to mount it again."""
     os.chdir(root)
     Path("old").mkdir()
     _check(LIBC.syscall(SYS_PIVOT_ROOT, b".", b"old"), root)
@@ -177,7 +162,6 @@ def loopback_up() -> None:
 
 
 def main() -> None:
-    """Mount the root that the JSON file in argv[1] specifies, then execute the file's command."""
     spec = json.loads(Path(sys.argv[1]).read_text())
     if spec["isolated"]:
         loopback_up()

@@ -41,11 +41,7 @@ NO_NAMESPACES = (
 class Outcome:
     """The outcome of a session.
 
-    Attributes:
-        reason: why the session failed ("exception", "time", "memory", "killed" or "cancelled"), or
-            "" if it succeeded.
-        message: failure message.
-        seconds: duration of the session in seconds.
+    `reason` is why it failed ("exception", "time", "memory", "killed" or "cancelled"), or "".
     """
 
     reason: str
@@ -54,15 +50,12 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether the session succeeded."""
         return not self.reason
 
 
 @cache
 def namespaces() -> tuple[str, ...]:
-    """Return the prefix for a command that is run in new namespaces, or () if namespaces are not
-    available.
-    """
+    """Return the prefix of a command to run in new namespaces, or () if they are not available."""
     for command in (NAMESPACES, (*NAMESPACES, *AS_USER)):
         try:
             probe = subprocess.run(  # noqa: S603 - fixed words
@@ -79,11 +72,7 @@ def namespaces() -> tuple[str, ...]:
 
 @cache
 def needed(python: str) -> tuple[Path, ...]:
-    """Return the paths that a Python interpreter needs, except for the user's site-packages.
-
-    Raises:
-        OSError, subprocess.SubprocessError: if the interpreter cannot be run.
-    """
+    """Return the paths that a Python interpreter needs, except for the user's site-packages."""
     code = (
         "import json, os, sys; print(json.dumps("
         "[sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), *sys.path]))"
@@ -151,7 +140,6 @@ class Session:
         return Outcome(reason, self._failure_message(reason, process.returncode), seconds)
 
     def cancel(self) -> None:
-        """Stop the session immediately."""
         self._ended = "cancelled"
 
     def kill(self) -> None:
@@ -181,7 +169,6 @@ class Session:
         )
 
     def _sandboxed(self, command: list[str]) -> list[str]:
-        """Return a command that runs `command` in new namespaces."""
         root, machine = self._folder / "root", self._machine
         root.mkdir()
         kept = [str(path) for path in needed(machine.python)]
@@ -207,11 +194,7 @@ class Session:
         return [*self._namespaces, *network, *sandbox]
 
     def _build_environment(self, rerun: bool) -> dict[str, str]:
-        """Return the session's environment variables.
-
-        No variables are inherited from this process, so that the session does not get the
-        credentials of the host.
-        """
+        # No variables are inherited, so that the session does not get the host's credentials.
         root = "/kaggle"
         if not self._namespaces:
             root = str(self._folder / "kaggle")
@@ -242,9 +225,7 @@ class Session:
         return values
 
     def _remap(self, root: Path) -> None:
-        """Create links to folders, for a session that cannot mount them because it has no mount
-        namespace.
-        """
+        # Without a mount namespace, links replace the mounts.
         (root / "input").mkdir(parents=True)
         (root / "working").symlink_to(self.working)
         (root / "tmp").symlink_to(self._scratch)
@@ -256,9 +237,7 @@ class Session:
     # Watching
 
     def _guard(self, process: subprocess.Popen[bytes], began: float) -> str:
-        """Wait for the session to exit, and kill it if it exceeds a limit. Return the
-        `Outcome.reason`.
-        """
+        """Wait for the session to exit, and kill it if it exceeds a limit. Return the reason."""
         checked = began
         while process.poll() is None:
             now = time.monotonic()

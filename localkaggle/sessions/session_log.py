@@ -10,9 +10,8 @@ from pathlib import Path
 class Log:
     """The log of a session. It is thread-safe.
 
-    Args:
-        path: path of the log file, to which text is written immediately. The file may contain the
-            log of a finished session. Its folder must exist before text is added.
+    Text is written to `path` immediately. The file may contain the log of a finished session. Its
+    folder must exist before text is added.
     """
 
     def __init__(self, path: Path) -> None:
@@ -28,7 +27,6 @@ class Log:
         self._began = time.monotonic()
 
     def add(self, stream: str, text: str) -> None:
-        """Add text that was printed to a stream ("stdout" or "stderr")."""
         seconds = round(time.monotonic() - self._began, 6)
         # Kaggle sends UTF-8 without a charset in the header. Lone surrogates must be escaped.
         whole = text.encode("utf-8", "replace").decode("utf-8") == text
@@ -41,18 +39,15 @@ class Log:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Mark the log as complete."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def text(self) -> str:
-        """Return the text that was logged so far, in Kaggle's format."""
         with self._changed:
             return "[" + "\n,".join(self._pieces) + "\n]"
 
     def follow(self) -> Iterator[str]:
-        """Yield all log entries as JSON, until the log is complete."""
         place = 0
         while True:
             with self._changed:

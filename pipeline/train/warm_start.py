@@ -110,8 +110,8 @@ def refuse_another(first: Artifact | None, before: Mapping[str, Any] | None) -> 
     if first and before and first.manifest["weights_sha256"] != before["weights_sha256"]:
         raise CheckpointError(
             f"init_from={before['source']!r} contains run {first.manifest['run_id']}; expected run"
-            f" {before['run_id']}, from which the earlier folds of this run started.\nRestore it, or"
-            " start over with --fresh."
+            f" {before['run_id']}, from which the earlier folds of this run started.\n"
+            "Restore it, or start over with --fresh."
         )
 
 
