@@ -40,7 +40,8 @@ VALUES = {
     "dataset_sources": (
         rf'\[("{DATASET}"(, )?)*\]',
         'a list of datasets as owner/slug, such as ["keras/weights"]. Correct kernel-metadata.json,'
-        " or pretrained in the config, or publish that training run and correct init_from there",
+        " or pretrained in the config, or publish that training run and correct init_from or"
+        " pseudo_labels.teacher there",
     ),
     "model_sources": (
         rf'\[("{models.NAME}"(, )?)*\]',

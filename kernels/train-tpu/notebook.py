@@ -36,10 +36,8 @@ published.require(settings)  # fails if something is not mounted or cannot be do
 # %%
 from pipeline.runtime import mounts
 
-inputs, data = mounts.root() / "input", settings.data
-folder = mounts.competition(
-    inputs, settings.competition, data.sample_submission, data.files("train")
-)
+inputs, sample = mounts.root() / "input", settings.data.sample_submission
+folder = mounts.competition(inputs, settings.competition, sample, settings.training_files)
 output = Path.cwd()
 print(config.to_text(settings))
 

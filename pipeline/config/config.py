@@ -494,6 +494,17 @@ class Config(Checked):
         return self.target == "classes" and len(self.data.labels) > 1
 
     @property
+    def training_files(self) -> tuple[str, ...] | None:
+        """Paths or patterns of the competition's files that training reads, or None if a custom
+        reader can read any file.
+        """
+        files, pseudo = self.data.files("train"), self.pseudo_labels
+        if files is None or pseudo is None:
+            return files
+        unlabelled = (pseudo.rows,) if pseudo.rows else self.data.files("test") or ()
+        return (*files, *unlabelled)
+
+    @property
     def learns_shares(self) -> bool:
         """Whether the training labels of classes are probabilities."""
         return self.soft or (self.target == "classes" and self.pseudo_labels is not None)

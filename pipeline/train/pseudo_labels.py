@@ -167,9 +167,9 @@ def _read(folder: Path, config: Config, cache: Path, examples: Examples, show: S
     """Read the rows to label in the same form as the inputs of `examples`."""
     data, test = config.data, dataset.read_test(folder, config, examples.encoding)
     if data.kind in ("images", "tfrecords"):  # decode each image once, and not once per epoch
-        sources, in_files = image_files.find(folder, test.ids, data, test=True), "files"
+        sources = image_files.find(folder, test.ids, data, test=True)
         inputs, broken = image_arrays.read(
-            sources, data, cache, show, base=folder, in_files=config.feed == in_files
+            sources, data, cache, show, base=folder, in_files=config.feed == "files"
         )
         return replace(test, source=inputs, broken=broken)
     return replace(test, source=test.inputs(np.arange(len(test))))

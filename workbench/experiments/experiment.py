@@ -73,12 +73,14 @@ def read(folder: Path) -> dict[str, Any]:
 def in_order(found: Sequence[Row]) -> list[Row]:
     """Sort runs from oldest to newest, and add their numbers, parents and changes.
 
-    A run's parent is the run that supplied its initial weights, or else the previous run.
+    A run's parent is the run that supplied its initial weights or pseudo-labels, or else the
+    previous run.
     """
     done, numbers = list[Row](), dict[str, int]()
     for number, row in enumerate(sorted(found, key=_began), 1):
-        first = (row["manifest"].get("init_from") or {}).get("run_id")
-        parent = numbers.get(str(first), number - 1) or None
+        fields = (row["manifest"].get(name) or {} for name in ("init_from", "pseudo_labels"))
+        first = next((each["run_id"] for each in fields if "run_id" in each), "")
+        parent = numbers.get(first, number - 1) or None
         changes = differences(done[parent - 1], row) if parent else {}
         done.append({"number": number, **row, "parent": parent, "changes": changes})
         numbers[row["run_id"]] = number

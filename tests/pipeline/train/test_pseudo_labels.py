@@ -302,6 +302,15 @@ def test_a_teacher_with_larger_images(taught, tmp_path, tiny):
     assert labelled.inputs.shape == (21, 8, 8, 1)
 
 
+@pytest.mark.parametrize(
+    ("rows", "more"), [("", ("test.csv", "test")), ("more.csv", ("more.csv",))]
+)
+def test_a_session_unpacks_the_files_of_these_rows(tiny, rows, more):
+    """Kaggle mounts archives, of which the notebook unpacks those that training reads."""
+    assert tiny.training_files == ("train.csv", "train")
+    assert learns(tiny, "a/b", rows=rows).training_files == ("train.csv", "train", *more)
+
+
 # -- resuming
 
 
