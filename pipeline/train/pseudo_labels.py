@@ -252,8 +252,8 @@ def choose(
     >>> likely = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [np.nan, 0]], np.float32)
     >>> two = Target("classes", ("a", "b"))
     >>> labels, used = choose(likely, PseudoLabels(teacher="a/b", confidence=0.7, power=2), two)
-    >>> labels[2].round(3).tolist(), used.tolist()
-    ([0.059, 0.941], [True, False, True, False])
+    >>> labels[2].round(3).astype(str).tolist(), used.tolist()
+    (['0.059', '0.941'], [True, False, True, False])
     >>> choose(likely, PseudoLabels(teacher="a/b", share=0.5), two)[1].tolist()
     [True, False, True, False]
     """
