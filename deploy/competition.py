@@ -2,7 +2,7 @@
 
 Some competitions accept notebooks, which Kaggle reruns on the hidden test set. Others accept files,
 so the pulled submission.csv is uploaded instead. Before anything is spent, the file is compared
-with the competition's sample submission, and the user is asked.
+with the competition's sample submission, and the user is asked for confirmation.
 
 Each run is submitted only once. The submission's description names the run, so an earlier
 submission is found even if its response was lost. Failed submissions count against the limit.
@@ -39,7 +39,7 @@ Check = Callable[[Path, Path | None], object]
 FILE = "submission.csv"
 FAILED = "ERROR"  # Kaggle's status of a submission that failed
 DECLINED = "Nothing was submitted."
-LOOKS = 3  # how often to check the list for a submission whose response was lost
+LOOKS = 3  # how many times to look for a submission whose response was lost
 NAMED = "[run "  # start of the text that identifies the run in a submission's description
 # Advice after a refusal, keyed by a pattern of Kaggle's message.
 REFUSALS = {
@@ -131,7 +131,7 @@ def require(kaggle: Kaggle, competition: str) -> Steps[Competition]:
 def require_no_rerun(kaggle: Kaggle, project: Project, members: Sequence[str]) -> None:
     """Raise `UsageError` if Kaggle reruns notebooks on a hidden test set.
 
-    Ensemble members from CSV files cannot predict it. Other errors are as for `look`.
+    Ensemble members from CSV files cannot predict that test set. See `look` for other errors.
     """
     if not look(kaggle, project.competition).takes_files:
         raise UsageError(
@@ -172,8 +172,9 @@ def submit(
 
     Args:
         inferred: folder to which the run was pulled.
-        check: raises an error to prevent the submission, given the paths of the run's
-            submission.csv and of the competition's sample, or None if there is no sample.
+        check: function that raises an error to prevent the submission. Its arguments are the paths
+            of the run's submission.csv and of the competition's sample, which is None if there is
+            no sample.
         now: skip the wait of several minutes after the pull.
         again: submit even if an earlier submission of this run failed. A submission that did not
             fail is followed instead of being made again.
@@ -185,7 +186,7 @@ def submit(
         Detached: if the user declines or presses Ctrl-C.
         NoQuota: if no submissions are left today.
         Refused, CredentialError: if Kaggle refuses the submission, or the rules are not accepted.
-        RunFailed: if the rerun failed, now or earlier.
+        RunFailed: if this submission failed, or an earlier one of the same run did.
         Ambiguous: if Kaggle did not respond and its list does not contain the submission either.
     """
     journal, project = records.journal, records.project
@@ -299,7 +300,8 @@ class _Attempt:
         return self.in_list(LOOKS if before is not None and before.is_open else 1) or made
 
     def in_list(self, looks: int = 1) -> Scored | None:
-        """Return a submission of this run from Kaggle's list, or None if it contains none.
+        """Return this run's submission from Kaggle's list, or None if the list does not contain
+        one.
 
         This is the latest submission that did not fail, or the latest one if all of them failed.
         The list is checked `looks` times, because it may be delayed.
@@ -319,9 +321,9 @@ class _Attempt:
         return f"{NAMED}{self.run}]" in made.description
 
     def failed_before(self, made: Scored | None, *, again: bool) -> str:
-        """Describe the failed submission of this run, or return "" if none failed.
+        """Return a description of this run's submission if it failed, otherwise "".
 
-        `RunFailed` is raised instead unless `again` is set.
+        If it failed and `again` is not set, this raises `RunFailed` instead.
         """
         if made is None or _counts(made):
             return ""
@@ -333,7 +335,7 @@ class _Attempt:
         return f"submission {made.ref} of this run failed: {_reason(made)}"
 
     def agreed(self, about: Competition, failed: str, *, now: bool) -> Steps[str]:
-        """Ask the user, and wait until Kaggle has stored the output.
+        """Ask the user for confirmation, and wait until Kaggle has stored the output.
 
         Return the token of an uploaded file, or "" for a notebook. `failed` describes an earlier
         failed submission of this run.
