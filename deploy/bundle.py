@@ -143,7 +143,8 @@ class Bundle:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of the owner and everything that affects the run, except the URL and the commit.
+        """SHA-256 of the owner and everything that affects the run. Excludes the URL and the
+        commit.
         """
         named = {**self.metadata, "id": self.handle.partition("/")[0], "title": ""}
         return _sha256({"code": self.code.sha256, "expect": self.expect, "metadata": named})

@@ -67,8 +67,9 @@ class KernelStatus:
 
 @dataclass(frozen=True)
 class OwnKernel:
-    """An entry in the list of our kernels. `version` is 0 if the kernel has no version or the list
-    omits it.
+    """An entry in the list of our kernels.
+
+    `version` is 0 if the kernel has no version or the list omits it.
     """
 
     handle: str = called("ref", "")

@@ -179,8 +179,9 @@ def require_earlier(kaggle: Kaggle, project: Project) -> None:
 
 
 def refuse_overwriting(kaggle: Kaggle, project: Project) -> None:
-    """Raise `UsageError` if a field of `project.earlier` names the dataset that this config
-    publishes to. Without a version, the next run would use this run's own weights.
+    """Raise `UsageError` if `project.earlier` contains this config's own dataset without a version.
+
+    The next run would then use this run's own weights.
     """
     handle = _handle(kaggle, project)
     for field, source in project.earlier.items():

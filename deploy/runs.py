@@ -47,7 +47,7 @@ CRASHES = {
 
 
 def crash_advice(log: str) -> str:
-    """Return advice for a failed run, given the end of its log, or "" if there is none.
+    """Return advice for a failed run, given the end of its log, or "" for an unknown failure.
 
     >>> crash_advice("OSError: [Errno 28] No space left on device").split(".")[0]
     '/kaggle/working is full'
