@@ -43,8 +43,8 @@ LOOKS = 3  # how many times to look for a submission whose response was lost
 NAMED = "[run "  # start of the text that identifies the run in a submission's description
 # Advice after a refusal, keyed by a pattern of Kaggle's message.
 REFUSALS = {
-    "minutes exceeds .* max of 0": "This competition does not accept notebooks with that machine."
-    " Choose another machine in kernels/infer-gpu/kernel-metadata.json, and push again:\n{push}",
+    "minutes exceeds .* max of 0": "This competition does not accept notebooks that use this"
+    " machine. Choose another machine in kernels/infer-gpu/kernel-metadata.json, and push again:\n{push}",
     "minutes exceeds": "Set that maximum in hours in the config, for example infer_hours=9, and"
     " push again:\n{push}",
     "could not find provided notebook": "Kaggle cannot submit this version. Push a new"
@@ -56,8 +56,8 @@ REFUSALS = {
 CAUSES = {
     "timeout": "Predicting the hidden test set takes too long. Predict in larger batches, or use a"
     " smaller model.",
-    "threw exception": "The code makes an assumption that does not hold for the hidden files, such"
-    " as a fixed number of rows. Read it from the mounted files, then rehearse:\n{rehearse}",
+    "threw exception": "The code may assume something that is not true for the hidden files, such"
+    " as the number of rows. Read it from the mounted files, then rehearse:\n{rehearse}",
     "exceeded allowed compute": "The run on the hidden test set exhausted its memory or disk"
     " space. Predict in smaller batches, and do not write any other files.",
     "csv not found": "The rerun did not write submission.csv. Make sure that the notebook always"
@@ -145,7 +145,7 @@ def require_no_rerun(kaggle: Kaggle, project: Project, members: Sequence[str]) -
 def in_words(found: Competition) -> str:
     parts = [f"accepts {'uploaded files' if found.takes_files else 'notebooks'}"]
     if found.daily:
-        parts.append(f"{found.daily} submissions per day")
+        parts.append(f"allows {found.daily} submissions per day")
     if found.ends is not None:
         parts.append(f"ends on {_day(found.ends)}")
     return ", ".join(parts)
@@ -197,7 +197,7 @@ def submit(
     )
     with journal.ended_by_errors(request):
         about = yield from attempt.checked(check)
-        made, when = attempt.made_before(before), "before"
+        made, when = attempt.made_before(before), "already"
         failed = attempt.failed_before(made, again=again)
         if made is None or failed:
             token = yield from attempt.agreed(about, failed, now=now)
@@ -206,7 +206,7 @@ def submit(
             failed = attempt.failed_before(made, again=again)
         if made is not None and not failed:
             ref = made.ref
-            yield Note(f"{run} was submitted {when}, as {ref}. Following that submission.")
+            yield Note(f"{run} was {when} submitted, as {ref}. Following that submission.")
         else:
             request = journal.note(request, sha256=checksums.sha256(inferred / FILE))
             request = journal.record(request, State.SENT, before=0)
@@ -255,7 +255,7 @@ class _Attempt:
     def checked(self, check: Check) -> Steps[Competition]:
         if not (self.inferred / FILE).is_file():
             raise UsageError(
-                f"{self.inferred / FILE} is missing; expected the pulled output of an inference.\n"
+                f"{self.inferred / FILE} is missing; expected the output of an inference run.\n"
                 f"{self.project.command(f'pull --run {self.run}')}"
             )
         competition, sample = self.project.competition, self.project.sample

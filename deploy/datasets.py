@@ -130,10 +130,11 @@ def require_current(
     last = next((row for row in rows if row.is_made or row.is_open), None)
     version = _shown_version(kaggle, handle)
     if last is None or (last.state, last.run_id, last.number) != (State.ENDED, run_id, version):
-        published = f"{last.run_id}, as version {last.number}" if last else "nothing"
+        now = f"is at version {version}" if version else "has no version"
+        before = f"last published {last.run_id}, as version {last.number}" if last else ""
         raise UsageError(
-            f"{handle} is at version {version or 'none'}, and this project last published"
-            f" {published}; expected {run_id}. {INFER} would reject the version that Kaggle mounts."
+            f"{handle} {now}, and this project {before or 'has not published it'}; expected"
+            f" {run_id}. {INFER} would reject the version that Kaggle mounts."
             f"\nPublish {artifact}:\n{records.project.command(f'publish{of}')}"
         )
 
@@ -187,8 +188,8 @@ def refuse_overwriting(kaggle: Kaggle, project: Project) -> None:
     for field, source in project.earlier.items():
         if source == handle and (current := _shown_version(kaggle, handle)):
             raise UsageError(
-                f"{field}={handle!r} has no version, and `invoke publish` adds new ones. Later runs"
-                " would use this run's own weights.\nAdd the version that this run uses to the"
+                f"{field}={handle!r} does not specify a version, and `invoke publish` adds versions."
+                " Later runs would use this run's own weights.\nAdd the version that this run uses to the"
                 f' config {project.name}: {field}="{handle}/{current}"'
             )
 
@@ -496,7 +497,7 @@ class _Upload:
         if came != size == self.kaggle.dataset_files(self.handle, version).get(sent.name):
             raise errors.Unreachable(
                 f"Kaggle sent {came:,} bytes for {sent.name} of {self.handle} version {version};"
-                f" expected {size:,} bytes, as it lists.\nRun the same command again later."
+                f" expected {size:,} bytes, which it lists.\nRun the same command again later."
                 f" {WITHOUT}"
             )
         return False

@@ -159,8 +159,8 @@ def error_for(what: str, error: Exception) -> errors.RelayError | None:
     request = getattr(getattr(error, "response", None), "request", None)
     if number in STORAGE.get(getattr(request, "method", ""), ()):
         return errors.Expired(
-            f"Could not {what}: the storage rejected the signed URL ({answer}) and a new"
-            " one.\nRun the same command again. If it keeps failing, a proxy may be blocking"
+            f"Could not {what}: the storage rejected the signed URL and a new one ({answer})."
+            "\nRun the same command again. If it keeps failing, a proxy may be blocking"
             " storage.googleapis.com. To check:\ninvoke doctor"
         )
     return refusal(f"Kaggle refused to {what}: {answer}.", said, number)

@@ -79,7 +79,9 @@ def check(text: str, metadata: Mapping[str, Any], *, offline: bool) -> None:
 
 
 def check_text(what: str, text: str) -> None:
-    """Raise `UsageError` if a text seems to contain a secret. `what` describes it in the message.
+    """Raise `UsageError` if a text seems to contain a secret.
+
+    `what` describes the text in the message.
     """
     found = find(text)
     if found:

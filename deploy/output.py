@@ -162,7 +162,7 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
         differing = _verify(kaggle, run, fresh, complete=end.name == COMPLETE)
         if differing:
             yield Note(
-                f"{run}: some files on Kaggle differ from those that the run wrote"
+                f"{run}: some files on Kaggle differ from the files that the run wrote"
                 f" ({', '.join(differing)}). The artifact, checkpoints and submission are intact."
             )
         aside = _put(fresh, target, run)
@@ -674,7 +674,7 @@ def ensemble(path: Path, project: Project) -> list[Member]:
     """
     if not path.is_file():
         raise UsageError(f"{path} is not a file; expected an ensemble.json.\n{AVERAGE_AGAIN}")
-    with reading(path, f"{', '.join(PINNED)} and folder of each member. {AVERAGE_AGAIN}"):
+    with reading(path, f"{', '.join(PINNED)} and folder for each member. {AVERAGE_AGAIN}"):
         value = checksums.opened(path.read_bytes())
         more: dict[str, Any] = {"file": path, "thresholds": value.get("thresholds")}
         members = [

@@ -109,7 +109,7 @@ class Preview:
         if self.paid:
             left += "; Kaggle charges this account for additional time"
         if self.seconds < self.most:
-            left += "; the session is limited to this, and the run saves before it is used up"
+            left += "; the session is limited to this time, and the run saves before the time is up"
         return left
 
 

@@ -41,7 +41,7 @@ CRASHES = {
     " again.",
     r"this is the artifact of another run": "Kaggle mounted an older version. Publish the artifact"
     " again, wait until it is ready, and push infer-gpu again.",
-    r"No kernel name found": "The notebook has no kernelspec. Push the one that this command"
+    r"No kernel name found": "The notebook has no kernelspec. Push the notebook that this command"
     " builds:\ninvoke build",
 }
 

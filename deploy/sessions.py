@@ -260,7 +260,7 @@ def _prepared_images(kaggle: Kaggle, records: Records) -> Steps[str]:
                 why = "Kaggle has since refused one of a training run's sources"
                 prepare += " --again"
             elif left != "complete":
-                why = f"it is {left or 'without images'}"
+                why = f"it is {left}" if left else "it contains no images"
             elif row.decoding != project.decoding:
                 why = "its images differ or have a different size"
             else:
