@@ -245,7 +245,7 @@ def submit(
     """
     from deploy import competition
 
-    # Following a submission that was already made uses nothing, so it needs no confirmation.
+    # Following an earlier submission does not spend another one, so it needs no confirmation.
     follows = competition.underway(project.records(config), run)
     telling = Telling((lambda question: agreement(yes)(question)) if follows else agreement(yes))
     ours = project.resolved(config, telling)

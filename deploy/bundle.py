@@ -307,9 +307,9 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
         if not re.fullmatch("[^/~.][^/]*/[^/]+", needs):  # a local path
             raise UsageError(
                 f"pretrained in the config starts with {needs}. This is a path on this machine,"
-                f" which {kernel} cannot mount; expected owner/slug/path for a file in a dataset, or"
-                " owner/model/framework/variation/version for a Kaggle model.\nSet it to the model,"
-                " and rehearse with that folder instead:\n"
+                f" which {kernel} cannot mount; expected owner/slug/path for a file in a dataset,"
+                " or owner/model/framework/variation/version for a Kaggle model.\nSet it to the"
+                " model, and rehearse with that folder instead:\n"
                 "invoke dry-run --model owner/model/framework/variation/version=DIR"
             )
         if not any(f"{name}/".startswith(f"{needs}/") for name in listed):  # nor a version of it

@@ -44,7 +44,8 @@ NAMED = "[run "  # start of the text that identifies the run in a submission's d
 # Advice after a refusal, keyed by a pattern of Kaggle's message.
 REFUSALS = {
     "minutes exceeds .* max of 0": "This competition does not accept notebooks that use this"
-    " machine. Choose another machine in kernels/infer-gpu/kernel-metadata.json, and push again:\n{push}",
+    " machine. Choose another machine in kernels/infer-gpu/kernel-metadata.json, and push"
+    " again:\n{push}",
     "minutes exceeds": "Set that maximum in hours in the config, for example infer_hours=9, and"
     " push again:\n{push}",
     "could not find provided notebook": "Kaggle cannot submit this version. Push a new"

@@ -188,9 +188,9 @@ def refuse_overwriting(kaggle: Kaggle, project: Project) -> None:
     for field, source in project.earlier.items():
         if source == handle and (current := _shown_version(kaggle, handle)):
             raise UsageError(
-                f"{field}={handle!r} does not specify a version, and `invoke publish` adds versions."
-                " Later runs would use this run's own weights.\nAdd the version that this run uses to the"
-                f' config {project.name}: {field}="{handle}/{current}"'
+                f"{field}={handle!r} does not specify a version, and `invoke publish` adds new"
+                " versions. Later runs would use this run's own weights.\nAdd the version that this"
+                f' run uses to the config {project.name}: {field}="{handle}/{current}"'
             )
 
 

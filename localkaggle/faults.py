@@ -36,7 +36,7 @@ class Kind:
         after: whether the call takes effect before it fails.
         change: modifies the response.
         lost: whether the connection is closed without a response.
-        silence: whether the connection stays open for a while, but nothing is sent.
+        silence: whether the connection stays open for a while without any data being sent.
         drip: whether the response is sent at one byte per second.
         cut: fraction of the response body that is sent.
         only: operations that can fail in this way, or empty if all operations can.
@@ -122,7 +122,7 @@ def _removed(*names: str) -> Edit:
 
 
 def _older(value: dict[str, Any]) -> object:
-    """Edit a response so that it lacks the latest change, as if sent by an outdated replica."""
+    """Remove the latest change from a response, as if an outdated replica had sent it."""
     if value.get("currentVersionNumber"):
         value["currentVersionNumber"] -= 1
     elif value.get("publicScore"):
@@ -202,8 +202,8 @@ class Faults:
 
     Attributes:
         app: the wrapped application, which handles the requests that do not fail.
-        seen: the operation of each request since the last `clear`. Requests that follow a log are
-            not included, because their number depends on timing.
+        seen: the operation of each request since the last `clear`, except for requests that follow
+            a log, whose number depends on timing.
         struck: the (kind, operation) of each request that failed as planned.
     """
 

@@ -37,7 +37,7 @@ def digits_csv() -> Competition:
     images, labels = _pixels_and_labels()
     pixels = images.reshape(len(images), -1)
     names = [f"pixel{number}" for number in range(pixels.shape[1])]
-    # Use a different split than `digits`, so that results differ.
+    # Use a different split from `digits`, so that the results differ.
     train, *parts = split(len(pixels), visible=100, hidden=500, labels=labels, seed=1)
     asked = np.concatenate(parts)
     sample = [[place, 0] for place in range(1, len(asked) + 1)]

@@ -41,7 +41,8 @@ NO_NAMESPACES = (
 class Outcome:
     """The outcome of a session.
 
-    `reason` is why it failed ("exception", "time", "memory", "killed" or "cancelled"), or "".
+    `reason` is the reason for a failure: "exception", "time", "memory", "killed" or "cancelled". It
+    is "" if the session succeeded.
     """
 
     reason: str
@@ -121,7 +122,7 @@ class Session:
         """Run the notebook, kill the processes that it leaves behind, and return the outcome.
 
         The notebook's processes also exit if this process is killed with SIGKILL. Without
-        namespaces, this is not true for daemons.
+        namespaces, however, daemons continue to run.
         """
         self._log.start()
         began = time.monotonic()
