@@ -72,7 +72,7 @@ def planned(
 
     The plan is made in a separate process, because compilation cannot be interrupted. If the config
     does not set the number of examples, the plan only predicts whether a training step fits in
-    memory, and its `images_basis` is "". An invalid config raises `UsageError`.
+    memory. Its `images_basis` is then "". An invalid config raises `UsageError`.
     """
     from pipeline import config as configs
     from workbench.plan import probe

@@ -1,8 +1,8 @@
 """Find the Kaggle credentials on this machine and log in with them.
 
 `look` checks the same locations as the `kaggle` command, in the same order. It also reports broken
-files, which `kaggle` silently skips. `log_in` uses kagglesdk, because `kaggle` logs in on import,
-prints a help page if there are no credentials, and waits indefinitely for a server that hangs.
+files, which `kaggle` silently skips. `log_in` uses kagglesdk. `kaggle` would log in on import,
+print a help page if there are no credentials, and wait indefinitely for a server that hangs.
 Neither package has a public API for timeouts or for renewing a login. We therefore use private
 parts of kagglesdk, and support only the versions in `NEEDS`.
 """

@@ -1,8 +1,8 @@
 """Run the chain of steps: training, publishing, inference and submission.
 
 `invoke relay` runs the whole chain, and other tasks run parts of it. Steps are generators that
-yield events. Each step looks in the journal for the version that the previous step created, so
-running the same command again resumes a chain that was stopped or killed.
+yield events. Each step looks in the journal for the version that the previous step created. Running
+the same command again therefore resumes a chain that was stopped or killed.
 """
 
 import time

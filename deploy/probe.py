@@ -4,8 +4,8 @@ The probe creates private notebooks whose names start with relay-live-, and dele
 even after Ctrl-C or an error. It does not use any quota. The observed facts are written to a file,
 under the same names as in the local Kaggle. This file does not contain names or keys.
 
-The probe does not check which machine a push gets or when a dataset is ready, because the first
-cell of each notebook and the first publish already show this.
+The probe does not check which machine a push gets or when a dataset is ready. The first cell of
+each notebook and the first publish already show this.
 """
 
 import json

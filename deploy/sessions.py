@@ -32,8 +32,8 @@ NOTHING = "nothing"  # value of `left` for runs that saved no progress
 class Base:
     """The saved progress that a session resumes from.
 
-    `route` is how the progress reaches the next session: with "kernel", the run's own output is
-    mounted, and with "dataset", the pulled files are uploaded as a private dataset.
+    `route` is how the progress reaches the next session. With "kernel", the run's own output is
+    mounted. With "dataset", the pulled files are uploaded as a private dataset.
     """
 
     run: Run

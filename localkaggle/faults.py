@@ -2,7 +2,7 @@
 
 If a fault occurs before a call is handled, the call has no effect. If it occurs afterwards, the
 call takes effect, but the response is lost or wrong. docs/facts.md lists the faults that were
-observed on Kaggle. All other faults can occur on any network.
+observed on Kaggle. The remaining faults can occur on any network.
 """
 
 import json
@@ -34,7 +34,7 @@ class Kind:
 
     Attributes:
         after: whether the call takes effect before it fails.
-        change: modifies the response.
+        change: function that modifies the response.
         lost: whether the connection is closed without a response.
         silence: whether the connection stays open for a while without any data being sent.
         drip: whether the response is sent at one byte per second.

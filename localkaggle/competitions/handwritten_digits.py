@@ -62,9 +62,9 @@ def digits_csv() -> Competition:
 def orders() -> Competition:
     """Return a competition that combines images with a table.
 
-    Predicting whether an order is large requires both inputs, because the quantity is only in the
-    image, and the price and the discount are only in the table. There are 1,197 training rows, 100
-    visible test rows and 500 hidden test rows.
+    Predicting whether an order is large requires both inputs: the quantity is only in the image,
+    and the price and the discount are only in the table. There are 1,197 training rows, 100 visible
+    test rows and 500 hidden test rows.
     """
     pixels, quantities = _pixels_and_labels()
     # Each order has a unique pair of price and discount, so that orders cannot be memorized.

@@ -94,8 +94,7 @@ def file_in(folder: Path, name: str | None) -> Path:
 
 
 def listed(folder: Path, names: Sequence[str], size: str = "totalBytes") -> list[Json]:
-    """Return a JSON entry for each file, with its size in the field `size`.
-    """
+    """Return a JSON entry for each file, with its size in the field `size`."""
     return [
         {"name": name, "creationDate": DATE, size: (folder / name).stat().st_size} for name in names
     ]

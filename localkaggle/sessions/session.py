@@ -1,8 +1,8 @@
 """Run a pushed notebook in separate Linux namespaces, which replace Kaggle's container.
 
-The input of a session is a notebook, the folders to mount and a machine. Its results are the files
-that the notebook writes to /kaggle/working, an `Outcome`, and a log that can be read while the
-session is running.
+The inputs of a session are a notebook, the folders to mount and a machine. Its results are the
+files that the notebook writes to /kaggle/working, an `Outcome`, and a log that can be read while
+the session is running.
 """
 
 import json
