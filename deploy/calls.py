@@ -69,7 +69,7 @@ class KernelStatus:
 class OwnKernel:
     """An entry in the list of our kernels.
 
-    `version` is 0 if the kernel has no version or the list omits it.
+    `version` is 0 if the kernel has no version, or if the list does not include its version.
     """
 
     handle: str = called("ref", "")
@@ -190,7 +190,7 @@ class Competition:
 class Limits:
     """A team's submission limits. All numbers are 0 if Kaggle does not recognize our team yet.
 
-    `by_total` is whether the limit applies to all submissions instead of those of one day.
+    `by_total` is whether the limit applies to all submissions rather than to each day.
     """
 
     today: int = called("numToday", 0)

@@ -177,8 +177,8 @@ def submit(
             of the run's submission.csv and of the competition's sample, which is None if there is
             no sample.
         now: skip the wait of several minutes after the pull.
-        again: submit even if an earlier submission of this run failed. A submission that did not
-            fail is followed instead of being made again.
+        again: submit even if an earlier submission of this run failed. If the earlier submission
+            did not fail, this follows it and does not submit again.
 
     Raises:
         Unverified: if the pulled file is not the one written by the run.

@@ -1,4 +1,4 @@
-"""Send calls to Kaggle, and retry those that are safe to repeat.
+"""Send calls to Kaggle, and retry the calls that are safe to repeat.
 
 Failed reads are retried with full jitter for up to `pace.patience` seconds. In a file transfer,
 this time starts again with each byte that is transferred. Calls that make changes are sent only

@@ -55,7 +55,8 @@ def artifact(kaggle: Kaggle, records: Records, trained: Path) -> Steps[DatasetVe
     """Publish the artifact in the folder of a pulled training run.
 
     Raises `UsageError` if training is not complete, the artifact is for a different competition, or
-    its dataset would replace the one that the run started from. See `_published` for other errors.
+    its dataset would replace the dataset that the run started from. See `_published` for other
+    errors.
     """
     project, folder = records.project, trained / output.ARTIFACT
     require_complete(project, trained)

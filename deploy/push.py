@@ -193,7 +193,8 @@ def _find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source:
 def recorded(kaggle: Kaggle, records: Records, built: Bundle) -> Steps[tuple[Run, str] | None]:
     """Return the run of a bundle according to the journal, and the run's status.
 
-    Return None if there is no such run, or if it failed or no longer exists.
+    Return None if the journal does not contain such a run, or if the run failed or no longer
+    exists.
     """
     journal = records.journal
     rows = journal.requests(PUSH, handle=built.handle, bundle_sha256=built.sha256)

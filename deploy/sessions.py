@@ -117,9 +117,9 @@ def training_state(kaggle: Kaggle, records: Records) -> Steps[Next]:
     The run is returned if it is active or complete. Otherwise its output is pulled, so that the
     next session can resume from it.
 
-    Complete checkpoints in the output of a failed run are also used. If none of them is ahead of
-    the checkpoint that the run resumed from, the previous run is used instead. The previous run is
-    also used if the last run is queued for a different machine than the requested one.
+    Complete checkpoints in the output of a failed run are also used. If the run made no progress
+    beyond the checkpoint that it resumed from, the previous run is used instead. The previous run
+    is also used if the last run is queued for a different machine than the requested one.
     """
     pushed = _pushes_of_training(kaggle, records)
     rows = [row for row in pushed if row.is_made]
