@@ -73,7 +73,7 @@ def build(
 
 @task(
     TWO_WEEKS,
-    until_done="watch and pull each session and push the next one until the training run is"
+    until_done="watch and pull each session, then push the next session, until training is"
     " complete or the quota is used up",
 )
 def push_train(

@@ -208,7 +208,7 @@ def address(owner: str, competition: str, what: str) -> str:
 
 
 def member(weights_sha256: str) -> str:
-    """Return the last part of the handle of an ensemble member's dataset.
+    """Return the suffix that `address` uses for an ensemble member's dataset.
 
     >>> member("0123456789abcdef")
     'member-01234567'
@@ -341,7 +341,7 @@ def configs(root: Path) -> dict[str, Path]:
 def _travelling(root: Path, kernel: str, configs: Mapping[str, Path]) -> dict[str, Path]:
     """Return {path in the bundle: file} for all files in a kernel's bundle, sorted by path.
 
-    Files are parsed but never executed. `configs` are the {name: file} of the configs to include.
+    Files are parsed but never executed. `configs` is {name: file} for the configs to include.
     """
     patterns = (*(f"{folder}/**/*.py" for folder in WHOLE), *MORE.get(kernel, ()))
     found = {

@@ -427,8 +427,8 @@ class Checkpoint:
 class SavedProgress:
     """Progress saved by a training run.
 
-    `checkpoints` are the latest of each fold that has one, or () if training is complete. `files`
-    are the {name: SHA-256} of the files that the next session needs.
+    `checkpoints` contains the latest checkpoint of each fold that has saved one, and is empty if
+    training is complete. `files` is {name: SHA-256} for the files that the next session needs.
     """
 
     checkpoints: Sequence[Checkpoint] = ()
@@ -453,7 +453,7 @@ class SavedProgress:
     def expect(self, route: str) -> dict[str, Any]:
         """Return `expect` for the next session's bundle.
 
-        A DATASET does not contain the compiled executables, because there are too many of them.
+        For a DATASET, the compiled executables are left out, because there are too many of them.
         """
         return {
             "run_id": self.newest.run_id,
@@ -500,7 +500,7 @@ def saved_progress(folder: Path) -> SavedProgress | None:
 
 
 def progress_in_words(names: list[str], log: list[str]) -> str:
-    """Describe a run's progress, given its output files and its log, or return "".
+    """Return a run's progress in words, or "" if its output files and log do not show it.
 
     >>> log = ['{"step": 39, "steps": 120}', "End"]
     >>> progress_in_words(["checkpoints/step-00000040/manifest.json"], log)

@@ -100,7 +100,7 @@ class Project:
             )
 
     def trained_on(self, machine_shape: str) -> "Project":
-        """Return this project, changed to train on two T4 GPUs if `machine_shape` requests them."""
+        """Return this project, but train on two T4 GPUs if `machine_shape` requests them."""
         return replace(self, runtime=PAIR if machine_shape == SHAPES[PAIR] else self.runtime)
 
     @property

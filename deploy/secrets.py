@@ -1,9 +1,10 @@
 """Detect secrets in text (`find`) and redact them (`redact`).
 
 Nothing that we send or write may contain a secret. A secret is recognized by its format, or by its
-value if that is in an environment variable or was passed to `know`. `redact` is applied to every
-printed line. It covers Kaggle's secrets and some others that often end up in logs, and only uses
-the standard library. `find` checks text that is about to be sent, and also uses detect-secrets.
+value if the value is in an environment variable or was passed to `know`. `redact` is applied to
+every printed line. It covers Kaggle's secrets and some others that often end up in logs, and only
+uses the standard library. `find` checks text that is about to be sent, and also uses
+detect-secrets.
 """
 
 import base64
