@@ -63,7 +63,7 @@ Body = Callable[..., Result | None]  # a task's function
 class _Task(tasks.Task[Any]):
     """An invoke task whose only short option is -c, which stands for --config.
 
-    By default, invoke chooses short options itself, so that -c could stand for --competition.
+    By default, invoke chooses the short options, and could use -c for --competition.
     """
 
     def arg_opts(self, name: str, default: str, taken_names: set[str]) -> dict[str, Any]:
@@ -94,8 +94,8 @@ def task(
         options: additional text options as {name: help text}. The function receives them as
             keyword arguments.
         iterable: names of options that can be repeated.
-        help_: help texts for options that are not in `HELP`. With `minutes=""`, the task has no
-            option --minutes.
+        help_: help texts for options that are not in `HELP`. With `minutes=""`, the task does not
+            have a --minutes option.
     """
 
     def decorate(body: Body) -> Any:
@@ -189,8 +189,8 @@ def _leave(code: int) -> None:
 
 def _end(code: int, message: str, *, as_json: bool) -> NoReturn:
     if code in (DEADLINE, CTRL_C):
-        # This is called first because it is registered last. Without it, a library's clean-up
-        # might wait forever for a lock that was never released.
+        # This is registered last, so it is called first. Otherwise, a library's clean-up might
+        # wait forever for a lock that was never released.
         atexit.register(_leave, code)
     message = secrets.redact(message)
     with suppress(BrokenPipeError):
@@ -203,8 +203,8 @@ def _end(code: int, message: str, *, as_json: bool) -> NoReturn:
 def about(config: str, message: str) -> str:
     """Add --config to the commands in a message, so that they do not use the default config.
 
-    A command is either a whole line, or the part of a line that follows a colon. Commands are
-    completed here, because most errors are raised by code that does not know the value of --config.
+    A command is either a whole line or the part of a line after a colon. Commands are completed
+    here, because the code that raises an error usually does not know the value of --config.
 
     >>> _with_config.add("status")
     >>> print(about("leaves", "Nothing was pushed.\\ninvoke status"))
@@ -224,9 +224,9 @@ def about(config: str, message: str) -> str:
 def read_words(collection: Collection) -> None:
     """Convert the positional arguments of a task to --competition, --config or --run.
 
-    If an argument or option is unknown, this prints a message and exits with status 2, whereas
-    invoke would exit with status 1. After the name of a task, invoke also accepts its own options,
-    most of which have no effect there: a task without --config would silently ignore it. This
+    If an argument or option is unknown, this prints a message and exits with status 2. Invoke
+    itself would exit with status 1. After the name of a task, invoke also accepts its own options.
+    Most of them have no effect there: a task without --config would silently ignore it. This
     function only allows --help.
     """
     from invoke.main import program
@@ -315,7 +315,8 @@ def number(option: str, text: str, least: float, most: float) -> float:
 def agreement(yes: bool) -> Callable[[str], bool]:
     """Return a function that asks the user for confirmation, or always agrees if `yes` is set.
 
-    Tasks that use quota or a submission call this first, so that they fail before they do any work.
+    Tasks that spend quota or a submission call this first, so that they fail before any work is
+    done.
 
     Raises:
         CredentialError: if the user is not logged in.

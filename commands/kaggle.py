@@ -73,7 +73,7 @@ def build(
 
 @task(
     TWO_WEEKS,
-    until_done="watch and pull each session and push the next one until the training run is"
+    until_done="watch and pull each session, then push the next session, until training is"
     " complete or the quota is used up",
 )
 def push_train(
@@ -245,7 +245,7 @@ def submit(
     """
     from deploy import competition
 
-    # Following a submission that was already made uses nothing, so it needs no confirmation.
+    # Following an earlier submission does not spend another one, so it needs no confirmation.
     follows = competition.underway(project.records(config), run)
     telling = Telling((lambda question: agreement(yes)(question)) if follows else agreement(yes))
     ours = project.resolved(config, telling)

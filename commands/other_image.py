@@ -52,7 +52,8 @@ def require(config: str, code: str, runs: Path, agreed: Callable[[str], bool]) -
         show(f"{INDENT}the same model:")
         for image in missing:
             show(f"{INDENT}{image.in_words}")
-        show(f"{INDENT}The download takes minutes and {size:.1f} GB in {missing[0].folder.parent}.")
+        place = missing[0].folder.parent
+        show(f"{INDENT}The download takes several minutes and needs {size:.1f} GB in {place}.")
         if not agreed("Download them? Otherwise, a table of known networks is used."):
             _show(table)
             return

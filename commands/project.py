@@ -58,7 +58,7 @@ def _earlier(settings: "Config") -> dict[str, str]:
 
 
 def _datasets(settings: "Config") -> tuple[str, ...]:
-    """Return the owner/slug of each dataset in the config's `pretrained`.
+    """Return owner/slug for each dataset in the config's `pretrained`.
 
     Local paths are returned unchanged. Paths on Kaggle are skipped, because they are not datasets.
     """
@@ -116,7 +116,7 @@ def check_custom_code(config: str, artifact: Path | None = None) -> None:
         return  # the code that reads the manifest reports this
     theirs = json.loads(manifest.read_text())
     trained, name = theirs.get("custom_code", ""), theirs["config"]["name"]
-    if name != settings.name:  # an ensemble member that was trained with another config
+    if name != settings.name:  # a member of an ensemble, trained with another config
         if not trained:
             return
         settings = configs.load(name)

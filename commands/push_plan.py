@@ -36,7 +36,9 @@ class PushPlan:
         self._made: dict[str, Any] | None = None
 
     def show(self, costs: "Preview | None") -> None:
-        """Show the plan, unless `costs` is None because a submission is about to be sent.
+        """Show the plan before a training run is pushed.
+
+        Other pushes are ignored, and so are submissions, for which `costs` is None.
 
         Raises:
             UsageError: if the config is invalid, if the TPU's compiler reports that a training step
@@ -66,11 +68,11 @@ class PushPlan:
 def planned(
     config: str, runtime: str, runs: Path = ROOT / "runs", seconds: float | None = None
 ) -> dict[str, Any] | None:
-    """Return the plan of a training run, or print a warning and return None if there is none.
+    """Return the plan of a training run. If it cannot be made, print a warning and return None.
 
     The plan is made in a separate process, because compilation cannot be interrupted. If the config
     does not set the number of examples, the plan only predicts whether a training step fits in
-    memory, and its `images_basis` is "". An invalid config raises `UsageError`.
+    memory. Its `images_basis` is then "". An invalid config raises `UsageError`.
     """
     from pipeline import config as configs
     from workbench.plan import probe
@@ -100,7 +102,8 @@ def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) ->
         made: a `workbench.plan.plan.Plan` for a single runtime, as JSON. Times are not shown if
             `images_basis` is "".
         left: hours left of this week's quota, or None if unknown.
-        resumes: whether an earlier session has already shown that a step fits in memory.
+        resumes: whether the run resumes, so that an earlier session has shown that a step fits in
+            memory.
 
     Raises:
         UsageError: if the TPU's compiler reports that a training step does not fit in memory.

@@ -42,7 +42,8 @@ GIVE = {
 class Hosted:
     """A competition that is hosted on a local Kaggle.
 
-    `lines` state what the rehearsal covers and what it omits. `folder` can explain the score.
+    `lines` state what the rehearsal covers and omits. If the competition is made from a folder,
+    `folder` explains the score.
     """
 
     options: Mapping[str, Any]
@@ -54,7 +55,7 @@ class Hosted:
 @task(
     24 * 60,
     advice="A rehearsal cannot be resumed because its local Kaggle has stopped. Run the same"
-    " command again with a smaller --budget, if you rehearse a folder, or with more time:\n"
+    " command again with more time or, if you rehearse a folder, with a smaller --budget:\n"
     "--minutes N",
     minutes="time limit in minutes (default: one day)",
     iterable=("dataset", "model"),
@@ -133,8 +134,8 @@ def rehearse(
         options: options of the local Kaggle: "datasets", and "python" for each machine.
 
     Returns:
-        The result of the chain, with "about" (an explanation of the score of a folder) and
-        "folder" (the output folder).
+        The result of the chain, with two additional keys: "about" explains the score of a
+        rehearsed folder, and "folder" is the output folder.
     """
     runs = new_folder("dry-run")
     try:
@@ -283,8 +284,8 @@ def hosted_folder(
 ) -> Hosted:
     """Return a competition made from a folder, with some labelled rows as its hidden test set.
 
-    All rows are used if `budget` is "". The choice of hidden rows is saved in the local Kaggle's
-    folder `served_from` for the next start, unless it is None.
+    All rows are used if `budget` is "". If `served_from`, the local Kaggle's folder, is not None,
+    the choice of hidden rows is saved there for the next start.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hide TensorFlow's startup messages
     from localkaggle.competitions import Competition, ScoringError

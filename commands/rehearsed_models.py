@@ -24,7 +24,8 @@ def gather(
     """Arrange the model files for a rehearsal in `home`, in the layout of a kagglehub cache.
 
     This process and its subprocesses use this cache from then on. `given` are NAME=DIR strings for
-    models that a notebook mounts. The KerasHub of `python` creates missing presets.
+    models that a notebook mounts. Missing presets are created with the KerasHub that is installed
+    for the interpreter `python`.
 
     Returns:
         The models as {name: folder}, and messages about where their files come from.
@@ -56,7 +57,7 @@ def gather(
         ready = _whole(cached) if name in ours.models else cached.is_dir()
         found = folders.get(name.lower()) or (cached if ready else None)
         if found is None and name not in ours.models:
-            continue  # its format is unknown, so the push will report it as missing
+            continue  # its file format is unknown, so the push will report it as missing
         if found is None:
             _write_random(name, place, python)
             few = f"{name} has random weights, and only {BLOCKS} blocks if it is a transformer"

@@ -46,7 +46,7 @@ def runs(
         advice = f"invoke runs --competition {others[0]}" if others else "invoke dry-run"
         raise UsageError(f"There is no complete training run for {slug} in runs/.\n{advice}")
     pair, alone = [_named(word, rows, {row["competition"] for row in known}) for word in words], ""
-    if len(pair) == 1 and not added:  # compare it with its parent
+    if len(pair) == 1 and not added:  # compare the run with its parent
         if parent := pair[0]["parent"]:
             pair.insert(0, rows[parent - 1])
         else:
@@ -100,7 +100,7 @@ def _competition(rows: "Sequence[Row]") -> str:
 def _named(word: str, rows: "Sequence[Row]", competitions: Container[str]) -> "Row":
     """Return the experiment with a number, a name or a folder, or raise `UsageError`."""
     place = Path(word).resolve()
-    for row in reversed(rows):  # prefer the newest, because rehearsals can share a name
+    for row in reversed(rows):  # newest first, because rehearsals can share a name
         folder = Path(row["folder"]).resolve()
         if word in (str(row["number"]), row["run_id"], row["run"]):
             return row

@@ -49,7 +49,7 @@ SHOWN = ("step", "steps", "loss", "eta_seconds")
 class Screen(AbstractContextManager["Screen"]):
     """Displays a run from its first status to its last, and prints notes above the display.
 
-    `following` is the next command to run, or what the current command will do next.
+    `following` is the next command for the user, or what the current command will do next.
     """
 
     def __init__(self, following: str) -> None:
@@ -184,7 +184,7 @@ def losses(progress: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Return a bar chart with at most `width` bars, each the mean of some of the values.
+    """Return a bar chart with at most `width` bars. Each bar is the mean of consecutive values.
 
     >>> sparkline([8, 8, 4, 4, 2, 2, 1, 1], 4)
     '█▄▂▁'

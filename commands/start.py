@@ -134,7 +134,10 @@ def _download(slug: str, folder: Path) -> None:
 
 
 def _describe(slug: str, folder: Path, metric: str) -> str:
-    """Return the config for a competition or folder, writing one if needed. Make it the default."""
+    """Return the config for a competition or folder, and make it the default.
+
+    If there is no config yet, or `metric` differs, this writes it.
+    """
     from deploy import init
     from pipeline import config as configs
     from pipeline.command_line import refuse_missing_input

@@ -32,8 +32,8 @@ class Telling:
         as_json: whether to print each event as a JSON object.
 
     Attributes:
-        following: what happens after waiting for a run, which is either the next command for the
-            user to run or what the current command will do. If it is "", there is no live screen.
+        following: what happens after the wait for a run: either the next command for the user, or
+            what the current command will do. If it is "", no live screen is shown.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
 """Find the Kaggle credentials on this machine and log in with them.
 
 `look` checks the same locations as the `kaggle` command, in the same order. It also reports broken
-files, which `kaggle` silently skips. `log_in` uses kagglesdk, because `kaggle` logs in on import,
-prints a help page if there are no credentials, and waits indefinitely for a server that hangs.
-Neither has a public API for timeouts or for renewing a login, so we use private parts of kagglesdk
-and support only the versions in `NEEDS`.
+files, which `kaggle` silently skips. `log_in` uses kagglesdk. `kaggle` would log in on import,
+print a help page if there are no credentials, and wait indefinitely for a server that hangs.
+Neither package has a public API for timeouts or for renewing a login. We therefore use private
+parts of kagglesdk, and support only the versions in `NEEDS`.
 """
 
 import contextlib
@@ -71,8 +71,8 @@ class Source:
 class Found:
     """The credentials found on this machine.
 
-    `sources` are in order of precedence, and the client uses the first. `problems` are about files
-    or variables that should contain credentials. `username` belongs to the key.
+    `sources` are in order of precedence, and the client uses the first. `problems` describe files
+    and variables that should contain credentials but cannot be used. `username` belongs to the key.
     """
 
     sources: list[Source] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Found:
 
 
 def look() -> Found:
-    """Find all credentials on this machine, and make sure that all output redacts them."""
+    """Find all credentials on this machine, and redact them in all output from now on."""
     found, home = Found(), Path.home() / ".kaggle"
     variable = os.environ.get("KAGGLE_API_TOKEN", "").strip()
     files = {f"~/.kaggle/{name}": home / name for name in ("access_token", "access_token.txt")}
@@ -160,7 +160,7 @@ def config_folder() -> Path:
 
 
 def environment() -> str:
-    """Return "PROD" or "LOCALHOST". Other values may be typos or Kaggle's internal sites."""
+    """Return "PROD" or "LOCALHOST". Raises `UsageError` for typos and Kaggle's internal sites."""
     value = os.environ.get("KAGGLE_API_ENVIRONMENT", "PROD")
     if value in ("PROD", "LOCALHOST"):
         return value
@@ -170,9 +170,10 @@ def environment() -> str:
 
 
 def address() -> str:
-    """Return the host name of Kaggle's site, or host:port for a local Kaggle, without credentials.
+    """Return the host name of Kaggle's site, or host:port for a local Kaggle.
 
-    A local Kaggle acts as the proxy for http://localhost, so its proxy identifies it.
+    A local Kaggle acts as the proxy for http://localhost, so the proxy's address identifies it. If
+    the proxy's URL contains a password, the password is removed.
     """
     return SITE if environment() == "PROD" else _proxy("http://localhost") or "localhost"
 
@@ -198,7 +199,8 @@ def _host(address: str) -> str:
 def require() -> Found:
     """Return the credentials on this machine without contacting Kaggle.
 
-    Raises `UsageError` for an unsupported client, and `CredentialError` if there are none.
+    Raises `UsageError` if the client is unsupported, and `CredentialError` if no credentials are
+    found.
     """
     require_client()
     found = look()
@@ -230,9 +232,9 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
     """Log in with kagglesdk.
 
     Returns:
-        Its HTTP client with credentials and timeouts, the username, and a function that gets a new
-        access token or raises `CredentialError` if the login has expired. The function is None for
-        tokens and keys, which cannot be renewed.
+        An HTTP client with credentials and timeouts, the username, and a function that gets a new
+        access token. The function raises `CredentialError` if the login has expired. For tokens and
+        keys, which cannot be renewed, it is None.
 
     Raises:
         CredentialError: if the credentials are missing, unreadable or invalid.

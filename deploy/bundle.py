@@ -1,4 +1,4 @@
-"""Build bundles. A bundle is a notebook that contains the package, together with its metadata.
+"""Build bundles. A bundle consists of a notebook, which contains the package, and its metadata.
 
 The notebook is built from kernels/KERNEL/notebook.py and contains all of formats/ and pipeline/,
 the run's config, and the modules that the config imports. It is written to BUILDS/KERNEL/ with its
@@ -33,7 +33,7 @@ MORE = {
     BENCH: (
         *(f"workbench/{name}.py" for name in ("__init__", "budget", "benchmark/__init__")),
         *(
-            f"workbench/benchmark/{name}.py"  # the benchmark's page is written locally
+            f"workbench/benchmark/{name}.py"  # the benchmark's page is only built locally
             for name in ("command", "grid", "images", "measurement", "training")
         ),
     )
@@ -65,7 +65,7 @@ class Code:
     """The code and settings of a kernel, which are the same for every user who pushes it.
 
     Attributes:
-        identity: names of the kernel, config and competition, and a benchmark's options.
+        identity: the names of the kernel, config and competition, and the options of a benchmark.
         modules: {path: text} of the files that the notebook writes before running its own cells.
         git_dirty: whether the included files differ from `git_commit`, or there is no commit.
     """
@@ -114,8 +114,8 @@ class Inputs:
 class Bundle:
     """A notebook and its metadata, ready to be pushed.
 
-    `session_seconds` is the length of the session if it is shortened. The notebook reads it, but
-    the SHA-256 does not include it.
+    `session_seconds` is the length of a shortened session, or None. The notebook reads it, but the
+    SHA-256 does not include it.
     """
 
     folder: Path
@@ -143,7 +143,9 @@ class Bundle:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of the owner and everything that affects the run. It excludes URL and commit."""
+        """SHA-256 of the owner and everything that affects the run. Excludes the URL and the
+        commit.
+        """
         named = {**self.metadata, "id": self.handle.partition("/")[0], "title": ""}
         return _sha256({"code": self.code.sha256, "expect": self.expect, "metadata": named})
 
@@ -189,8 +191,9 @@ def _sha256(value: Mapping[str, Any]) -> str:
 def address(owner: str, competition: str, what: str) -> str:
     """Return OWNER/COMPETITION-WHAT, the handle of one of our notebooks or datasets.
 
-    The slug is truncated to Kaggle's limit. See `Records.handle` for a notebook that Kaggle
-    renamed. `what` is a kernel, or "artifact", "checkpoint" or `member` for a dataset.
+    The slug is truncated to Kaggle's limit. For a notebook, `what` is its kernel; if Kaggle has
+    renamed the notebook, use `Records.handle` instead. For a dataset, `what` is "artifact",
+    "checkpoint" or the result of `member`.
 
     >>> address("ann", "digits", "train-tpu")
     'ann/digits-train-tpu'
@@ -205,7 +208,7 @@ def address(owner: str, competition: str, what: str) -> str:
 
 
 def member(weights_sha256: str) -> str:
-    """Return the last part of the handle of an ensemble member's dataset.
+    """Return the suffix that `address` uses for an ensemble member's dataset.
 
     >>> member("0123456789abcdef")
     'member-01234567'
@@ -223,9 +226,10 @@ def title(handle: str) -> str:
 
 
 def read(project: Project, kernel: str, others: Iterable[str] = ()) -> Code:
-    """Read a kernel's code, and include the configs named in `others`, such as an ensemble's.
+    """Read a kernel's code, including the configs named in `others`.
 
-    Configs that no longer exist are skipped, because the artifact contains their values.
+    For an ensemble, `others` are the configs of its members. Configs that no longer exist are
+    skipped, because the artifact contains their values.
 
     Raises:
         UsageError: if the kernel does not exist, or a file cannot be included.
@@ -302,17 +306,17 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
     for needs in project.needs if trains else ():
         if not re.fullmatch("[^/~.][^/]*/[^/]+", needs):  # a local path
             raise UsageError(
-                f"pretrained in the config starts with {needs}, a path on this machine that"
-                f" {kernel} cannot mount; expected a file in a dataset, owner/slug/path, or a"
-                " Kaggle model, owner/model/framework/variation/version.\nSet it to the model, and"
-                " rehearse with that folder instead:\n"
+                f"pretrained in the config starts with {needs}. This is a path on this machine,"
+                f" which {kernel} cannot mount; expected owner/slug/path for a file in a dataset,"
+                " or owner/model/framework/variation/version for a Kaggle model.\nSet it to the"
+                " model, and rehearse with that folder instead:\n"
                 "invoke dry-run --model owner/model/framework/variation/version=DIR"
             )
-        if not any(f"{name}/".startswith(f"{needs}/") for name in listed):  # nor is a version of it
+        if not any(f"{name}/".startswith(f"{needs}/") for name in listed):  # nor a version of it
             mounted.append(needs)
     mounted += listed
     networks = [*code.metadata["model_sources"], *(project.models if trains else ())]
-    if trains:  # also when resuming, because folds that have not begun start from init_from
+    if trains:  # even if it resumes, because folds that have not begun start from init_from
         mounted += project.earlier.values()
     shape = project.machine_shape if kernel in (TRAIN, BENCH) else ""
     return {
@@ -337,7 +341,7 @@ def configs(root: Path) -> dict[str, Path]:
 def _travelling(root: Path, kernel: str, configs: Mapping[str, Path]) -> dict[str, Path]:
     """Return {path in the bundle: file} for all files in a kernel's bundle, sorted by path.
 
-    Files are parsed but never executed. `configs` are the {name: file} of the configs to include.
+    Files are parsed but never executed. `configs` is {name: file} for the configs to include.
     """
     patterns = (*(f"{folder}/**/*.py" for folder in WHOLE), *MORE.get(kernel, ()))
     found = {
@@ -391,7 +395,11 @@ def _sources(root: Path, pattern: str) -> dict[str, Path]:
 
 
 def _commit(root: Path, paths: Iterable[Path]) -> tuple[str, bool]:
-    """Return the current commit, or "" if there is none, and whether the files differ from it."""
+    """Return the current commit, and whether the files differ from it.
+
+    If git is not installed or there is no commit, the commit is "" and the files count as
+    different.
+    """
 
     def git(*words: str) -> "subprocess.CompletedProcess[str]":
         command = ["git", "--no-optional-locks", "-C", str(root), *words]

@@ -67,7 +67,10 @@ class KernelStatus:
 
 @dataclass(frozen=True)
 class OwnKernel:
-    """An entry in the list of our kernels. `version` is 0 if there is none or it is not listed."""
+    """An entry in the list of our kernels.
+
+    `version` is 0 if the kernel has no version, or if the list does not include its version.
+    """
 
     handle: str = called("ref", "")
     version: int = called("currentVersionNumber", 0)
@@ -187,7 +190,7 @@ class Competition:
 class Limits:
     """A team's submission limits. All numbers are 0 if Kaggle does not recognize our team yet.
 
-    `by_total` is whether the limit applies to the total instead of the day.
+    `by_total` is whether the limit applies to all submissions rather than to each day.
     """
 
     today: int = called("numToday", 0)
@@ -216,7 +219,7 @@ class ListedFile:
 class Page:
     """A page of a list.
 
-    `log` is a run's log, if this is a list of the run's output. `next_page_token` is "" on the last
+    If the files are a run's output, `log` is the run's log. `next_page_token` is "" on the last
     page.
     """
 

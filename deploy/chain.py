@@ -1,8 +1,8 @@
 """Run the chain of steps: training, publishing, inference and submission.
 
-`invoke relay` runs all of it, and the other tasks run parts. Steps are generators that yield
-events. Each step looks in the journal for the version that the previous step created, so running
-the same command again resumes a chain that was stopped or killed.
+`invoke relay` runs the whole chain, and other tasks run parts of it. Steps are generators that
+yield events. Each step looks in the journal for the version that the previous step created. Running
+the same command again therefore resumes a chain that was stopped or killed.
 """
 
 import time
@@ -94,7 +94,7 @@ class Result:
 def run(
     kaggle: Kaggle, records: Records, check: Check, *, fresh: bool = False, now: bool = False
 ) -> Steps[Result]:
-    """Run the whole chain. Each step raises the errors listed in its own docstring.
+    """Run the whole chain. See each step's docstring for the errors that it raises.
 
     Running the same command or the individual tasks again resumes the chain where it stopped. See
     `competition.submit` for `check` and `now`, and `train` for `fresh`.
@@ -145,8 +145,8 @@ def push_kernel(
 ) -> Steps[Run]:
     """Build and push a kernel, and record the version that Kaggle returns.
 
-    This checks the journal and Kaggle, decides what to do, and asks the user. A partial training
-    run is resumed.
+    This checks the journal and Kaggle, decides what to do, and asks the user for confirmation. A
+    partial training run is resumed.
 
     Args:
         again: push even if the current version has this bundle, or its state is unknown.
@@ -333,7 +333,7 @@ def _intent(kaggle: Kaggle, records: Records, built: Bundle, following: Next) ->
 def _gates(
     kaggle: Kaggle, records: Records, built: Bundle, model: Model, following: Next
 ) -> Steps[None]:
-    # This raises an error before anything is spent, if the run would be useless.
+    # Raise an error before anything is spent if the run would be useless.
     project = records.project
     if csv := [member.run_id for member in model.members if member.is_csv]:
         competition.require_no_rerun(kaggle, project, csv)
@@ -343,7 +343,7 @@ def _gates(
         datasets.require_current(kaggle, records, member.folder, member)
     yield from datasets.require_shared(kaggle, project, built.kernel)
     yield from models.require(kaggle, built.metadata["model_sources"], built.kernel)
-    if built.kernel == TRAIN and following.base is None:  # a resumed run needs no earlier one
+    if built.kernel == TRAIN and following.base is None:  # checked before the first session
         datasets.require_earlier(kaggle, project)
     if project.mounts:
         yield from competition.require(kaggle, project.competition)
@@ -357,12 +357,14 @@ def train(
 ) -> Steps[CompleteTraining]:
     """Push, watch and pull one session after another until training is complete.
 
-    The user is asked before the first push. Later pushes are shown without asking again. If a run
-    is already active, nothing is pushed at first, and the user is asked before the next session.
-    `command` resumes training, by default `invoke push-train --until-done`.
+    The user is asked before the first push. Later pushes are shown, but need no confirmation. If a
+    run is already active, nothing is pushed at first, and the user is asked before the next
+    session. `command` is the command that the messages suggest for resuming training. It defaults
+    to `invoke push-train --until-done`.
 
     Raises:
-        NoQuota: if no time is left this week. The message states when the quota is renewed.
+        NoQuota: if no accelerator time is left this week. The message states when the quota is
+            renewed.
         NoSlot: if the maximum number of sessions is already active.
         RunFailed: if the first session saves nothing, or two consecutive sessions make no progress.
             `NotMounted` is raised if two consecutive sessions could not find a source.
@@ -428,7 +430,8 @@ def pull(kaggle: Kaggle, records: Records, of: Run) -> Steps[Path]:
 def next_command(records: Records, of: Run, folder: Path) -> str:
     """Return the command to run after a pull.
 
-    Return "" if the run is not ours, is already submitted, or is not the last training run.
+    It is "" if the run is not ours, is already submitted, or is a training run but not the last
+    one.
     """
     project, journal, kernel = records.project, records.journal, records.kernel_of(of)
     if kernel == INFER:

@@ -1,6 +1,6 @@
 """The Kaggle client, with one method per API call.
 
-Calls about a run specify its version, because Kaggle would otherwise return the latest one, no
+Calls about a run specify its version, because Kaggle would otherwise use the latest version, no
 matter who created it. Missing or unknown responses are never treated as successful. Calls that make
 changes are sent once and may raise `Ambiguous`.
 """
@@ -53,9 +53,10 @@ class Kaggle(Connection):
         """Return a version's status.
 
         Raises:
-            NotFound: if the version does not exist. If this account owns the kernel but the list of
-                our kernels does not contain that version, a 403 is treated in the same way.
-            Unknown: if Kaggle responds with a 403, but the list contains the version or is missing.
+            NotFound: if the version does not exist. This includes a 403 if this account owns the
+                kernel but the list of our kernels does not contain that version.
+            Unknown: if Kaggle responds with a 403, but the list contains the version or is not
+                available.
         """
         what = f"get the status of {handle} version {version}"
         ask = partial(self._read, what, calls.KERNEL_STATUS, _kernel(handle, version))
@@ -79,8 +80,8 @@ class Kaggle(Connection):
     def follow_log(self, handle: str, version: int) -> Iterator[tuple[str, str]]:
         """Yield a version's log from the start, as (stream, text) pieces, while the run writes it.
 
-        The iteration stops when the run ends. A broken connection is not retried, and raises
-        `requests.RequestException` or `ValueError`.
+        The iteration stops when the run ends. If the connection breaks, this does not retry but
+        raises `requests.RequestException` or `ValueError`.
         """
         session, site = copy.copy(self._session), self._http._endpoint  # this runs in a thread
         within = "v1" if "//api." in site else "api/v1"  # only kaggle.com has a separate API host
@@ -104,7 +105,7 @@ class Kaggle(Connection):
                     yield from log_pieces(f"[{data}]")
 
     def get_kernel(self, handle: str, version: int | None = None) -> calls.Source | None:
-        """Return a version of our kernel (the current one by default), or None if it is missing.
+        """Return a version of our kernel, by default the current one, or None if it does not exist.
 
         Raises:
             Refused: if the kernel has no versions, which makes all calls about it fail.
@@ -135,7 +136,7 @@ class Kaggle(Connection):
         return False
 
     def own_kernels(self) -> Iterator[calls.OwnKernel]:
-        """Yield all our kernels, most recently run first. Some may not have a version yet.
+        """Yield all of our kernels, newest run first. Some may not have a version yet.
 
         This call sometimes fails for days, so it is retried only briefly.
         """
@@ -153,8 +154,8 @@ class Kaggle(Connection):
     ) -> None:
         """Download a file from a signed URL returned by `kernel_output`.
 
-        `renew` returns a new URL if this one has expired, or "" if there is none. `Expired` is
-        raised if the storage rejects both. See `Transfer` for `note`.
+        If the URL has expired, `renew` returns a new one, or "" if Kaggle does not provide one.
+        `Expired` is raised if the storage rejects the new URL, too. See `Transfer` for `note`.
         """
 
         def ask(headers: Mapping[str, str]) -> requests.Response:
@@ -174,7 +175,10 @@ class Kaggle(Connection):
     # Datasets
 
     def dataset(self, handle: str) -> calls.Dataset | None:
-        """Return our dataset, or None if it does not exist. Raises `Unknown` if that is unclear."""
+        """Return our dataset, or None if it does not exist.
+
+        Raises `Unknown` if Kaggle does not report whether it exists.
+        """
         what = f"get the dataset {handle}"
         with suppress(errors.NotFound):
             ask = partial(self._read, what, calls.GET_DATASET, _dataset(handle))
@@ -240,8 +244,8 @@ class Kaggle(Connection):
     def _ours(self, kind: str, handle: str, ask: Callable[[], T], version: int = 0) -> T:
         """Make a call about a notebook or dataset that may belong to this account.
 
-        Kaggle sends the owner the same 403 whether the item does not exist or these credentials
-        have no access to it. The list of our own items distinguishes the two cases.
+        If the item does not exist, Kaggle sends its owner the same 403 as if these credentials had
+        no access to it. The list of our own items distinguishes the two cases.
 
         Raises:
             NotFound: if the item does not exist.

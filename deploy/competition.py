@@ -2,7 +2,7 @@
 
 Some competitions accept notebooks, which Kaggle reruns on the hidden test set. Others accept files,
 so the pulled submission.csv is uploaded instead. Before anything is spent, the file is compared
-with the competition's sample submission, and the user is asked.
+with the competition's sample submission, and the user is asked for confirmation.
 
 Each run is submitted only once. The submission's description names the run, so an earlier
 submission is found even if its response was lost. Failed submissions count against the limit.
@@ -39,12 +39,13 @@ Check = Callable[[Path, Path | None], object]
 FILE = "submission.csv"
 FAILED = "ERROR"  # Kaggle's status of a submission that failed
 DECLINED = "Nothing was submitted."
-LOOKS = 3  # how often to check the list for a submission whose response was lost
+LOOKS = 3  # how many times to look for a submission whose response was lost
 NAMED = "[run "  # start of the text that identifies the run in a submission's description
 # Advice after a refusal, keyed by a pattern of Kaggle's message.
 REFUSALS = {
-    "minutes exceeds .* max of 0": "This competition does not accept notebooks with that machine."
-    " Choose another machine in kernels/infer-gpu/kernel-metadata.json, and push again:\n{push}",
+    "minutes exceeds .* max of 0": "This competition does not accept notebooks that use this"
+    " machine. Choose another machine in kernels/infer-gpu/kernel-metadata.json, and push"
+    " again:\n{push}",
     "minutes exceeds": "Set that maximum in hours in the config, for example infer_hours=9, and"
     " push again:\n{push}",
     "could not find provided notebook": "Kaggle cannot submit this version. Push a new"
@@ -56,8 +57,8 @@ REFUSALS = {
 CAUSES = {
     "timeout": "Predicting the hidden test set takes too long. Predict in larger batches, or use a"
     " smaller model.",
-    "threw exception": "The code makes an assumption that does not hold for the hidden files, such"
-    " as a fixed number of rows. Read it from the mounted files, then rehearse:\n{rehearse}",
+    "threw exception": "The code may assume something that is not true for the hidden files, such"
+    " as the number of rows. Read it from the mounted files, then rehearse:\n{rehearse}",
     "exceeded allowed compute": "The run on the hidden test set exhausted its memory or disk"
     " space. Predict in smaller batches, and do not write any other files.",
     "csv not found": "The rerun did not write submission.csv. Make sure that the notebook always"
@@ -131,7 +132,7 @@ def require(kaggle: Kaggle, competition: str) -> Steps[Competition]:
 def require_no_rerun(kaggle: Kaggle, project: Project, members: Sequence[str]) -> None:
     """Raise `UsageError` if Kaggle reruns notebooks on a hidden test set.
 
-    Ensemble members from CSV files cannot predict it. Other errors are as for `look`.
+    Ensemble members from CSV files cannot predict that test set. See `look` for other errors.
     """
     if not look(kaggle, project.competition).takes_files:
         raise UsageError(
@@ -145,7 +146,7 @@ def require_no_rerun(kaggle: Kaggle, project: Project, members: Sequence[str]) -
 def in_words(found: Competition) -> str:
     parts = [f"accepts {'uploaded files' if found.takes_files else 'notebooks'}"]
     if found.daily:
-        parts.append(f"{found.daily} submissions per day")
+        parts.append(f"allows {found.daily} submissions per day")
     if found.ends is not None:
         parts.append(f"ends on {_day(found.ends)}")
     return ", ".join(parts)
@@ -172,11 +173,12 @@ def submit(
 
     Args:
         inferred: folder to which the run was pulled.
-        check: raises an error to prevent the submission, given the paths of the run's
-            submission.csv and of the competition's sample, or None if there is no sample.
+        check: function that raises an error to prevent the submission. Its arguments are the paths
+            of the run's submission.csv and of the competition's sample, which is None if there is
+            no sample.
         now: skip the wait of several minutes after the pull.
-        again: submit even if an earlier submission of this run failed. A submission that did not
-            fail is followed instead of being made again.
+        again: submit even if an earlier submission of this run failed. If the earlier submission
+            did not fail, this follows it and does not submit again.
 
     Raises:
         Unverified: if the pulled file is not the one written by the run.
@@ -185,7 +187,7 @@ def submit(
         Detached: if the user declines or presses Ctrl-C.
         NoQuota: if no submissions are left today.
         Refused, CredentialError: if Kaggle refuses the submission, or the rules are not accepted.
-        RunFailed: if the rerun failed, now or earlier.
+        RunFailed: if this submission failed, or an earlier one of the same run did.
         Ambiguous: if Kaggle did not respond and its list does not contain the submission either.
     """
     journal, project = records.journal, records.project
@@ -196,7 +198,7 @@ def submit(
     )
     with journal.ended_by_errors(request):
         about = yield from attempt.checked(check)
-        made, when = attempt.made_before(before), "before"
+        made, when = attempt.made_before(before), "already"
         failed = attempt.failed_before(made, again=again)
         if made is None or failed:
             token = yield from attempt.agreed(about, failed, now=now)
@@ -205,7 +207,7 @@ def submit(
             failed = attempt.failed_before(made, again=again)
         if made is not None and not failed:
             ref = made.ref
-            yield Note(f"{run} was submitted {when}, as {ref}. Following that submission.")
+            yield Note(f"{run} was {when} submitted, as {ref}. Following that submission.")
         else:
             request = journal.note(request, sha256=checksums.sha256(inferred / FILE))
             request = journal.record(request, State.SENT, before=0)
@@ -254,7 +256,7 @@ class _Attempt:
     def checked(self, check: Check) -> Steps[Competition]:
         if not (self.inferred / FILE).is_file():
             raise UsageError(
-                f"{self.inferred / FILE} is missing; expected the pulled output of an inference.\n"
+                f"{self.inferred / FILE} is missing; expected the output of an inference run.\n"
                 f"{self.project.command(f'pull --run {self.run}')}"
             )
         competition, sample = self.project.competition, self.project.sample
@@ -299,7 +301,8 @@ class _Attempt:
         return self.in_list(LOOKS if before is not None and before.is_open else 1) or made
 
     def in_list(self, looks: int = 1) -> Scored | None:
-        """Return a submission of this run from Kaggle's list, or None if it contains none.
+        """Return this run's submission from Kaggle's list, or None if the list does not contain
+        one.
 
         This is the latest submission that did not fail, or the latest one if all of them failed.
         The list is checked `looks` times, because it may be delayed.
@@ -319,9 +322,9 @@ class _Attempt:
         return f"{NAMED}{self.run}]" in made.description
 
     def failed_before(self, made: Scored | None, *, again: bool) -> str:
-        """Describe the failed submission of this run, or return "" if none failed.
+        """Return a description of this run's submission if it failed, otherwise "".
 
-        `RunFailed` is raised instead unless `again` is set.
+        If it failed and `again` is not set, this raises `RunFailed` instead.
         """
         if made is None or _counts(made):
             return ""
@@ -333,7 +336,7 @@ class _Attempt:
         return f"submission {made.ref} of this run failed: {_reason(made)}"
 
     def agreed(self, about: Competition, failed: str, *, now: bool) -> Steps[str]:
-        """Ask the user, and wait until Kaggle has stored the output.
+        """Ask the user for confirmation, and wait until Kaggle has stored the output.
 
         Return the token of an uploaded file, or "" for a notebook. `failed` describes an earlier
         failed submission of this run.

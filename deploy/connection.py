@@ -1,8 +1,9 @@
-"""Send calls to Kaggle, and retry those that are safe to repeat.
+"""Send calls to Kaggle, and retry the calls that are safe to repeat.
 
 Failed reads are retried with full jitter for up to `pace.patience` seconds. In a file transfer,
-each transferred byte restarts this time. Calls that make changes are sent only once. If the
-response is lost, they raise `Ambiguous`, and the caller checks which changes were made.
+this time starts again with each byte that is transferred. Calls that make changes are sent only
+once. If the response is lost, they raise `Ambiguous`, and the caller checks which changes were
+made.
 """
 
 import json
@@ -57,17 +58,17 @@ class Pace:
 
     @property
     def stable(self) -> float:
-        """How long a status must stay unchanged, because Kaggle may report it too early."""
+        """How long a status must last to be trusted, because Kaggle may report it too early."""
         return self.most / 2
 
     @property
     def unseen(self) -> float:
-        """How long calls may fail to find a newly pushed version (two minutes on kaggle.com)."""
+        """How long Kaggle may fail to find a newly pushed version: two minutes on kaggle.com."""
         return 2 * self.most
 
     @property
     def unstarted(self) -> float:
-        """How long a newly pushed version may be listed as a draft (ten minutes on kaggle.com)."""
+        """How long a newly pushed version may be listed as a draft: ten minutes on kaggle.com."""
         return 2 * self.patience
 
 
@@ -78,8 +79,8 @@ LOOPBACK = Pace(first=0.5, most=2, patience=15, listed=30, hidden=10)
 class Polls:
     """Polls at intervals that grow while the response stays the same.
 
-    `count` is the number of pauses so far. `end` and `changed_at`, which is when the response last
-    changed, are values of `time.monotonic`.
+    `count` is the number of pauses so far. `changed_at` is the time at which the response last
+    changed. Like `end`, the deadline, it is a value of `time.monotonic`.
     """
 
     def __init__(self, pace: Pace, end: float) -> None:
@@ -140,14 +141,14 @@ class Connection:
         Args:
             pace: waiting times, by default `REMOTE`, or `LOOPBACK` for a local Kaggle.
             timeouts: connect and read timeouts in seconds.
-            show: prints a line before each wait that may take minutes.
+            show: function that prints a line before each wait that may take minutes.
         """
         return cls(pace, timeouts, show)
 
     def _read(self, what: str, call: Call[T], values: Values, patience: float | None = None) -> T:
         """Send a read call, and retry temporary failures for up to `patience` seconds.
 
-        `what` describes the call and follows "Could not".
+        `what` describes the call for error messages, in which it follows "Could not".
 
         Raises:
             BadAnswer: after several consecutive malformed responses.
@@ -198,7 +199,8 @@ class Connection:
     ) -> T:
         """Call `attempt` until it succeeds. Temporary failures are retried with full jitter.
 
-        Each byte that `moved` transfers restarts the retry time. See `_read` for the errors.
+        The time limit for retries starts again whenever `moved` transfers a byte. See `_read` for
+        the errors.
         """
         began, ceiling, odd, shown = time.monotonic(), self.pace.first / 5, 0, False
         while True:
@@ -241,8 +243,8 @@ class Connection:
         """Send a call once, and return its response.
 
         After a 401, the call is sent again with a new access token if the old one has expired. This
-        is safe because a call that gets a 401 has no effect. `headers` are added to the session's,
-        including after redirects.
+        is safe because a call that gets a 401 has no effect. `headers` are added to the session's
+        own headers, even after redirects.
         """
         from kagglesdk.common.types.http_redirect import HttpRedirect
 
@@ -270,9 +272,9 @@ class Connection:
     def _upload(
         self, path: Path, call: Call[Place], values: Values, note: Path | None = None
     ) -> str:
-        """Upload a file and return its token. Broken connections are resumed.
+        """Upload a file, resuming after broken connections, and return its token.
 
-        `call` returns the token and URL for an upload. `note` is a private file that stores them in
+        `call` returns the token and URL for an upload. `note` is a private file that stores both in
         case this process is killed. Its name must identify the file's content and the server.
         """
         size, changed = path.stat().st_size, int(path.stat().st_mtime)
@@ -282,7 +284,7 @@ class Connection:
         return self._transferred(f"upload {path.name}", upload)
 
     def _transferred(self, what: str, file: Transfer) -> str:
-        """Transfer a file, resuming after broken connections. Return an upload's token.
+        """Transfer a file, resuming after broken connections. For an upload, return its token.
 
         Raises:
             Expired: if the storage also rejects a new URL.

@@ -30,8 +30,8 @@ from formats.sealed_folder import MANIFEST
 
 FILES_AT_MOST = 200  # a checkpoint has a few files per fold
 TEXT_AT_MOST = 50 * 10**6  # maximum size in bytes of files that are searched for secrets
-LOST = 12  # how often to poll for the version of a call whose response was lost
-READS = 4  # how often to download a file that differs
+LOST = 12  # how many times to look for a version after a lost response
+READS = 4  # how many times to download a file that differs
 NOT_THERE, ENDED = "NOT_THERE_YET", ("READY", "FAILED", "DELETED")
 LATER = "Kaggle may need more time. To keep waiting:\ninvoke publish"
 WITHOUT = 'To use a single model without a dataset, set handoff="kernel" in the config.'
@@ -55,7 +55,8 @@ def artifact(kaggle: Kaggle, records: Records, trained: Path) -> Steps[DatasetVe
     """Publish the artifact in the folder of a pulled training run.
 
     Raises `UsageError` if training is not complete, the artifact is for a different competition, or
-    its dataset would replace the one that the run started from. See `_published` for other errors.
+    its dataset would replace the dataset that the run started from. See `_published` for other
+    errors.
     """
     project, folder = records.project, trained / output.ARTIFACT
     require_complete(project, trained)
@@ -78,7 +79,7 @@ def members(
 def checkpoint(
     kaggle: Kaggle, records: Records, folder: Path, progress: SavedProgress
 ) -> Steps[None]:
-    """Publish the files of a pulled folder that the next session needs.
+    """Publish the files in a pulled folder that the next session needs.
 
     The file names are flattened, because an upload cannot contain folders.
     """
@@ -120,20 +121,21 @@ def require_current(
 ) -> None:
     """Raise `UsageError` unless the dataset's current version is the artifact in this folder.
 
-    Kaggle mounts the current version, which must be the one that we published last. `member` is the
-    ensemble member that the artifact belongs to, or None for the competition's own artifact.
+    Kaggle mounts the current version, so it must be the version that we published last. `member` is
+    the ensemble member that the artifact belongs to, or None for the competition's own artifact.
     """
     run_id, handle = output.manifest(artifact).run_id, _handle(kaggle, records.project, member)
     of = f" --ensemble {shlex.quote(str(member.file))}" if member is not None else ""
-    # Ignore publishes that sent nothing or were refused.
+    # Ignore requests that were refused or not sent.
     rows = records.journal.requests(PUBLISH, handle=handle)
     last = next((row for row in rows if row.is_made or row.is_open), None)
     version = _shown_version(kaggle, handle)
     if last is None or (last.state, last.run_id, last.number) != (State.ENDED, run_id, version):
-        published = f"{last.run_id}, as version {last.number}" if last else "nothing"
+        now = f"is at version {version}" if version else "has no version"
+        before = f"last published {last.run_id}, as version {last.number}" if last else ""
         raise UsageError(
-            f"{handle} is at version {version or 'none'}, and this project last published"
-            f" {published}; expected {run_id}. {INFER} would reject the version that Kaggle mounts."
+            f"{handle} {now}, and this project {before or 'has not published it'}; expected"
+            f" {run_id}. {INFER} would reject the version that Kaggle mounts."
             f"\nPublish {artifact}:\n{records.project.command(f'publish{of}')}"
         )
 
@@ -141,8 +143,8 @@ def require_current(
 def require_shared(kaggle: Kaggle, project: Project, kernel: str) -> Steps[None]:
     """Check that this account can access the datasets that a kernel mounts.
 
-    They are listed in kernel-metadata.json and, for training, in `pretrained`. If this cannot be
-    checked, only a note is yielded.
+    They are listed in kernel-metadata.json and, for training, in `pretrained`. If the check is not
+    possible, this only yields a note.
 
     Raises:
         SourceMissing: if a dataset does not exist or is not shared with this account. Kaggle would
@@ -179,16 +181,17 @@ def require_earlier(kaggle: Kaggle, project: Project) -> None:
 
 
 def refuse_overwriting(kaggle: Kaggle, project: Project) -> None:
-    """Raise `UsageError` if a field of `project.earlier` names the dataset that this config
-    publishes to. Without a version, the next run would use this run's own weights.
+    """Raise `UsageError` if `project.earlier` contains this config's own dataset without a version.
+
+    The next run would then use this run's own weights.
     """
     handle = _handle(kaggle, project)
     for field, source in project.earlier.items():
         if source == handle and (current := _shown_version(kaggle, handle)):
             raise UsageError(
-                f"{field}={handle!r} has no version, and `invoke publish` adds new ones. Later runs"
-                " would use this run's own weights.\nAdd the version that this run uses to the"
-                f' config {project.name}: {field}="{handle}/{current}"'
+                f"{field}={handle!r} does not specify a version, and `invoke publish` adds new"
+                " versions. Later runs would use this run's own weights.\nAdd the version that this"
+                f' run uses to the config {project.name}: {field}="{handle}/{current}"'
             )
 
 
@@ -242,18 +245,19 @@ def _published(
 
     Raises:
         UsageError: if there are folders or too many files, a text seems to contain a secret, or the
-            dataset is public or serves another purpose. Nothing is sent in these cases.
+            dataset is public or used for something else. Nothing is sent in these cases.
         Unverified: if the artifact does not match its manifest, or a downloaded file differs.
         Refused: if Kaggle refuses the files, or somebody else adds versions at the same time.
         DeadlinePassed: if the dataset is not ready before the deadline.
         Ambiguous: if the response was lost and no new version has appeared.
-        Unreachable: if Kaggle does not respond, or sends files whose sizes differ from its list.
+        Unreachable: if Kaggle does not respond, or sends a file whose size differs from its own
+            list.
     """
     project, journal = records.project, records.journal
     rows = journal.requests(PUBLISH, handle=handle)
     last = next((row for row in rows if row.before is not None), None)
-    # Whether a version may have been created that is not visible yet. If the last version is ready
-    # and belongs to a different run, it has already been visible.
+    # Whether there may be a version that is not visible yet. If the last version is ready and
+    # belongs to a different run, it was already visible.
     awaited = last is not None and (
         last.is_open or (last.is_made and (last.state != State.ENDED or last.run_id == name))
     )
@@ -284,7 +288,7 @@ def _published(
 class _Upload:
     """The folder `staging`, which becomes a dataset's next version.
 
-    `end` is the deadline according to `time.monotonic`.
+    `end` is the deadline, as a value of `time.monotonic`.
     """
 
     kaggle: Kaggle
@@ -326,8 +330,8 @@ class _Upload:
     def current(self, sent_after: int | None) -> Steps[int | None]:
         """Wait until no version is being processed, and return the current one, or None.
 
-        `sent_after` is the version before a call that may have been made and has to be awaited, or
-        None if there was no such call.
+        If an earlier call may have been made, `sent_after` is the version before that call, and
+        this waits for a later version. Otherwise, `sent_after` is None.
         """
         polls = Polls(self.kaggle.pace, self.end)
         while True:
@@ -343,12 +347,13 @@ class _Upload:
             polls.wait(f"{self.handle} is at {seen}; expected READY.\n{LATER}")
 
     def _look(self) -> tuple[int | None, str]:
-        """Return the dataset's current version, or None if there is no dataset, and its status.
+        """Return the dataset's current version and its status.
 
-        The status is read first, so it never belongs to a newer version than the one returned.
+        The version is None if the dataset does not exist. The status is read first, so it never
+        belongs to a newer version than the returned one.
         """
         status = NOT_THERE
-        with suppress(NotFound, Denied):  # a new dataset may not be found for some seconds
+        with suppress(NotFound, Denied):  # Kaggle may not find a new dataset for a few seconds
             status = self.kaggle.dataset_status(self.handle)
         now = self.kaggle.dataset(self.handle)
         if now is not None and not now.is_private:
@@ -359,15 +364,15 @@ class _Upload:
         return (now.version if now is not None else None), status
 
     def is_in(self, version: int, *, known: bool) -> Steps[bool]:
-        """Return whether a version contains the same files as ours.
+        """Return whether a version contains the same files as `staging`.
 
-        The version notes are not compared, because a dataset's first version has none and users can
-        edit them.
+        The version notes are not compared, because the first version of a dataset does not have
+        any, and users can edit them.
 
         Raises:
             NotFound: if a manifest is listed but cannot be downloaded.
-            UsageError: if the version contains files but no manifest, and `known` does not tell us
-                that the dataset is ours.
+            UsageError: if the version contains files but no manifest, unless `known` is set because
+                the dataset is ours.
         """
         try:
             if not self._returns(version, self.staging / MANIFEST):
@@ -395,7 +400,7 @@ class _Upload:
     ) -> Steps[Request]:
         """Create the next version, verify its files, and return the updated request.
 
-        `version` is the current version, or None if there is no dataset.
+        `version` is the current version, or None if the dataset does not exist.
         """
         sizes, before = self.sizes, version or 0
         yield Note(f"Uploading {len(sizes)} files ({sum(sizes.values()):,} bytes) to {self.handle}")
@@ -445,7 +450,7 @@ class _Upload:
         while True:
             (version, status), listed = self._look(), dict[str, int]()
             if version == expected and status == "READY":
-                with suppress(NotFound, Denied):  # it may not be found for some seconds
+                with suppress(NotFound, Denied):  # Kaggle may not find it for a few seconds
                     listed = self.kaggle.dataset_files(self.handle, expected)
             if (version or 0) > expected:
                 raise errors.Refused(
@@ -478,8 +483,8 @@ class _Upload:
     def _returns(self, version: int, sent: Path) -> bool:
         """Download a file of a version, and return whether it is identical to the one we sent.
 
-        A file that differs is downloaded a few more times before another version is created. If the
-        size is wrong but Kaggle lists the correct one, this raises `Unreachable`.
+        A file that differs is downloaded a few more times before another version is created. If its
+        size is still wrong, but Kaggle lists the correct size, this raises `Unreachable`.
         """
         folder, digest = self.staging.parent / f"version-{version}", checksums.sha256(sent)
         path, note = folder / "files" / sent.name, folder / "notes" / sent.name
@@ -493,7 +498,7 @@ class _Upload:
         if came != size == self.kaggle.dataset_files(self.handle, version).get(sent.name):
             raise errors.Unreachable(
                 f"Kaggle sent {came:,} bytes for {sent.name} of {self.handle} version {version};"
-                f" expected {size:,} bytes, as it lists.\nRun the same command again later."
+                f" expected {size:,} bytes, which it lists.\nRun the same command again later."
                 f" {WITHOUT}"
             )
         return False

@@ -29,7 +29,7 @@ class TimeUp(BaseException):
 def limit(seconds: float, message: str) -> Iterator[None]:
     """Stop the body with `DeadlinePassed` if it takes too long, or with an interrupt on Ctrl-C.
 
-    There is no deadline in threads other than the main thread.
+    The deadline only applies to the main thread.
 
     >>> with limit(0.01, "The task took longer than 0.01 seconds."):
     ...     threading.Event().wait(5)

@@ -21,8 +21,8 @@ class Malformed(ValueError):
 def called(name: str, default: Any = MISSING) -> Any:
     """Return a dataclass field that is read from this JSON key.
 
-    `blob.source` is the key `source` in the object `blob`. All other fields are read from the
-    camel-case form of their own name.
+    `blob.source` is the key `source` in the object `blob`. All other fields are read from the key
+    that is the camel-case form of their name.
     """
     return field(default=default, metadata={"json": name})
 

@@ -23,7 +23,7 @@ from formats.errors import DiskError
 
 PASS, WARN, FAIL, SKIP = "PASS", "WARN", "FAIL", "SKIP"
 FREE_BYTES = 2 * 10**9
-# A model for the inference, so that its notebook can be built before anything has been trained.
+# A placeholder model, so that the inference notebook can be built before anything is trained.
 EXPECT = {"run_id": "doctor", "weights_sha256": "0" * 64}
 
 
@@ -51,7 +51,7 @@ class Check:
 def exit_code(rows: Sequence[Check]) -> int:
     """Return a single exit code that summarizes all rows.
 
-    It is 0 if there is no FAIL. Otherwise it is 3 for credentials or permissions, 6 if Kaggle did
+    It is 0 if no row is FAIL. Otherwise, it is 3 for credentials or permissions, 6 if Kaggle did
     not respond, and 2 for everything else.
 
     >>> exit_code([Check(FAIL, "full", "", 8), Check(FAIL, "not accepted", "", 3)])
@@ -94,7 +94,7 @@ class _State:
     quota: Quota = field(init=False)
 
 
-# What was found, and how to fix it, which is "" for a PASS. Errors result in a FAIL.
+# What a check found and how to fix it. The second is "" for a PASS. An error means FAIL.
 Row = tuple[str, str]
 
 

@@ -28,7 +28,7 @@ AROUND = ".download"  # suffix of the folder for incomplete files
 def done(folder: Path) -> bool:
     """Return whether a competition's files are complete. An empty folder does not count.
 
-    This deletes any temporary files of a process that was killed just before it finished.
+    This deletes any temporary files left by a process that was killed just before it finished.
     """
     if not folder.is_dir() or not any(folder.iterdir()):
         return False
@@ -48,7 +48,7 @@ def fetch(kaggle: Kaggle, competition: str, folder: Path) -> Path:
 
     Raises:
         Busy: if another process is downloading or unpacking the files, or has just finished.
-        DiskError: if the archive and its files do not fit on the disk.
+        DiskError: if the disk does not have enough space for the archive and its files.
     """
     path = _own(folder)
     with _alone(folder):
@@ -66,7 +66,7 @@ def unpack(path: Path, folder: Path, show: Callable[[str], None]) -> None:
     """Unpack a competition's archive, including nested archives, into a new folder.
 
     Do nothing if another process has already done so. Each file is verified against its checksum.
-    An archive that we downloaded is deleted afterwards, also if it is damaged.
+    An archive that we downloaded is deleted afterwards, even if it is damaged.
     """
     with _alone(folder):
         if not done(folder):

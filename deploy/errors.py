@@ -47,7 +47,7 @@ class CredentialError(RelayError):
 class Denied(CredentialError):
     """Kaggle responded with a 403, which may also mean that the item does not exist.
 
-    `gate` is what you must do on kaggle.com, if the response states it.
+    `gate` is what the user must do on kaggle.com, if the response states it.
     """
 
     def __init__(self, message: str, gate: str = "") -> None:

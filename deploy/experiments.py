@@ -1,9 +1,9 @@
 """Collect the training runs in `runs/`, along with their scores on Kaggle or in rehearsals.
 
 This reads the output folders of pulled runs, rehearsals and local training runs, and the journals
-next to them. The results use the field names of `workbench.experiments`. A submission belongs to a
-training run if an inference run expected the weights of that training run and wrote a file with the
-same SHA-256 as the submitted file.
+next to them. The results use the field names of `workbench.experiments`. An inference run connects
+a submission to a training run: it expected the weights of that training run, and wrote a file with
+the same SHA-256 as the submitted file.
 """
 
 from collections.abc import Callable, Iterator

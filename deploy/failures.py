@@ -54,8 +54,9 @@ CAUSES = (
 STORAGE = {"GET": (400, 401, 403, 404, 410), "PUT": (401, 403, 404, 410)}
 
 
-# Actions that only the user can take on kaggle.com, keyed by a pattern of Kaggle's message. Both
-# words must be close to each other, because a competition's title may contain one of them.
+# Actions that only the user can take on kaggle.com, keyed by a pattern of Kaggle's message. In the
+# first pattern, the two words must be close to each other, because a competition's title may
+# contain one of them.
 DONE, THING = r"verif\w*|solved?|completed?", r"phone|identity|persona|(?:re)?captcha"
 GATES = {
     rf"\b(?:{DONE})\b[^.]{{0,40}}\b(?:{THING})\b|\b(?:{THING})\b[^.]{{0,40}}\b(?:{DONE})\b": (
@@ -79,7 +80,7 @@ REFUSALS: tuple[tuple[int | None, str, type[errors.RelayError], str], ...] = (
     (429, "", errors.NoQuota, "Kaggle received too many requests. Try again later."),
     (None, "", errors.Refused, "Fix the problem, and try again."),
 )
-# Names and messages of errors that mean that no connection was made.
+# Names and messages of errors that occur before a connection is made.
 UNMADE = "NewConnectionError|NameResolutionError|ConnectTimeout|CERTIFICATE_VERIFY_FAILED"
 # Reasons for a missing response. Each entry has a pattern, a description of what happened, and a
 # description of what was expected and how to fix it. Patterns are matched against a text that
@@ -149,7 +150,7 @@ def refusal(heading: str, said: str, code: int | None = None) -> errors.RelayErr
 def error_for(what: str, error: Exception) -> errors.RelayError | None:
     """Return the error for Kaggle's response, or None if the outcome is unknown.
 
-    `what` describes the call and follows "Could not".
+    `what` describes the call for error messages, in which it follows "Could not".
     """
     number, said = code(error), _said(error)
     if number is None or number >= 500 or number == 408:
@@ -158,8 +159,8 @@ def error_for(what: str, error: Exception) -> errors.RelayError | None:
     request = getattr(getattr(error, "response", None), "request", None)
     if number in STORAGE.get(getattr(request, "method", ""), ()):
         return errors.Expired(
-            f"Could not {what}: the storage rejected the signed URL ({answer}) and a new"
-            " one.\nRun the same command again. If it keeps failing, a proxy may be blocking"
+            f"Could not {what}: the storage rejected the signed URL and a new one ({answer})."
+            "\nRun the same command again. If it keeps failing, a proxy may be blocking"
             " storage.googleapis.com. To check:\ninvoke doctor"
         )
     return refusal(f"Kaggle refused to {what}: {answer}.", said, number)
@@ -184,7 +185,7 @@ def lost_push_advice(lost: Exception, datasets: Sequence[str], first: str) -> st
 
     Every push fails like this if a mounted dataset was deleted and recreated with the same name
     (kaggle-cli issue 187). Pushes may also fail like this if a kernel's first push was refused.
-    `first` is the kernel if it has no versions.
+    `first` is the kernel's handle if it has no versions, otherwise "".
     """
     if code(lost.__cause__ or lost) != 500:
         return ""
@@ -210,14 +211,17 @@ def without_version(handle: str, heading: str = "") -> str:
 
 
 def retry_after(error: Exception) -> float | None:
-    """Return the seconds to wait before a retry (at most 120), or None if Kaggle sets no time."""
+    """Return how long to wait before a retry, in seconds, or None if Kaggle does not specify it.
+
+    The maximum is 120 seconds.
+    """
     response = getattr(error, "response", None)
     text = response.headers.get("Retry-After", "") if response is not None else ""
     return min(float(text), RETRY_AFTER_AT_MOST) if text.isdecimal() else None
 
 
 def code(error: BaseException) -> int | None:
-    """Return the HTTP status code of an error response, or None if there was none.
+    """Return the HTTP status code of an error response, or None if there was no response.
 
     If the status is 200 but the body contains an error, return the code in the body, or 0 if it
     does not contain a code.
@@ -270,7 +274,7 @@ def unanswered(what: str, error: Exception) -> str:
     how = f"{type(error).__name__}: {detail}" if number is None else f"{number} {_said(error)}"
     facts = {
         "detail": detail,
-        "host": address if ours else host,  # of the storage, after a redirect
+        "host": address if ours else host,  # after a redirect, the storage's host
         "how": how.rstrip(),
         "proxies": f"Proxies: {auth.proxies()}; no_proxy {getproxies().get('no', 'none')}",
     }

@@ -79,7 +79,10 @@ def check(text: str, metadata: Mapping[str, Any], *, offline: bool) -> None:
 
 
 def check_text(what: str, text: str) -> None:
-    """Raise `UsageError` if text that is about to be sent as `what` seems to contain a secret."""
+    """Raise `UsageError` if a text seems to contain a secret.
+
+    `what` describes the text in the message.
+    """
     found = find(text)
     if found:
         listed = "\n".join(f"  - {kind}, line {line}" for line, kind in found.items())

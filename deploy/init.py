@@ -1,9 +1,9 @@
 """Set up a competition by checking it on Kaggle and making its config the default for all tasks.
 
-relay.toml stores the default config. Its [slugs] table can set a different slug for the start of
-the notebook URLs. Configs are only created by `invoke inspect`. This module completes a config: it
-adds the competition's slug if the slug was assumed, and a time limit given on the command line.
-Running it twice is safe.
+relay.toml stores the default config. Its [slugs] table can replace the competition's slug at the
+start of the notebook URLs. Configs are only created by `invoke inspect`. This module completes a
+config: it adds the competition's slug if the slug was assumed, and a time limit given on the
+command line. Running it twice is safe.
 """
 
 import re
@@ -27,7 +27,7 @@ from formats import atomic_file
 FILE = "relay.toml"
 REHEARSED = "digits"  # the default config until a competition has been set up
 NAME = re.compile(r"[a-z][a-z0-9_]{0,79}")
-# Such as "leash-BELKA". Mounted folders use the same upper and lower case.
+# Such as "leash-BELKA". Case matters, because mounted folders have the same name.
 SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{2,99}")
 PAGE = re.compile(r"(?:https?://)?(?:www\.)?kaggle\.com/(?:competitions|c)/([^/?#]+).*", re.I)
 ADDRESS = re.compile(r"[a-z][a-z0-9-]{2,}")  # Kaggle cannot find new notebooks with other URLs
@@ -41,7 +41,7 @@ HEAD = "# The default config for all tasks without --config. Written by: invoke 
 class Stated(NamedTuple):
     """Values read from a config.
 
-    `assumed` is whether `invoke inspect` derived the slug from a folder name. `hours` is the
+    `assumed` is true if `invoke inspect` derived the slug from a folder name. `hours` is the
     competition's time limit for GPU notebooks, or None if it is not set.
     """
 
@@ -144,9 +144,10 @@ def begin(
 
     Args:
         competition: slug of the competition, or the URL of one of its pages.
-        put: writes fields into a config file, given its name, and returns its path.
-        config: name of the config, by default the one in relay.toml, then the only config for the
-            competition, then the only config whose competition was assumed.
+        put: function that writes fields into the config file with a given name, and returns its
+            path.
+        config: name of the config. The default is the one in relay.toml, then the only config for
+            the competition, then the only config whose competition was assumed.
         hours: the competition's time limit for GPU notebooks, which the API does not provide, or
             None to keep the config's value.
 
@@ -159,7 +160,8 @@ def begin(
     Raises:
         UsageError: if a name is invalid, the competition does not exist, or not exactly one config
             matches.
-        Denied: if you have not accepted the competition's rules. Nothing is written on errors.
+        Denied: if the user has not accepted the competition's rules. If an error is raised, nothing
+            is written.
     """
     competition = require_slug(competition, "invoke init --competition SLUG", show)
     stem = slug(root, competition) or competition
@@ -226,10 +228,11 @@ def require_slug(
 def chosen(
     configs: Mapping[str, Stated], competition: str, config: str = "", default: str = ""
 ) -> str:
-    """Return a config for the competition. If there is none, return one with an assumed slug or "".
+    """Return the name of a config for the competition, or "" if no config matches.
 
-    `config` was given on the command line. If several match, `default` is preferred, and then the
-    one named after the competition. Otherwise, `UsageError` is raised.
+    If no config has this slug, configs with an assumed slug match. If several configs match,
+    `default` takes precedence, followed by the config named after the competition. If neither of
+    them matches, `UsageError` is raised. `config` was given on the command line.
     """
     if config:
         stated = configs.get(config)
@@ -260,8 +263,8 @@ def _ask_kaggle(
     """Check that the competition exists and its rules are accepted, and print the result.
 
     Returns:
-        The name of the user who owns our notebooks, the competition (None if Kaggle could not be
-        queried), and the reason why Kaggle could not be queried (or "").
+        The name of the user who owns our notebooks, the competition, and "". If Kaggle could not be
+        queried, the competition is None, and the last item is the reason.
     """
     try:
         auth.require()

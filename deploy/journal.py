@@ -34,7 +34,7 @@ class State(StrEnum):
 
     INTENDED = "intended"  # nothing has been sent
     SENT = "sent"  # the call may have been made
-    UNKNOWN = "unknown"  # no response shows whether it was made; `why` contains the error
+    UNKNOWN = "unknown"  # there is no response that shows whether it was made; see `why`
     VERSION = "version"  # Kaggle created it; see `number`
     ENDED = "ended"  # the run has ended, the dataset is ready or the score is known; see `status`
     PULLED = "pulled"  # its output is in `folder`
@@ -45,7 +45,7 @@ class State(StrEnum):
     GONE = "gone"  # it was created and later deleted
 
 
-# Errors that prove that a call had no effect, because Kaggle returned them in response to it.
+# Errors that Kaggle returns for calls that had no effect.
 REFUSALS = (errors.Refused, errors.NoQuota, errors.CredentialError, errors.UsageError)
 
 
@@ -58,12 +58,13 @@ class Request:
         handle: owner/slug of the kernel or dataset, as assigned by Kaggle.
         kernel: folder of a pushed kernel, such as train-tpu.
         asked: handle that a push requested.
-        code_sha256: SHA-256 of code and config. `bundle_sha256` covers everything that a run does.
+        code_sha256: SHA-256 of the code and the config. `bundle_sha256` also covers everything else
+            that affects a run.
         decoding: see `Project`.
-        base, route: version that a training run resumes from, and how it is mounted.
+        base, route: version that a training run resumes from, and how its output is mounted.
         step, left: progress of a run, once it is known.
         run_id, weights_sha256: identity of the published artifact or checkpoint.
-        kernel_version, sha256: version to score for a submission, and the SHA-256 of its file.
+        kernel_version, sha256: for a submission, the version to score and the SHA-256 of its file.
         score, private: public and private score of a submission, or None if unknown.
         at: time at which the request was recorded, in UTC.
         why: first line of the error that ended the command.
@@ -142,9 +143,8 @@ def after(request: Request, state: State, **known: Any) -> Request:
     """Return the request in a new state. Invalid transitions leave it unchanged.
 
     Pass the current version as `before` with SENT, `number` with VERSION, `status` with ENDED, and
-    `folder` with PULLED. SENT is recorded right before the call. ABSENT means that what was
-    requested does not exist, according to a 404 or a list. If it existed before, the state becomes
-    GONE.
+    `folder` with PULLED. SENT is recorded right before the call. ABSENT means that, according to a
+    404 or a list, the requested item does not exist. If it existed before, the state becomes GONE.
 
     >>> lost = failed(after(Request(PUSH, "digits", "ann/x"), State.SENT, before=0), TimeoutError())
     >>> lost.state, after(lost, State.VERSION, number=1).state, after(lost, State.ABSENT).state
@@ -175,7 +175,7 @@ def failed(request: Request, error: BaseException) -> Request:
 
 
 class Journal:
-    """A journal file that is created if it does not exist and then kept open.
+    """A journal file, which is created if it does not exist, and then kept open.
 
     Entries are written and read for the Kaggle server `at`, by default the current one.
 

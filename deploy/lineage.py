@@ -35,7 +35,7 @@ class Link:
 class Pulled:
     """A pulled folder, the contents of its bundle.json, and the journal of its Kaggle server.
 
-    `push` created the run. It is None if it is not in the journal.
+    `push` is the request that created the run, or None if the journal does not contain it.
     """
 
     folder: Path
@@ -52,7 +52,7 @@ def trace(ours: Records, submission: Path) -> list[Link]:
 
     Raises:
         UsageError: if the file is missing, or was not written by any pulled run.
-        Unverified: if it is in a pulled folder, but differs from what that run wrote.
+        Unverified: if the file is in a pulled folder, but differs from the file that the run wrote.
     """
     infer = _pulled(ours, _folder(ours, submission))
     links = [Link("submission", checksums.sha256(submission)[:16]), Link("score", _score(infer))]

@@ -59,7 +59,7 @@ def pages(names: Iterable[str]) -> str:
 def require(kaggle: "Kaggle", names: Iterable[str], kernel: str) -> Steps[None]:
     """Check that this account has access to all models mounted by a kernel.
 
-    If this cannot be checked, only a note is yielded, because some tokens can mount a model but
+    If the check is not possible, this only yields a note, because some tokens can mount a model but
     cannot list its files. Kaggle also reports missing models in its response to the push.
 
     Raises:

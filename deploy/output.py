@@ -67,7 +67,7 @@ def listed(kaggle: Kaggle, run: Run) -> Steps[tuple[dict[str, str], str]]:
     """Return the signed URLs of a complete run's files, keyed by name, and the run's log.
 
     Kaggle may not list the files right after the run has ended, so this waits up to
-    `kaggle.pace.listed` seconds for the first one.
+    `kaggle.pace.listed` seconds until the first file is listed.
     """
     seconds = kaggle.pace.listed
     end, note = time.monotonic() + seconds, f"Kaggle lists no output of {run} yet."
@@ -116,15 +116,19 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
 
     Files are downloaded to a temporary folder, which is renamed at the end. If the pull is killed
     or loses the connection, the next pull of the same notebook reuses all files that have not
-    changed in the storage. The submission and the files of the artifact and checkpoints must have
-    the size and SHA-256 in `outputs.json` and `artifact/manifest.json`, and the artifact's
-    `bundle_sha256` must match the run. Other files may differ, because Kaggle may modify some and
-    may not list hidden or empty ones. An existing folder with the same files is kept, and a
-    different one is renamed by appending -aside-1 (or a higher number) to its name.
+    changed in the storage.
+
+    The submission, the artifact and the checkpoints are compared with the sizes and SHA-256 values
+    in `outputs.json` and `artifact/manifest.json`. The artifact's `bundle_sha256` must match the
+    run. Other files may differ, because Kaggle may modify some files, and may not list hidden or
+    empty files.
+
+    If the folder already exists and has the same files, it is kept. If it has different files, it
+    is renamed by appending -aside-1, or a higher number.
 
     Raises:
         DeadlinePassed: if the run has not ended.
-        BadAnswer: if a file name is unsafe. Nothing is written in this case.
+        BadAnswer: if a file name is unsafe. In this case, nothing is written.
         RunFailed: if the run failed and wrote no files.
         Unverified: if a file that must match differs, or a complete run has no output.
     """
@@ -158,7 +162,7 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
         differing = _verify(kaggle, run, fresh, complete=end.name == COMPLETE)
         if differing:
             yield Note(
-                f"{run}: some files on Kaggle differ from those that the run wrote"
+                f"{run}: some files on Kaggle differ from the files that the run wrote"
                 f" ({', '.join(differing)}). The artifact, checkpoints and submission are intact."
             )
         aside = _put(fresh, target, run)
@@ -214,9 +218,9 @@ def _verify(kaggle: Kaggle, run: Run, folder: Path, *, complete: bool) -> list[s
     Such files are downloaded again first, because the list may be out of date.
 
     Raises:
-        Unverified: if this includes the submission or a file of the artifact or a checkpoint, if
-            the artifact is incomplete or from a different run, or if the run's list of files is
-            unreadable or missing although the run wrote one.
+        Unverified: if the submission or a file of the artifact or of a checkpoint differs, if the
+            artifact is incomplete or from a different run, or if the run's list of files is
+            unreadable, or is missing although the run wrote it.
     """
     reached_its_last_cell = complete or (folder / OUTPUTS).is_file()
     listed = (sealed(folder, str(run)) if reached_its_last_cell else None) or {}
@@ -303,16 +307,16 @@ def noted(folder: Path) -> PullNote | None:
 
 
 def name_of(folder: Path) -> str:
-    """Return a pulled run as owner/slug/version, using these words for unknown parts."""
+    """Return owner/slug/version for a pulled run, with these words in place of unknown parts."""
     note = noted(folder)
     named = re.fullmatch(r"(.+)-v(\d+)(-aside-\d+)?", folder.resolve().name)
     return note.run if note else f"owner/{named[1]}/{named[2]}" if named else "owner/slug/version"
 
 
 def sealed(folder: Path, run: str = "") -> dict[str, dict[str, Any]] | None:
-    """Return the `entries` of the run's list of files, or None if the run wrote no list.
+    """Return the `entries` of the run's list of files, or None if the run did not write a list.
 
-    `Unverified` is raised if the list is unreadable, or missing although the run wrote one.
+    `Unverified` is raised if the list is unreadable, or if it is missing although the run wrote it.
     """
     path, run = folder / OUTPUTS, run or name_of(folder)
     expected = f"the list of files that the run's last cell writes.\n{AGAIN.format(run)}"
@@ -327,7 +331,7 @@ def sealed(folder: Path, run: str = "") -> dict[str, dict[str, Any]] | None:
 def unchanged(folder: Path, name: str, run: str = "") -> None:
     """Raise `Unverified` if a file does not match the run's list of files.
 
-    This is also raised if the list is unreadable, but not if the run wrote none.
+    It is also raised if the list is unreadable. If the run did not write a list, any file passes.
     """
     files = sealed(folder, run)
     if files is not None and files.get(name) != checksums.file_entry(folder / name):
@@ -339,7 +343,7 @@ def unchanged(folder: Path, name: str, run: str = "") -> None:
 
 
 def entries(files: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Convert a JSON list of files to {name: its `checksums.file_entry`}, or raise `MALFORMED`."""
+    """Convert JSON to {file name: its `checksums.file_entry`}. Raises one of `MALFORMED`."""
     return {
         name: {"sha256": str(entry["sha256"]), "size": int(entry["size"])}
         for name, entry in files.items()
@@ -380,7 +384,7 @@ def workplace(place: Path) -> Iterator[Path]:
         place.parent.mkdir(parents=True, exist_ok=True)
     lock = place.with_name(f"{place.name}.lock")
     with locked(lock, busy):
-        with writing(place):  # the other process may delete the folder until the lock is acquired
+        with writing(place):  # before we have the lock, the other process may delete the folder
             place.mkdir(mode=0o700, exist_ok=True)
         try:
             yield place
@@ -423,8 +427,8 @@ class Checkpoint:
 class SavedProgress:
     """Progress saved by a training run.
 
-    `checkpoints` are the latest of each fold that has one, or () if training is complete. `files`
-    are the {name: SHA-256} of the files that the next session needs.
+    `checkpoints` contains the latest checkpoint of each fold that has saved one, and is empty if
+    training is complete. `files` is {name: SHA-256} for the files that the next session needs.
     """
 
     checkpoints: Sequence[Checkpoint] = ()
@@ -449,7 +453,7 @@ class SavedProgress:
     def expect(self, route: str) -> dict[str, Any]:
         """Return `expect` for the next session's bundle.
 
-        A DATASET does not contain the compiled executables, because there are too many of them.
+        For a DATASET, the compiled executables are left out, because there are too many of them.
         """
         return {
             "run_id": self.newest.run_id,
@@ -496,7 +500,7 @@ def saved_progress(folder: Path) -> SavedProgress | None:
 
 
 def progress_in_words(names: list[str], log: list[str]) -> str:
-    """Describe a run's progress, given its output files and its log, or return "".
+    """Return a run's progress in words, or "" if its output files and log do not show it.
 
     >>> log = ['{"step": 39, "steps": 120}', "End"]
     >>> progress_in_words(["checkpoints/step-00000040/manifest.json"], log)
@@ -585,7 +589,7 @@ class Manifest:
 def manifest(artifact: Path) -> Manifest:
     """Verify all files of an artifact against its manifest, and return the manifest.
 
-    `Unverified` is raised if a file or the manifest was changed, or a file is missing or new.
+    `Unverified` is raised if the manifest or a file has changed, is missing, or is not expected.
     """
     path = artifact / MANIFEST
     with reading(path, f"the file that the run wrote.\n{PULL_AGAIN}"):
@@ -620,7 +624,11 @@ def artifact_files(folder: Path) -> dict[str, Path]:
 
 
 def own_manifest(project: Project, artifact: Path) -> Manifest:
-    """Verify an artifact like `manifest` does. Raises `UsageError` if its competition differs."""
+    """Verify an artifact, and return its manifest.
+
+    See `manifest` for errors. `UsageError` is raised if the artifact is for a different
+    competition.
+    """
     found = manifest(artifact)
     if found.competition not in ("", project.competition):
         raise UsageError(
@@ -652,12 +660,12 @@ class Member:
 
     @property
     def is_csv(self) -> bool:
-        """Whether it consists of predictions in a CSV instead of weights."""
+        """Whether it consists of predictions in a CSV file instead of weights."""
         return (self.folder / "test.csv").is_file()
 
 
 def ensemble(path: Path, project: Project) -> list[Member]:
-    """Return an ensemble's verified members with a weight above 0, sorted from the highest.
+    """Return an ensemble's verified members with a weight above 0, highest weight first.
 
     Raises:
         UsageError: if the file or a folder does not exist, or a member was trained for a different
@@ -666,7 +674,7 @@ def ensemble(path: Path, project: Project) -> list[Member]:
     """
     if not path.is_file():
         raise UsageError(f"{path} is not a file; expected an ensemble.json.\n{AVERAGE_AGAIN}")
-    with reading(path, f"{', '.join(PINNED)} and folder of each member. {AVERAGE_AGAIN}"):
+    with reading(path, f"{', '.join(PINNED)} and folder for each member. {AVERAGE_AGAIN}"):
         value = checksums.opened(path.read_bytes())
         more: dict[str, Any] = {"file": path, "thresholds": value.get("thresholds")}
         members = [

@@ -33,7 +33,7 @@ class Preview:
     """The effects of a push.
 
     Attributes:
-        version: current version as far as known, or 0 before the first push.
+        version: current version, if known, or 0 before the first push.
         changes: names of changed files, "notebook" if any other code has changed, and changed
             settings with their new values.
         accelerator: "TPU", "GPU" or "CPU".
@@ -71,7 +71,7 @@ class Preview:
 
     @property
     def seconds(self) -> int:
-        """Session length to request in seconds: `most`, or the remaining quota if that is less.
+        """Session length to request, in seconds: `most` or the remaining quota, whichever is less.
 
         Kaggle may refuse sessions that exceed the unreserved quota. If all of it is reserved, the
         whole remaining quota is requested, and Kaggle decides whether to accept the session.
@@ -109,7 +109,7 @@ class Preview:
         if self.paid:
             left += "; Kaggle charges this account for additional time"
         if self.seconds < self.most:
-            left += "; the session is limited to this, and the run saves before it is used up"
+            left += "; the session is limited to this time, and the run saves before the time is up"
         return left
 
 
@@ -125,13 +125,13 @@ def look(
     """Return the effects of pushing a bundle.
 
     Args:
-        current: the kernel's current version, or None if there is none or it is unknown.
-        version: number of the current version, or 0 if there is none.
+        current: the kernel's current version, or None if it does not exist or is unknown.
+        version: number of the current version, or 0 if the kernel has no versions.
         again: push even if the maximum number of sessions is active, because Kaggle may keep
             reporting an ended session as active.
 
     Raises:
-        NoQuota: if no time is left this week and the account does not pay for more.
+        NoQuota: if no time is left this week, and the account cannot pay for additional time.
         NoSlot: if the maximum number of sessions is active. The API cannot stop sessions.
     """
     project = records.project
@@ -202,7 +202,8 @@ def _active(
 
     Returns:
         The active runs on the accelerator `wanted`, the active runs of this notebook on another
-        accelerator, and the reason why Kaggle did not report whether a run is active, or "".
+        accelerator, and "". If Kaggle did not report whether a run is active, the last item is the
+        reason.
     """
     active, beside, unknown = dict[str, None](), dict[str, None](), ""
     for row in records.made()[:LOOK_BACK]:

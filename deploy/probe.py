@@ -4,8 +4,8 @@ The probe creates private notebooks whose names start with relay-live-, and dele
 even after Ctrl-C or an error. It does not use any quota. The observed facts are written to a file,
 under the same names as in the local Kaggle. This file does not contain names or keys.
 
-The probe does not check which machine a push gets or when a dataset is ready, because the first
-cell of each notebook and the first publish already show this.
+The probe does not check which machine a push gets or when a dataset is ready. The first cell of
+each notebook and the first publish already show this.
 """
 
 import json
@@ -34,7 +34,7 @@ from deploy.watch import NOT_YET
 from formats import atomic_file
 
 REFUSALS = (Refused, NoQuota, Denied)
-SESSION_SECONDS = 900.0  # limit for sessions that end by themselves within a few minutes
+SESSION_SECONDS = 900.0  # limit for sessions that should end within a few minutes
 DELETING_SECONDS = 600.0
 DELETES = 3  # attempts
 # Names for states that are not among Kaggle's statuses.
@@ -60,9 +60,9 @@ class Session(NamedTuple):
     """Observations of a notebook run that has ended.
 
     Attributes:
-        refused: kinds of sources of which Kaggle rejected at least one.
-        seconds: {status: when it was last observed, in seconds after the push}. UNLISTED is the
-            number of seconds after the end during which the output was empty.
+        refused: kinds of sources for which Kaggle rejected at least one source.
+        seconds: {status: when it was last observed, in seconds after the push}. UNLISTED is for how
+            many seconds after the end Kaggle listed no output.
         files: {name: signed URL} of its output.
         found: findings printed by the notebook.
     """
@@ -101,7 +101,8 @@ class Probe:
         """Run all steps, show the findings, and always delete everything that was created.
 
         The observed "facts", the "assumed" facts and "notes" are written to a file in `folder`
-        after each step. The result also contains commands that delete what is "left" on Kaggle.
+        after each step. In the result, "left" contains a command for each notebook that may still
+        be on Kaggle, which deletes it.
         """
         self.kaggle = self.connect()
         found = {"facts": self.facts, "assumed": ASSUMED, "notes": self.notes}
@@ -195,8 +196,8 @@ class Probe:
     ) -> Session:
         """Push the notebook, wait until it ends, and read its output.
 
-        Kaggle stops the session after `seconds`. `does` are arguments for `probe_notebook.run`. If
-        they include `reach`, the session requests internet access.
+        Kaggle stops the session after `seconds`. `does` contains the arguments for
+        `probe_notebook.run`. If `reach` is one of them, the session requests internet access.
 
         Raises:
             Refused, NoQuota, Denied: if Kaggle refuses it.
@@ -261,8 +262,8 @@ class Probe:
 
     def _delete_all(self) -> list[str]:
         try:
-            # Use a separate time limit, also after Ctrl-C and the deadline. Use a new connection as
-            # well, because an interrupt may lock the old one forever.
+            # Use a separate time limit, which also applies after Ctrl-C and after the deadline. Use
+            # a new connection, too, because an interrupt may lock the old one forever.
             with deadline.limit(DELETING_SECONDS, "Deleting took too long."):
                 if self.made:
                     self.kaggle = self.connect()

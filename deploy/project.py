@@ -60,12 +60,12 @@ class Project:
         sample: the competition's sample submission, or None if there is none.
         needs: owner/slug of each dataset used for training.
         models: Kaggle models used for training, as owner/model/framework/variation/version.
-        earlier: datasets of earlier runs that training reads, by field: the config's `init_from`
-            and `pseudo_labels.teacher`.
+        earlier: datasets from earlier runs that training reads, keyed by the config's field:
+            `init_from` or `pseudo_labels.teacher`.
         decoding: text that is the same for all configs that decode images in the same way, or "" if
             there is nothing to prepare.
         slug: first part of the notebook URLs, or "" for the competition's slug.
-        infer_hours: the competition's time limit for GPU notebooks, or None for Kaggle's.
+        infer_hours: the competition's time limit for GPU notebooks, or None to use Kaggle's limit.
         runtime: machine for training, one of `SHAPES`, or "" for the one in kernel-metadata.json.
         mounts: whether the notebooks mount the competition.
         options: options of a benchmark, keyed by the names of its command-line options.
@@ -100,7 +100,7 @@ class Project:
             )
 
     def trained_on(self, machine_shape: str) -> "Project":
-        """Return this project, changed to train on two T4 GPUs if `machine_shape` requests them."""
+        """Return this project, but train on two T4 GPUs if `machine_shape` requests them."""
         return replace(self, runtime=PAIR if machine_shape == SHAPES[PAIR] else self.runtime)
 
     @property

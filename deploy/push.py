@@ -42,12 +42,13 @@ def send(
 ) -> Steps[Run]:
     """Push a bundle, record the version that Kaggle returns, and return its run.
 
-    `before` is the current version, or 0 if there is none. Kaggle stops the session after
-    `seconds`. The API cannot stop it earlier.
+    `before` is the current version, or 0 if the kernel has no versions. Kaggle stops the session
+    after `seconds`. The API does not provide a way to stop it earlier.
 
     Raises:
         NoQuota: if this week's accelerator time is used up, or too many sessions are running.
-        Refused: if Kaggle refuses. `SourcesRefused` is raised if the run started without a source.
+        Refused: if Kaggle refuses the push. `SourcesRefused` is raised if the run started without a
+            source.
         Ambiguous: if the response was lost and no version can be identified as ours.
     """
     with journal.ended_by_errors(request):
@@ -192,7 +193,8 @@ def _find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source:
 def recorded(kaggle: Kaggle, records: Records, built: Bundle) -> Steps[tuple[Run, str] | None]:
     """Return the run of a bundle according to the journal, and the run's status.
 
-    Return None if there is no such run, or if it failed or no longer exists.
+    Return None if the journal does not contain such a run, or if the run failed or no longer
+    exists.
     """
     journal = records.journal
     rows = journal.requests(PUSH, handle=built.handle, bundle_sha256=built.sha256)
@@ -215,7 +217,8 @@ def holding(
 ) -> tuple[Run, str] | None:
     """Return the run and status of the current version if it contains the bundle and its sources.
 
-    It may have been pushed from another machine. Return None if it failed.
+    Return None if the version does not contain them or has failed. It may have been pushed from
+    another machine.
     """
     if current is None or built.sha256 not in current.text or _missing(built, current):
         return None

@@ -1,7 +1,7 @@
 """Look up the runs that were pushed from this project, and their pulled folders.
 
 Runs are looked up in the journal, among the pushes to the current Kaggle server. A folder in `runs`
-is only used for a run if that run wrote it.
+is only accepted as the output of a run if that run wrote it.
 """
 
 from collections.abc import Iterable
@@ -56,7 +56,7 @@ class Records:
         return max((row.number for row in self.made(handle=handle)), default=0)
 
     def stored_by_refusal(self, handle: str, status: str) -> bool:
-        """Return whether such a version was left behind by a push that Kaggle refused to run.
+        """Return whether a refused push may have left behind a version with this status.
 
         Such versions stay QUEUED forever.
         """
@@ -72,8 +72,9 @@ class Records:
     def last_run(self, kernel: str, instead: str = "") -> Run:
         """Return the last run of a kernel that was pushed from this project with this config.
 
-        `UsageError` is raised if there is no push, or the latest one created no version. Older runs
-        are not used, because they are not what the user expects. `instead` is added to the message.
+        `UsageError` is raised if nothing was pushed, or if the last push did not create a version.
+        Older runs are not used, because they are not what the user expects. `instead` is an
+        alternative that the message suggests.
         """
         row = self.journal.last(PUSH, kernel=kernel, **self.project.ours)
         push = self.project.command(KERNELS[kernel].task)
@@ -138,8 +139,8 @@ class Records:
     def training(self, named: str) -> tuple[Path, str]:
         """Return the output folder of a pulled training run, and the run.
 
-        `named` is owner/slug/version, or "" for the last pushed training run. If none was ever
-        pushed, the last rehearsed one is used, and the returned run is "".
+        `named` is owner/slug/version, or "" for the last pushed training run. If no training run
+        was ever pushed, the last rehearsal is used, and the returned run is "".
         """
         ours = self.project.ours
         if not named and self.journal.last(PUSH, kernel=TRAIN, **ours) is None:
@@ -151,7 +152,7 @@ class Records:
     def _rehearsed(self) -> Path:
         """Return the output folder of this config's last rehearsed training run.
 
-        Each rehearsal has its own folder in `runs`. Raises `ValueError` if there is none.
+        Each rehearsal has its own folder in `runs`. Raises `ValueError` if nothing was rehearsed.
         """
         ours = {"kernel": TRAIN, **self.project.ours}.items()
         folders = [path.parent for path in self.project.runs.glob(f"*/*/{output.NOTE}")]

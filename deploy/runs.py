@@ -41,13 +41,13 @@ CRASHES = {
     " again.",
     r"this is the artifact of another run": "Kaggle mounted an older version. Publish the artifact"
     " again, wait until it is ready, and push infer-gpu again.",
-    r"No kernel name found": "The notebook has no kernelspec. Push the one that this command"
+    r"No kernel name found": "The notebook has no kernelspec. Push the notebook that this command"
     " builds:\ninvoke build",
 }
 
 
 def crash_advice(log: str) -> str:
-    """Return advice for a failed run, given the end of its log, or "" if there is none.
+    """Return advice for a failed run, given the end of its log, or "" for an unknown failure.
 
     >>> crash_advice("OSError: [Errno 28] No space left on device").split(".")[0]
     '/kaggle/working is full'

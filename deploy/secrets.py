@@ -1,9 +1,10 @@
 """Detect secrets in text (`find`) and redact them (`redact`).
 
 Nothing that we send or write may contain a secret. A secret is recognized by its format, or by its
-value if that is in an environment variable or was passed to `know`. `redact` is applied to every
-printed line. It covers Kaggle's secrets and some others that often end up in logs, and only uses
-the standard library. `find` checks what is about to be sent, also with detect-secrets.
+value if the value is in an environment variable or was passed to `know`. `redact` is applied to
+every printed line. It covers Kaggle's secrets and some others that often end up in logs, and only
+uses the standard library. `find` checks text that is about to be sent, and also uses
+detect-secrets.
 """
 
 import base64
@@ -134,7 +135,7 @@ def to_json(value: object) -> str:
 
 
 def guard_tracebacks() -> None:
-    """Redact secrets from all tracebacks of this process, in all threads."""
+    """Redact secrets in all tracebacks of this process, including those from other threads."""
     sys.excepthook = lambda kind, error, trace: _show(error)
     threading.excepthook = lambda args: _show(args.exc_value)
     sys.unraisablehook = lambda args: _show(args.exc_value)

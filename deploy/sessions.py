@@ -32,8 +32,8 @@ NOTHING = "nothing"  # value of `left` for runs that saved no progress
 class Base:
     """The saved progress that a session resumes from.
 
-    `route` is how the progress reaches the next session. "kernel" mounts the run's own output, and
-    "dataset" uploads the pulled files as a private dataset.
+    `route` is how the progress reaches the next session. With "kernel", the run's own output is
+    mounted. With "dataset", the pulled files are uploaded as a private dataset.
     """
 
     run: Run
@@ -84,8 +84,8 @@ def _training(
 ) -> Steps[Next]:
     """Return the next training session.
 
-    If the last run is active or complete and has this code, it is returned. If it is active or
-    complete but has other code, training starts again. Any other run is resumed.
+    If the last run is active or complete, and has this code, it is returned. If it has different
+    code, training starts from scratch. A run that is neither active nor complete is resumed.
     """
     images = ""
     try:
@@ -117,9 +117,9 @@ def training_state(kaggle: Kaggle, records: Records) -> Steps[Next]:
     The run is returned if it is active or complete. Otherwise its output is pulled, so that the
     next session can resume from it.
 
-    Complete checkpoints in the output of a failed run are also used. If none of them is ahead of
-    the checkpoint that the run resumed from, the previous run is used instead. The previous run is
-    also used if the last one is queued for a different machine than requested.
+    Complete checkpoints in the output of a failed run are also used. If the run made no progress
+    beyond the checkpoint that it resumed from, the previous run is used instead. The previous run
+    is also used if the last run is queued for a different machine than the requested one.
     """
     pushed = _pushes_of_training(kaggle, records)
     rows = [row for row in pushed if row.is_made]
@@ -260,7 +260,7 @@ def _prepared_images(kaggle: Kaggle, records: Records) -> Steps[str]:
                 why = "Kaggle has since refused one of a training run's sources"
                 prepare += " --again"
             elif left != "complete":
-                why = f"it is {left or 'without images'}"
+                why = f"it is {left}" if left else "it contains no images"
             elif row.decoding != project.decoding:
                 why = "its images differ or have a different size"
             else:
@@ -279,9 +279,9 @@ def _prepared_images(kaggle: Kaggle, records: Records) -> Steps[str]:
 def _resumed(kaggle: Kaggle, records: Records, code: Code) -> Steps[Next]:
     """Return the next session of a preparation or benchmark.
 
-    If the last run on this kind of machine (for a benchmark, the last one with this grid) is active
-    or complete, it is returned. Otherwise, the session mounts the outputs of earlier runs on any
-    machine.
+    If the last run on this kind of machine is active or complete, it is returned. For a benchmark,
+    this is the last run with the same grid. Otherwise, the session mounts the output of earlier
+    runs on any machine.
     """
     handle = records.handle(kaggle.username, code.kernel)
     rows = records.made(handle=handle)

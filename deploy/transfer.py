@@ -3,8 +3,8 @@
 Transfers are resumed after a broken connection or a killed process. Uploads use Google's resumable
 protocol, in which the storage reports the number of bytes received and the client sends the rest.
 
-All connections use `Guard`, because the official client has no timeouts (in our tests it waited
-indefinitely) and follows redirects to any host over plain HTTP.
+All connections use `Guard`, because the official client has no timeouts, and follows redirects to
+any host over plain HTTP. In our tests, it waited indefinitely.
 """
 
 import io
@@ -105,14 +105,15 @@ class Transfer(ABC):
     """A file transfer, which may use several connections in turn.
 
     Attributes:
-        show: prints a progress line, at most every `SHOWN_SECONDS`.
+        show: function that prints a progress line, at most every `SHOWN_SECONDS` seconds.
         note: private file that stores `known` for later processes, or None to keep it in memory. A
             download's note is kept next to the complete file.
         known: state to resume from, which is the ETag of a partial download or the `Place` of an
             upload. {} starts from the beginning.
         furthest: number of bytes transferred so far.
-        at: when `furthest` last changed, according to the monotonic clock.
-        begun: position in bytes and time at which this process started, or None before that.
+        at: when `furthest` last changed, as a value of `time.monotonic`.
+        begun: position in bytes and time at which this process started the transfer, or None if it
+            has not started yet.
     """
 
     path: Path
@@ -147,7 +148,7 @@ class Transfer(ABC):
 
     @abstractmethod
     def attempt(self) -> str:
-        """Transfer the file, continuing where the previous attempt stopped."""
+        """Transfer the file, resuming where the previous attempt stopped."""
 
     def reached(self, place: int, total: int | None) -> None:
         now = time.monotonic()
@@ -164,7 +165,11 @@ class Transfer(ABC):
 
 @dataclass
 class Download(Transfer):
-    """A file download to `path`. `copies` must fit on the disk: 2 for an archive to be unpacked."""
+    """A file download to `path`.
+
+    `copies` is how many copies of the file must fit on the disk, such as 2 for an archive that will
+    be unpacked.
+    """
 
     ask: Ask
     copies: int = 1
@@ -178,13 +183,13 @@ class Download(Transfer):
         super().forget()
 
     def attempt(self) -> str:
-        """Download the file, continuing where an earlier attempt stopped.
+        """Download the file, resuming where an earlier attempt stopped.
 
         Earlier data is only used if the file's ETag in the storage has not changed.
 
         Raises:
             requests.RequestException: if the connection breaks, the file is incomplete, or a web
-                page was sent instead. Another attempt continues or starts again.
+                page was sent instead. The next attempt resumes the download or starts again.
             BadAnswer: if Kaggle sends an archive that contains anything other than this file.
         """
         name = self.path.name
@@ -201,7 +206,7 @@ class Download(Transfer):
     def _receive(self) -> str:
         name, have = self.path.name, 0
         if self.known and self.path.is_file() and not self.part.exists():
-            self.path.replace(self.part)  # completed by a process that was killed afterwards
+            self.path.replace(self.part)  # a process was killed right after completing it
         # Disable compression, which would hide the file size.
         headers = {"Accept-Encoding": "identity"}
         if self.known and self.part.exists() and self.part.stat().st_size > 1:
@@ -261,7 +266,7 @@ def _unzip(part: Path, name: str) -> None:
 
 @dataclass
 class Upload(Transfer):
-    """A file upload, with an unauthenticated session.
+    """A file upload, which uses an unauthenticated session.
 
     `announce` requests an upload location from Kaggle.
     """

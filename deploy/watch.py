@@ -34,7 +34,7 @@ from deploy.records import Records
 from deploy.runs import ENDED, NOT_MOUNTED, SAVED, Run
 
 LINE_AT_MOST = 10_000
-PROGRESS_PAUSES = 5  # maximum pauses between two progress-only lines if the output is a pipe
+PROGRESS_PAUSES = 5  # number of pauses between two progress-only lines in a pipe
 NOT_YET = "NOT_THERE_YET"
 # Log lines that are not meant for the user: %%writefile, JSON fragments and paths.
 NO_WORDS = re.compile(r"""(Over)?[wW]riting \S+$|["'{}\]]|\[["'{]|Versions: |\S*/\S*$""")
@@ -183,8 +183,7 @@ class _Told:
     def news(self, name: str) -> Iterator[Status]:
         """Yield the run's state if it has changed.
 
-        If only the progress has changed, `often` is set unless the previous state was reported a
-        while ago.
+        If only the progress has changed, `often` is set, unless nothing was reported for a while.
         """
         if name == "RUNNING" and self._running is None:
             self._running = time.monotonic()
@@ -225,7 +224,7 @@ def _quota(kaggle: Kaggle, run: Run) -> tuple[float | None, float | None]:
     try:
         quota = kaggle.quota(patience=0)
     except RelayError:
-        return None, None  # this is only for display
+        return None, None  # the quota is only displayed
     if run.accelerator == "TPU":
         return quota.tpu_seconds, quota.tpu_allowed
     return quota.gpu_seconds, quota.gpu_allowed

@@ -1,7 +1,7 @@
 """Settings for those parts of Kaggle's behavior that are uncertain or vary.
 
-The defaults describe what a new user sees if nothing goes wrong. All other values are behavior that
-users reported (see docs/facts.md).
+The defaults describe what a new user sees if nothing goes wrong. All other values reproduce
+behavior that users have reported (see docs/facts.md).
 """
 
 import json
@@ -22,8 +22,8 @@ class Facts:
     """The behavior of the local Kaggle.
 
     Attributes:
-        refused_push: what is created when a push is refused because the quota is used up. With
-            "nothing", nothing is created. With "shell", the first push of a kernel creates a kernel
+        refused_push: what a push creates if it is refused because the quota is used up. With
+            "nothing", it creates nothing. With "shell", the first push of a kernel creates a kernel
             without versions, which causes errors until it is deleted. With "source", a version that
             contains the source is created, but it is never run.
         new_script_seconds: how long the status of a new version is NEW_SCRIPT.
@@ -39,12 +39,12 @@ class Facts:
         pays: whether the account pays for usage beyond the weekly quota.
         killed_output: whether the output of a killed session is kept.
         late_sources: whether the first session after a source is attached mounts no sources.
-        internet: whether sessions that request internet access get it.
+        internet: whether sessions get internet access if they request it.
         missing: HTTP status code of the response if a kernel or dataset of the user does not exist,
             either "404" or "403". For kernels and datasets of other users, the code is always 403.
-        gate: the terms that the account has not accepted: "rules" for the rules of competitions,
-            "licence" for the licences of models, or "" if all terms have been accepted. Models
-            whose licence has not been accepted are neither listed nor mounted.
+        gate: the terms that the account has not accepted: "rules" for competition rules, "licence"
+            for model licences, or "" if it has accepted all terms. Models whose licence has not
+            been accepted are neither listed nor mounted.
     """
 
     refused_push: str = "nothing"

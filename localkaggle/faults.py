@@ -2,7 +2,7 @@
 
 If a fault occurs before a call is handled, the call has no effect. If it occurs afterwards, the
 call takes effect, but the response is lost or wrong. docs/facts.md lists the faults that were
-observed on Kaggle. All other faults can occur on any network.
+observed on Kaggle. The remaining faults can occur on any network.
 """
 
 import json
@@ -34,9 +34,9 @@ class Kind:
 
     Attributes:
         after: whether the call takes effect before it fails.
-        change: modifies the response.
+        change: function that modifies the response.
         lost: whether the connection is closed without a response.
-        silence: whether the connection stays open for a while, but nothing is sent.
+        silence: whether the connection stays open for a while without any data being sent.
         drip: whether the response is sent at one byte per second.
         cut: fraction of the response body that is sent.
         only: operations that can fail in this way, or empty if all operations can.
@@ -122,7 +122,7 @@ def _removed(*names: str) -> Edit:
 
 
 def _older(value: dict[str, Any]) -> object:
-    """Edit a response so that it lacks the latest change, as if sent by an outdated replica."""
+    """Remove the latest change from a response, as if an outdated replica had sent it."""
     if value.get("currentVersionNumber"):
         value["currentVersionNumber"] -= 1
     elif value.get("publicScore"):
@@ -202,8 +202,8 @@ class Faults:
 
     Attributes:
         app: the wrapped application, which handles the requests that do not fail.
-        seen: the operation of each request since the last `clear`. Requests that follow a log are
-            not included, because their number depends on timing.
+        seen: the operation of each request since the last `clear`, except for requests that follow
+            a log, whose number depends on timing.
         struck: the (kind, operation) of each request that failed as planned.
     """
 

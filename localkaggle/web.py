@@ -58,7 +58,8 @@ ROUTES = Map(
 class Call(NamedTuple):
     """A recorded API call.
 
-    `asked` is the request's JSON body, or None if the status code is 400 or it contains a token.
+    `asked` is the request's JSON body. It is None if it contains a token, or if the status code is
+    400.
     """
 
     method: str
@@ -209,7 +210,7 @@ class Web:
 
 @cache
 def _message(service: str, method: str) -> Any:
-    """Return the request class that kagglesdk has for a method, or None if it has none.
+    """Return kagglesdk's request class for a method, or None if kagglesdk does not define one.
 
     The class is defined in a module that is named after the service.
     """

@@ -17,7 +17,7 @@ SIDE, COUNT = 32, 900
 
 @cache
 def cells() -> Competition:
-    """Return the competition. It has 600 training, 50 visible test and 250 hidden test images."""
+    """Return a competition with 600 training, 50 visible test and 250 hidden test images."""
     random = np.random.RandomState(0)  # NumPy guarantees that its output never changes
     pictures, masks = zip(*(_drawn(random) for _ in range(COUNT)), strict=True)
     examples = Examples("rle", list(map(encoded, masks)), images=np.stack(pictures))

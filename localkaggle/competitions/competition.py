@@ -33,11 +33,11 @@ class Competition:
             `ScoringError` if a value is invalid.
         sample: path of the sample submission, whose first column contains the ids.
         takes_files: whether submissions are uploaded files instead of notebooks. Files are scored
-            on the visible test set without a rerun, and `hidden_test` is the same as
+            on the visible test set without a rerun. In this case, `hidden_test` is the same as
             `visible_test`.
         gpu_seconds: time limit for GPU notebooks, or None for the session's limit.
         closed: whether the competition no longer accepts submissions.
-        writer: called instead of `write` for a competition from the user's folder.
+        writer: for a competition made from the user's folder, function that replaces `write`.
     """
 
     slug: str

@@ -37,7 +37,7 @@ def digits_csv() -> Competition:
     images, labels = _pixels_and_labels()
     pixels = images.reshape(len(images), -1)
     names = [f"pixel{number}" for number in range(pixels.shape[1])]
-    # Use a different split than `digits`, so that results differ.
+    # Use a different split from `digits`, so that the results differ.
     train, *parts = split(len(pixels), visible=100, hidden=500, labels=labels, seed=1)
     asked = np.concatenate(parts)
     sample = [[place, 0] for place in range(1, len(asked) + 1)]
@@ -62,9 +62,9 @@ def digits_csv() -> Competition:
 def orders() -> Competition:
     """Return a competition that combines images with a table.
 
-    Predicting whether an order is large requires both inputs, because the quantity is only in the
-    image, and the price and the discount are only in the table. There are 1,197 training rows, 100
-    visible test rows and 500 hidden test rows.
+    Predicting whether an order is large requires both inputs: the quantity is only in the image,
+    and the price and the discount are only in the table. There are 1,197 training rows, 100 visible
+    test rows and 500 hidden test rows.
     """
     pixels, quantities = _pixels_and_labels()
     # Each order has a unique pair of price and discount, so that orders cannot be memorized.

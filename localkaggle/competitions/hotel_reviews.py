@@ -27,7 +27,7 @@ COUNT = 2400
 
 @cache
 def reviews() -> Competition:
-    """Return the competition. It has 1,700 training, 100 visible test and 600 hidden test texts."""
+    """Return a competition with 1,700 training, 100 visible test and 600 hidden test texts."""
     random, texts = np.random.RandomState(0), dict[str, bool]()
     while len(texts) < COUNT:  # all texts are unique, so that they cannot be memorized
         texts |= [_written(random)]

@@ -1,8 +1,8 @@
 """The metrics of the local Kaggle, implemented independently of the pipeline that they score.
 
-Each metric accepts the columns of a submission and of the solution as {column: {id: value}}, with
-the same columns and ids in both, and returns the mean over all columns. Metrics that require
-numbers raise `ScoringError` if a value is not a number.
+Each metric accepts a submission and the solution, both as {column: {id: value}} and with the same
+columns and ids. It returns the mean over all columns. Metrics that require numbers raise
+`ScoringError` if a value is not a number.
 """
 
 import math

@@ -55,7 +55,7 @@ class Dataset:
         return {number: version.folder for number, version in versions if version.is_ready()}
 
     def files(self, number: int) -> Path | None:
-        """Return the folder of a version that is ready, or None. 0 is the newest version."""
+        """Return the folder of a ready version, or None. 0 stands for the newest version."""
         return self.folders().get(self.current() if self.is_folder else number or self.current())
 
     def described(self) -> Json:

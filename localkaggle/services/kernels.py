@@ -50,12 +50,12 @@ INTERRUPTED = "The session was interrupted because the local Kaggle stopped"
 class Version:
     """A version of a kernel, with its session.
 
-    Points in time are values of `time.time`, because they must stay valid after a restart.
+    Times are values of `time.time`, because they must remain valid after a restart.
 
     Attributes:
         shape: machine shape that the session actually gets.
         seconds: duration of the session.
-        listed_at: point in time from which the output files are listed.
+        listed_at: time from which the output files are listed.
     """
 
     number: int
@@ -320,7 +320,7 @@ class Kernels:
         return "" if kind_of(shape) == "TPU" and not self._options.verified else shape
 
     def _quota_refusal(self, version: Version) -> str:
-        """Return why a quota or limit prevents a session from starting, or "" if none does."""
+        """Return why a quota or limit prevents a session from starting, or "" if it can start."""
         kind = kind_of(version.shape)
         active, quota = self._active(kind), machine_shapes.WEEKLY_SECONDS.get(kind)
         if len(active) >= machine_shapes.SESSIONS[kind]:

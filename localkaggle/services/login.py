@@ -22,7 +22,8 @@ CALLS = ("IntrospectToken", "GenerateAccessToken")  # these require no login
 class Login:
     """`users.AccountService` and `security.OAuthService` for a single account.
 
-    `key` and `token` never expire. `refresh_token` requests access tokens until it is revoked.
+    `key` and `token` never expire. `refresh_token` can be exchanged for access tokens until it is
+    revoked.
     """
 
     KEPT = ("key", "token", "refresh_token", "is_revoked", "_ends")

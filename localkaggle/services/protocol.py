@@ -1,4 +1,4 @@
-"""Checks of names, pages of lists and lists of files, which all services use.
+"""Name checks, pagination and file lists, which all services use.
 
 A service has one method for each API call. The arguments of the method are a user and a kagglesdk
 request, which has the same fields as a request from the real client. The method returns the
@@ -72,7 +72,7 @@ def require(pattern: re.Pattern[str], name: str, what: str) -> str:
 
 
 def page(items: Sequence[T], request: Any, most: int = 100) -> tuple[list[T], str | None]:
-    """Return the items of the requested page, and the token of the next page, or None.
+    """Return the items of the requested page, and the next page's token, which is None at the end.
 
     `most` is the maximum page size.
     """
@@ -94,7 +94,7 @@ def file_in(folder: Path, name: str | None) -> Path:
 
 
 def listed(folder: Path, names: Sequence[str], size: str = "totalBytes") -> list[Json]:
-    """Return a JSON entry for each file. `size` is the name of the field for its size."""
+    """Return a JSON entry for each file, with its size in the field `size`."""
     return [
         {"name": name, "creationDate": DATE, size: (folder / name).stat().st_size} for name in names
     ]

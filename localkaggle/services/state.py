@@ -41,7 +41,7 @@ class State:
     def load(self, parts: Mapping[str, Any]) -> None:
         """Restore objects from the state file, unless it is empty, and save them from now on.
 
-        `KEPT` lists the names of each object's attributes to save.
+        Each object's `KEPT` lists the names of the attributes to save.
 
         Raises:
             ValueError: if the file is invalid.
@@ -69,7 +69,7 @@ class State:
 
     @contextmanager
     def changes(self) -> Iterator[None]:
-        """A context manager for changes of the state that are not made by an API call.
+        """A context manager for changes to the state that are not made by an API call.
 
         The changes are saved before any call can report them.
         """
@@ -81,7 +81,7 @@ class State:
                 self.disk_full = str(error)
 
     def _encoded(self, value: Any) -> dict[str, Any]:
-        """Encode a path, a request or a dataclass as its class, "is", and its contents, "value"."""
+        """Encode a path, a request or a dataclass as {"is": its class, "value": its contents}."""
         if isinstance(value, Path):
             if value.is_relative_to(self._folder):
                 value = value.relative_to(self._folder)

@@ -94,7 +94,7 @@ class Uploads:
     def receive(
         self, token: str, content_range: str | None, length: int, pieces: Iterable[bytes]
     ) -> Response:
-        """Write uploaded bytes to disk as they are received, or report how many there are so far.
+        """Write uploaded bytes to disk as they are received, or report how many have been received.
 
         `content_range` is None if the request contains the whole file of `length` bytes. If
         iterating over `pieces` fails, the chunks before the failure are kept.
@@ -135,7 +135,7 @@ class Uploads:
 
         Raises:
             BadRequest: if a file was not uploaded, is listed twice, or is an archive or folder,
-                which this project's client never sends. The folder is then not created.
+                which this project's client never sends. In these cases, the folder is not created.
         """
         blobs = [self.complete(file.token) for file in content.files or ()]
         names = {blob.name for blob in blobs}

@@ -1,8 +1,8 @@
 """Run a notebook in place with papermill, as Kaggle does.
 
 This file is passed to the interpreter of a session as text, so it cannot import modules of this
-project. The first argument is the path of the notebook. If there are no namespaces, the second
-argument is the ID of the parent process, and this process exits when the parent process exits.
+project. The first argument is the path of the notebook. If namespaces are not available, the second
+argument is the ID of the parent process, and this process exits when the parent does.
 """
 
 import os

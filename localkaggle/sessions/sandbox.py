@@ -6,8 +6,8 @@ with the same layout as on Kaggle.
 
 The new root is a tmpfs with bind mounts of the host's files. Unprivileged users can create such
 mounts in a user namespace. No folder /kaggle is created on the host. The root does not include the
-host's devices, sockets and temporary folders, the user's home or this project, and the process
-lacks the capabilities to mount them again. This file only imports the standard library, because the
+host's devices, sockets or temporary folders, the user's home, or this project. The process lacks
+the capabilities to mount them again. This file only imports the standard library, because the
 interpreter that runs it may differ from the server's.
 """
 

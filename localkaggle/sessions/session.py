@@ -1,8 +1,8 @@
 """Run a pushed notebook in separate Linux namespaces, which replace Kaggle's container.
 
-The input of a session is a notebook, the folders to mount and a machine. Its results are the files
-that the notebook writes to /kaggle/working, an `Outcome`, and a log that can be read while the
-session is running.
+The inputs of a session are a notebook, the folders to mount and a machine. Its results are the
+files that the notebook writes to /kaggle/working, an `Outcome`, and a log that can be read while
+the session is running.
 """
 
 import json
@@ -41,7 +41,8 @@ NO_NAMESPACES = (
 class Outcome:
     """The outcome of a session.
 
-    `reason` is why it failed ("exception", "time", "memory", "killed" or "cancelled"), or "".
+    `reason` is the reason for a failure: "exception", "time", "memory", "killed" or "cancelled". It
+    is "" if the session succeeded.
     """
 
     reason: str
@@ -121,7 +122,7 @@ class Session:
         """Run the notebook, kill the processes that it leaves behind, and return the outcome.
 
         The notebook's processes also exit if this process is killed with SIGKILL. Without
-        namespaces, this is not true for daemons.
+        namespaces, however, daemons continue to run.
         """
         self._log.start()
         began = time.monotonic()

@@ -130,7 +130,7 @@ def begun(kaggle, between, into):
     """Return a pull that has downloaded all that there is, and waits."""
     between.always(LIST, listing(between, changed(".hidden", None)))
     steps = output.pull(kaggle, RUN, into)
-    assert "some files on Kaggle differ from those that the run wrote (.hidden)" in next(steps).text
+    assert "differ from the files that the run wrote (.hidden)" in next(steps).text
     return steps
 
 

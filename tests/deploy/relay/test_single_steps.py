@@ -140,7 +140,7 @@ def test_an_unclear_publish_hides_the_one_before_it(live, ours, local, publish):
         ("rehearsal/missing", "no access to the dataset rehearsal/missing"),
         ("ann/theirs/1", "no access to the dataset ann/theirs"),
         (f"{STAGE}/3", rf'has no version 3\..*\n.*FIELD="{STAGE}/2"'),
-        (STAGE, rf'has no version, (.|\n)*to the config.*FIELD="{STAGE}/2"'),
+        (STAGE, rf'does not specify a version, (.|\n)*to the config.*FIELD="{STAGE}/2"'),
     ],
 )
 def test_a_second_stage_is_not_pushed_without_its_first(
