@@ -122,7 +122,7 @@ def test_what_does_not_exist_is_absent(site, saved):
     assert site.kaggle.get_kernel(site.name("missing")) is None
 
 
-@pytest.mark.fact("refused sources are only printed, and refused models not even that")
+@pytest.mark.fact("It only prints refused sources, and does not report refused models at all.")
 def test_missing_sources_are_named_and_the_push_succeeds(site):
     missing = site.name("missing")
     asked = {
