@@ -22,8 +22,8 @@ AREAS = (0.5, 0.25)
 class View:
     """A view of an image.
 
-    The centre, which is a fraction `zoom` of each side, is enlarged, then shifted by up to a pixel,
-    then mirrored horizontally, then rotated to the left by quarter turns.
+    These changes are applied in order: enlarge the centre, which is a fraction `zoom` of each side;
+    shift by up to a pixel; mirror horizontally; rotate to the left by quarter turns.
     """
 
     down: int = 0
@@ -69,7 +69,7 @@ def _enlarged(images: np.ndarray, zoom: float, axis: int) -> np.ndarray:
 
 
 def views(data: Data, number: int) -> tuple[View, ...]:
-    """Return up to `number` views, starting with the original image and the most useful others.
+    """Return up to `number` views: the original image, then the others, most useful first.
 
     >>> [view.mirrored for view in views(Data(height=8, width=8, channels=1, flip=True), 2)]
     [False, True]
