@@ -65,7 +65,7 @@ def mounted(inputs: Path, expect: Mapping[str, Any]) -> tuple[list[Artifact], li
 def chosen(
     folders: Sequence[Path], members: Sequence[Mapping[str, Any]], config: Config
 ) -> tuple[list[Artifact], list[float] | None]:
-    """Return the verified artifacts in these folders, and their weights in an ensemble, if any.
+    """Return the verified artifacts in these folders, and their weights if they form an ensemble.
 
     `members` comes from `read` and has one entry per folder, or is empty without an ensemble.json.
     A single artifact must have been trained with `config`.
@@ -107,7 +107,7 @@ def best_first(
     a run occurs twice, or a member's custom code is missing or has changed since training.
 
     Args:
-        weights: weights of 0 or more, divided by their sum; None weights all equally.
+        weights: weights of 0 or more, which are divided by their sum; None for equal weights.
     """
     weights = [1.0] * len(artifacts) if weights is None else list(weights)
     runs, total = [each.manifest["run_id"] for each in artifacts], sum(weights)

@@ -97,12 +97,13 @@ def infer(
         folder: competition folder.
         output: folder for golden.json, members.json and submission.csv. After a failure,
             submission.csv is unchanged, or has the mean prediction for every id if it is new.
-        weights: weights of several artifacts, divided by their sum; None weights all equally.
+        weights: weights of several artifacts, which are divided by their sum; None for equal
+            weights.
         thresholds: thresholds of an ensemble.json. A single artifact contains its own.
         config: sets the length of the session and, for artifacts with the same config name, the
             location of the test set and the number of `views`. For other members, these come from
-            their config's file if it exists, and otherwise from the artifact. None uses the
-            artifact's config.
+            their config file if it exists, and otherwise from the artifact. If None, the artifact's
+            config is used.
         precision: "auto", "float32" or "mixed_float16"; "" uses the config's precision.
 
     Raises:

@@ -202,7 +202,7 @@ def columns_of(target: Target, metric: Metric, labels: Sequence[str]) -> Sequenc
 
 
 def writer_of(config: Config, folder: Path) -> Writer | None:
-    """Return the config's `write_submission` function with checks, or None if it has none.
+    """Return the config's `write_submission` function with checks, or None if it is not defined.
 
     If the function has a third parameter, it receives the competition folder, for example to read
     image sizes. `SubmissionError` is raised unless the function returns a dict with the sample's
@@ -253,7 +253,7 @@ def positive_code(names: Sequence[str], column: str, chosen: str | None) -> int:
 
 
 def separator(target: Target, shown: Collection[str]) -> str:
-    """Return the separator between labels in a sample or, if it has none, in the training table.
+    """Return the sample's separator between labels or, without one, the training table's separator.
 
     >>> separator(Target("multilabel", ("big cat", "dog")), ["big cat|dog"])
     '|'
@@ -302,9 +302,9 @@ def check(
 
     Args:
         sample: sample submission; None to not compare ids and columns.
-        within: range of finite numbers, such as (0, 1) for probabilities. None only requires
-            integers where the sample contains integers. () allows any text, including an empty text
-            for an empty mask.
+        within: range of finite numbers, such as (0, 1) for probabilities. If None, integers are
+            required where the sample contains integers. If (), any text is allowed, including an
+            empty text for an empty mask.
         constant: whether to accept a submission with the same prediction for all rows.
     """
     given = samples.read(path, SubmissionError, AGAIN)

@@ -1,9 +1,15 @@
 """Test-time augmentation, which averages predictions over several views of an image.
 
-The views follow the data augmentation of the config: mirrored images for `data.flip`, upside-down
-images for `data.flip_vertical`, quarter turns for `data.rotate`, an enlarged centre for
-`data.crop_scale`, and shifts by a pixel with zero padding for `data.crop_padding`. Mirrored and
-turned views form a group, so the mean over them does not change if an image is mirrored or turned.
+The views follow the data augmentation of the config:
+
+- `data.flip`: mirrored images.
+- `data.flip_vertical`: upside-down images.
+- `data.rotate`: quarter turns.
+- `data.crop_scale`: an enlarged centre.
+- `data.crop_padding`: shifts by a pixel, with zero padding.
+
+Mirrored and turned views form a group, so the mean over them does not change if an image is
+mirrored or turned.
 """
 
 from dataclasses import dataclass, replace

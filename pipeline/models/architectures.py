@@ -301,9 +301,10 @@ def build(
     """Build the config's model, uncompiled, with the current Keras dtype policy.
 
     Args:
-        batchnorm_momentum: momentum scaled by `pipeline.train.learning_rate`; None uses the
-            config's.
-        networks: an artifact's networks for `config.pretrained`. None reads them from the presets.
+        batchnorm_momentum: momentum scaled by `pipeline.train.learning_rate`; None for the config's
+            value.
+        networks: an artifact's networks for `config.pretrained`; None to read them from the
+            presets.
     """
     require(config)
     custom = custom_code.function(config, "model")

@@ -62,7 +62,8 @@ class Frozen(NamedTuple):
     """The frozen parts of a published network.
 
     Attributes:
-        batchnorm_momentum: momentum of BatchNormalization. None freezes its statistics and scales.
+        batchnorm_momentum: momentum of BatchNormalization; None to freeze its statistics and
+            scales.
     """
 
     all: bool

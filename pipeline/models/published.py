@@ -134,7 +134,7 @@ def backbone(
             different inputs, such as {"token_ids": …, "padding_mask": …}.
         source: which network to use, if `pretrained` has several.
         batchnorm_momentum: momentum with which BatchNormalization layers are trained over groups of
-            images (None keeps the published statistics).
+            images; None to keep the published statistics.
         prepared: whether the images are already preprocessed.
     """
     build = _building.get(NOTHING)

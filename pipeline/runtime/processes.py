@@ -32,7 +32,7 @@ AGREED_EVERY = 2.0  # approximate seconds between agreements
 MOST_CALLS = 10_000
 DIRECT = "no_grpc_proxy"  # hosts to which JAX's gRPC connects without a proxy
 ENDED = (
-    "Another process of this training run has stopped, so this one stops as well.\n"
+    "Another process of this training run has stopped, so this process stops as well.\n"
     "Check that process's output. To resume from the last checkpoint, run the same commands again."
 )
 # Variables that JAX uses to find the other processes (SLURM, Kubernetes jobs, GKE's TPU slices),

@@ -29,7 +29,8 @@ def platform(mesh: Any) -> str:
 
 
 def _split(mesh: Any, axis: int | None) -> NamedSharding:
-    """Return a sharding that splits `axis` over the replicas. If it is None, the array is copied."""
+    """Return a sharding that splits `axis` over the replicas, or copies the array without an axis.
+    """
     axes = [] if axis is None else [*[None] * axis, AXIS]
     return NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]
 
@@ -61,7 +62,7 @@ def part(mesh: Any, batch: int) -> slice:
 
 
 def everywhere(mesh: Any) -> Any:
-    """Return the sharding of an array that each process reads in full. None lets XLA choose."""
+    """Return the sharding of an array that each process reads in full. If None, XLA chooses."""
     return None if jax.process_count() == 1 else _split(mesh, None)
 
 

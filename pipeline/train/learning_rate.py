@@ -71,7 +71,8 @@ class Applied:
         decay_steps: number of final steps in which the learning rate decreases with "constant".
         momentum, beta_1, beta_2, epsilon, weight_decay: scaled values for SGD, Adam and AdamW.
             Other optimizers ignore them.
-        swa_step: number of steps after which the mean of the weights starts. None disables it.
+        swa_step: number of steps after which the mean of the weights starts. If None, the weights
+            are not averaged in this way.
         batchnorm_batch: number of images that BatchNorm normalizes together; divides `batch`.
         warnings: rules that are used outside the range in which they were tested.
     """
@@ -104,9 +105,9 @@ class Applied:
 def grouped(batch: int, base_batch: int) -> int:
     """Return the number of images that BatchNorm normalizes together.
 
-    This is the largest divisor of `batch` that does not exceed `base_batch`. A divisor or multiple
-    of an eighth of the batch is preferred if it is at least half as large, because groups then
-    align with the replicas on 8, 4 or 2 cores.
+    This is the largest divisor of `batch` that does not exceed `base_batch`. A size that divides an
+    eighth of the batch, or is a multiple of it, is preferred if it is at least half as large.
+    Groups then align with the replicas on 8, 4 or 2 cores.
 
     The group size also determines how noisy BatchNorm is, and models generalize worse if larger
     groups are normalized (Hoffer et al. 2017, arXiv:1705.08741, "ghost batch normalization").

@@ -98,7 +98,7 @@ class Fold:
 
 
 class Log:
-    """Calls the custom function that receives each record (`Config.log`), if there is one.
+    """Calls the config's custom function (`Config.log`), if any, with each record.
 
     If the function fails, a warning is shown and it is not called again.
     """
@@ -122,7 +122,7 @@ class Log:
 class Progress:
     """Writes the progress of a run to progress.jsonl and history.csv.
 
-    A resumed run appends to these files. Each line contains the fold, if there is one, and
+    A resumed run appends to these files. If the run has folds, each line contains the fold, and
     `eta_seconds` includes later folds.
     """
 

@@ -105,7 +105,7 @@ def train(  # noqa: PLR0913 - the run, its folders, and six keyword options
         output: folder for artifact/, validation.csv, validation.npz, examples.npz, checkpoints/,
             progress.jsonl and history.csv. With `config.folds`, each fold has its own checkpoints/,
             progress.jsonl and history.csv in fold-1/, fold-2/ and so on.
-        examples: examples from `dataset.read_training`. None reads them from `folder` and caches
+        examples: examples from `dataset.read_training`; None to read them from `folder` and cache
             large decoded images in `output`/decoded.
         provenance: origin of the code; None to read it from git.
         max_steps: stop after this step, counted over all folds, with status "partial". To resume,
