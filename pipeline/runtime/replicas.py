@@ -29,8 +29,7 @@ def platform(mesh: Any) -> str:
 
 
 def _split(mesh: Any, axis: int | None) -> NamedSharding:
-    """Return a sharding that splits `axis` over the replicas, or copies the array without an axis.
-    """
+    """Return a sharding that splits `axis`, or one that copies the array if `axis` is None."""
     axes = [] if axis is None else [*[None] * axis, AXIS]
     return NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]
 
