@@ -1,4 +1,4 @@
-"""Save the complete state of a run in checkpoints, so that the run can be killed at any time.
+"""Save the complete state of a run in checkpoints, so that the run can resume after being killed.
 
 The two newest valid checkpoints are kept. `Saver` adapts the interval to the time that saving
 takes. The next session copies the previous session's files (`restore`) and verifies them with the

@@ -141,7 +141,7 @@ def of(
         made.append(np.concatenate(computed))
         atomic_file.write(path, npz.to_bytes({"features": made[-1]}))
     took = f"{new:,} computed in {time.monotonic() - begun:.0f} s"
-    show(f"Features: {number:,} in total, {took}, {number - new:,} computed before")
+    show(f"Features: {number:,} in total, {took}, {number - new:,} computed earlier")
     return np.concatenate(made)
 
 

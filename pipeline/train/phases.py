@@ -2,7 +2,7 @@
 
 Each phase has its own program and consists of whole epochs, so a call never spans two phases.
 Images are resized after augmentation, so batches and random numbers do not depend on the phase, and
-a run can resume in any phase. All sizes share the weights of a convolutional network.
+a run can resume in any phase. A convolutional network uses the same weights for all image sizes.
 
 Growing image sizes (`Config.progressive`) speed up training, as shown by Howard et al. 2018
 (fast.ai's DAWNBench entry) and Tan & Le 2021, arXiv:2104.00298.
