@@ -1,7 +1,7 @@
 """Check that models and image decoding produce the same results as in training.
 
 Before the test set is predicted, the golden outputs and the pixels of the golden file are computed
-again and compared with those of training.
+again and compared with the values from training.
 """
 
 from collections.abc import Iterator
@@ -21,10 +21,10 @@ from pipeline.models import architectures, published
 from pipeline.runtime import devices
 
 HALF, FULL = "mixed_float16", "float32"
-# Maximum difference between predictions; numbers are in standard deviations. In float32, kernels
-# add numbers in a different order (measured: below 1e-6 between JAX and TensorFlow on a CPU).
-# float16 has 11 bits, and errors accumulate over layers (measured 2026-11-22: at most 2.8e-3 over
-# 12,000 rows of a small network).
+# Maximum difference between predictions. For numbers, the unit is a standard deviation. In float32,
+# kernels add numbers in a different order (measured: below 1e-6 between JAX and TensorFlow on a
+# CPU). float16 has 11 bits, and errors accumulate over layers (measured 2026-11-22: at most 2.8e-3
+# over 12,000 rows of a small network).
 TOLERANCE = {FULL: 1e-4, HALF: 2e-2}
 # Maximum mean difference in the golden file's pixels, in grey levels, which allows for rounding.
 # Measured on photographs: 0 between Pillow 10.4, 11.3, 12.0 and 13.0; 0.6 to 15 with a different
@@ -75,7 +75,7 @@ def restore(
         raise ArtifactError(
             "The model's outputs differ from those in training"
             f" by {checked.difference:.2e} on {len(artifact.golden_inputs)} golden inputs;"
-            f" expected at most {checked.tolerance:.0e} in {precision}.\nTrained with"
+            f" expected at most {checked.tolerance:.0e} in {precision}.\nIt was trained with"
             f" {artifact.manifest['versions']}. Run inference with the same commit, in float32."
         )
     return forward, checked
@@ -96,7 +96,7 @@ def _restored(artifact: Artifact, precision: str, rows: int, show: Show) -> tupl
 
 
 def difference(artifact: Artifact, outputs: np.ndarray) -> float:
-    """Return the maximum difference from the golden outputs; numbers are in standard deviations."""
+    """Return the maximum difference from the golden outputs, in standard deviations for numbers."""
     expected, unit = artifact.golden_outputs, np.array(artifact.target.spread or 1.0)
     if artifact.target.log or artifact.target.kind == "custom":
         unit = np.abs(expected) + 1

@@ -166,8 +166,9 @@ def _member(manifest: Mapping[str, Any], path: Path, test: Rows, oof: Rows = NON
 def _read(path: Path, target: Target, config: Config) -> Rows:
     """Read a CSV with ids in its first column, and a column for each label.
 
-    If there is only one number to predict, or two classes, the file can have a single column with
-    any name. For two classes, it contains the probability of the same class as in a submission.
+    If there is only one number or there are only two classes to predict, the file can have a single
+    column with any name. For two classes, this column contains the probability of the same class as
+    in a submission.
     """
     table, names = csv_files.read(path, DataError, FIX), list(target.names)
     ids, columns = table.iloc[:, 0], list(table.columns[1:])

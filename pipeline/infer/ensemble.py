@@ -54,9 +54,9 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def mounted(inputs: Path, expect: Mapping[str, Any]) -> tuple[list[Artifact], list[float]]:
-    """Find the artifacts that a bundle expects by their run ids, and load and verify them.
+    """Find the artifacts that a bundle expects by their run ids, then load and verify them.
 
-    `expect` contains the `PINS` of a single model, or "members" with `PINS` and a weight each.
+    `expect` contains the `PINS` of a single model, or "members", each with its `PINS` and a weight.
     """
     members = expect.get("members", [{**expect, "weight": 1.0}])
     return _pinned(members, [mounts.artifact(inputs, each["run_id"]) for each in members])
@@ -65,10 +65,10 @@ def mounted(inputs: Path, expect: Mapping[str, Any]) -> tuple[list[Artifact], li
 def chosen(
     folders: Sequence[Path], members: Sequence[Mapping[str, Any]], config: Config
 ) -> tuple[list[Artifact], list[float] | None]:
-    """Return the verified artifacts in these folders, and their weights in an ensemble, if any.
+    """Return the verified artifacts in these folders, and their weights if they form an ensemble.
 
-    `members` are those from `read`, one for each folder, or none without an ensemble.json. A single
-    artifact must have been trained with `config`.
+    `members` comes from `read` and has one entry per folder, or is empty without an ensemble.json.
+    A single artifact must have been trained with `config`.
     """
     if members:
         return _pinned(members, folders)
@@ -103,11 +103,11 @@ def best_first(
     """Return all members with a weight above 0, sorted by validation score and then by weight.
 
     A weight alone does not show how good a member is, because it also depends on how much the
-    predictions differ. Raises `ConfigError` or `ArtifactError` if the members are incompatible, a
-    run occurs twice, or a member's custom code is missing or not the same as in training.
+    predictions differ. `ConfigError` or `ArtifactError` is raised if the members are incompatible,
+    a run occurs twice, or a member's custom code is missing or has changed since training.
 
     Args:
-        weights: weights of 0 or more, divided by their sum; None weights all equally.
+        weights: weights of 0 or more, which are divided by their sum; None for equal weights.
     """
     weights = [1.0] * len(artifacts) if weights is None else list(weights)
     runs, total = [each.manifest["run_id"] for each in artifacts], sum(weights)
@@ -185,7 +185,7 @@ class CommonRows:
         return self.metric(self.truth, self.decided(weights))
 
     def fitted(self, weights: np.ndarray) -> Found | None:
-        """Return thresholds for a mean and their scores, or None if they are not searched."""
+        """Return thresholds for the mean with their scores, or None if `searched` is False."""
         if not self.searched:
             return None
         every, kind = np.arange(len(self.ids)), self.members[0].target.kind
@@ -193,12 +193,12 @@ class CommonRows:
         return thresholds.fit(self.metric, kind, self.truth, self.mean(weights), parts)[0]
 
     def nested(self, weights: np.ndarray) -> float:
-        """Score a mean, with thresholds from other rows if they are searched and used."""
+        """Score the mean. If thresholds are searched and used, they come from other rows."""
         found = self.fitted(weights)
         return found["nested"] if found and found["used"] else self.score(weights)
 
     def gain(self, first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
-        """Return how much better the first predictions are, and the standard error of that."""
+        """Return how much better the first predictions are, and the standard error of the gain."""
         if np.array_equal(first, second):
             return 0.0, 0.0
         gain = self.metric(self.truth, first) - self.metric(self.truth, second)
@@ -207,7 +207,7 @@ class CommonRows:
         return self.metric.sign * gain, error
 
     def ranks(self, candidates: np.ndarray) -> np.ndarray:
-        """Score each row of weights, float (m,). If lower is better, scores are negated."""
+        """Return the score of each row of weights, float (m,), negated if lower is better."""
         return np.array([self.metric.sign * self.score(weights) for weights in candidates])
 
     def part(self, rows: np.ndarray) -> "CommonRows":
@@ -228,7 +228,7 @@ def find(
     """Find weights for the models of several runs, show them as a table, and write ensemble.json.
 
     Args:
-        output: folder for ensemble.json, and for a folder csv-NAME of each member in `csv`.
+        output: folder for ensemble.json, and for a subfolder csv-NAME for each member in `csv`.
         folder: the competition folder, for a `postprocess` that reads it.
     """
     rows = common_rows(outputs, show, {output / f"csv-{each.name}": each for each in csv})
@@ -247,9 +247,9 @@ def find(
 def search(rows: CommonRows, choose: Choose | None = None) -> dict[str, Any]:
     """Find weights by hill climbing or `choose`, and return the contents of ensemble.json.
 
-    `alone` is a member's score, and `without` is the score of all others with their weights.
-    `other_half` and each member's `adds` and `adds_error` come from `_other_half`. If thresholds
-    are searched, the other scores are nested.
+    `alone` is the score of a single member, and `without` is the score of the others with their
+    weights. `other_half` and each member's `adds` and `adds_error` come from `_other_half`. If
+    thresholds are searched, the other scores are nested.
     """
     choose, every, members = choose or climb, np.eye(len(rows.members)), []
     weights = choose(replace(rows, found=rows.fitted(every.sum(axis=0))))
@@ -288,9 +288,10 @@ def climb(rows: CommonRows) -> np.ndarray:
 
     This is greedy selection with replacement, starting from the best member (Caruana et al. 2004,
     Ensemble selection from libraries of models). Each round adds the member that results in the
-    best mean, even if this is worse than before. Of members that tie, the one that is better on
-    its own is added, so a useless member gets no weight. The result is the round with the best
-    score or, if several are equal, the last one, because it averages more members.
+    best mean, even if the score decreases. If members tie, the one with the best score on its own
+    is added, so a useless member never gets a weight. The weights come from the round with the best
+    score. If several rounds are equally good, the last round is used, because it averages more
+    members.
     """
     every = np.eye(len(rows.members))
     alone = rows.ranks(every)
@@ -309,8 +310,8 @@ def climb(rows: CommonRows) -> np.ndarray:
 def _other_half(rows: CommonRows, choose: Choose = climb) -> dict[str, Any] | None:
     """Find weights on half of the rows, score them on the other half, and average both ways.
 
-    "adds" has (gain, error) for each member: the gain over weights that were found without it by
-    hill climbing. None if the metric has no value for a half.
+    "adds" contains (gain, error) for each member. This is the gain over the weights that hill
+    climbing finds without the member. Return None if the metric is undefined for one half.
     """
     order = np.random.default_rng(len(rows.ids)).permutation(len(rows.ids))
     halves = [rows.part(np.sort(half)) for half in np.array_split(order, 2)]
@@ -384,7 +385,7 @@ def common_rows(
 
     Args:
         outputs: output folders of training runs, or the folders of their artifacts.
-        csv: predictions of other models, by the folder of each, which is written later.
+        csv: predictions of other models, by the folder that is written for each model later.
     """
     outputs = [each.parent if (each / artifact.MANIFEST).is_file() else each for each in outputs]
     runs = {output: artifact.load(output / "artifact") for output in outputs}
@@ -406,7 +407,7 @@ def common_rows(
                 " holds out (init_from), so its score and weight are too high"
             )
     ids, truths, values = map(list, zip(*rows, strict=True))
-    if any(each.ndim == 1 for each in truths):  # others with soft labels are scored by these
+    if any(each.ndim == 1 for each in truths):  # then use the classes of soft labels, too
         truths = list(map(codes, truths))
     ids += [each.oof.ids for each in given]
     values += [each.oof.values for each in given]
@@ -442,8 +443,8 @@ def _read_rows(output: Path) -> tuple[pd.Index, np.ndarray, np.ndarray]:
         truth, (values,) = arrays.pop("truth"), arrays.values()
         if not (ids.is_unique and len(ids) == len(truth) == len(values)):
             raise ValueError(
-                f"validation.csv has {len(ids)} ids (or duplicates), but this file has"
-                f" {len(truth)} true and {len(values)} predicted rows"
+                "expected unique ids in validation.csv, and the same number of true values and"
+                f" predictions; found {len(ids)}, {len(truth)} and {len(values)}"
             )
     except (OSError, ValueError, LookupError, EOFError, BadZipFile) as error:
         raise ReportError(f"{path} cannot be read: {error}.\n{PULL_AGAIN}") from error

@@ -17,8 +17,9 @@ from pipeline.errors import DeviceError
 from pipeline.models import architectures
 from pipeline.runtime import devices
 
-# In a block, all devices compute one batch each at the same time. These limit a batch's rows and
-# bytes. Large test sets have at least 32 blocks, because devices wait for the first to be decoded.
+# In each block, every device computes one batch. MOST_ROWS and MOST_BYTES limit the size of a
+# batch. Large test sets have at least 32 blocks, because the devices wait for the first block to be
+# decoded.
 MOST_ROWS, MOST_BYTES = 1024, 1 << 25
 LEAST_ROWS, BLOCKS = 32, 32
 
@@ -26,7 +27,7 @@ Show = Callable[[str], None]
 
 
 class Forward:
-    """The models of all folds as one compiled function, on every GPU or TPU core.
+    """Runs the models of all folds with one compiled function, on every GPU or TPU core.
 
     Args:
         models: Keras models with the same architecture, one per fold.

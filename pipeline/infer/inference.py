@@ -1,9 +1,9 @@
 """Predict a test set and write submission.csv before time runs out, using TensorFlow or JAX.
 
-If there is no submission yet, one with the mean prediction for every id is written first. It, or
-the older submission, remains if anything fails later. The test set is predicted in blocks: threads
-decode the next blocks while devices compute, and only predictions stay in memory. The members of an
-ensemble run one after the other.
+If no submission exists, one with the mean prediction for every id is written first. If anything
+fails later, this submission or the existing one remains. The test set is predicted in blocks:
+threads decode the next blocks while devices compute, and only predictions stay in memory. The
+members of an ensemble run one after the other.
 
 When time runs short, views are dropped first, then entire members, and finally rows of the best
 member. An unreadable input gets the mean prediction and is reported, so every id has a prediction.
@@ -36,7 +36,7 @@ from pipeline.infer.csv_members import CsvMember
 from pipeline.infer.forward_pass import Forward, Show
 from pipeline.infer.views import views
 
-# These files describe the golden checks, and the members with their weights.
+# Files that describe the golden checks, and the members with their weights.
 GOLDEN, MEMBERS = "golden.json", "members.json"
 SHARE = 0.9  # fraction of time for predictions; the rest is for writing and later cells
 clock = time.monotonic
@@ -63,7 +63,7 @@ class Predictions:
 
     Attributes:
         values: float32 (n, …), see `pipeline.data.labels.Target.predictions`.
-        broken: {id: reason} for each id that got the mean prediction.
+        broken: the reason for each id that got the mean prediction.
         left_out: number of rows that were skipped because time ran out.
     """
 
@@ -97,12 +97,13 @@ def infer(
         folder: competition folder.
         output: folder for golden.json, members.json and submission.csv. After a failure,
             submission.csv is unchanged, or has the mean prediction for every id if it is new.
-        weights: weights of several artifacts, divided by their sum; None weights all equally.
+        weights: weights of several artifacts, which are divided by their sum; None for equal
+            weights.
         thresholds: thresholds of an ensemble.json. A single artifact contains its own.
         config: sets the length of the session and, for artifacts with the same config name, the
             location of the test set and the number of `views`. For other members, these come from
-            their config's file if it exists, and otherwise from the artifact. None uses the
-            artifact's config.
+            their config file if it exists, and otherwise from the artifact. If None, the artifact's
+            config is used.
         precision: "auto", "float32" or "mixed_float16"; "" uses the config's precision.
 
     Raises:
@@ -169,7 +170,7 @@ def _thresholds(members: Sequence[Member], found: Found | None, show: Show) -> F
         found = first.manifest.get("thresholds")
     if not any(each.artifact.config.thresholds for each in members):
         if found:
-            show("The config has thresholds=False, so those of the model are not applied")
+            show("The config has thresholds=False, so the model's thresholds are not applied")
         return None
     warning = "Warning: there are no thresholds. Train again, which only updates a complete run, or"
     warning += " pass an ensemble.json"
@@ -209,10 +210,10 @@ def _members(
 
 
 def _config(member: Artifact, config: Config | None) -> Config:
-    """Return the config that a member was trained with, except that fields that do not affect
-    training (paths, views and hours) are taken from the current file.
+    """Return the config that a member was trained with. Fields that do not affect training (paths,
+    views and hours) come from the current config.
 
-    `config` is the config for inference. It is the current file of members with the same name.
+    `config` is the config for inference, which is used for members with the same config name.
     """
     trained = member.config
     if config is not None and config.competition != trained.competition:
@@ -298,13 +299,15 @@ class Pace:
         self._views_end = self._last + (end - self._last) / sharing
 
     def over(self) -> bool:
-        return clock() + self._block_seconds >= self._end  # assumes the next block takes as long
+        # Assume that the next block takes as long as the last one.
+        return clock() + self._block_seconds >= self._end
 
     def block_ended(self, rows: int) -> None:
         """Drop views if the remaining blocks would otherwise take too long.
 
         The estimate assumes that time is proportional to the number of views. Decoding time does
-        not change, so dropping views can save less than expected. The next block corrects this.
+        not change, so dropping views can save less than expected. The estimate is corrected after
+        the next block.
         """
         now = clock()
         self._block_seconds, self._last = now - self._last, now

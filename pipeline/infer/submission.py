@@ -63,11 +63,11 @@ class Form:
     """Format of a competition's submission.
 
     Attributes:
-        sample: the sample submission. A generated one gets its columns from target and metric.
+        sample: the sample submission. If it is generated, its columns depend on target and metric.
         positive: `data.positive_label` of the config.
         writer: the config's `write_submission`, wrapped by `writer_of`.
         labels: the config's label columns, which become the columns of a generated sample.
-        columns: the sample's columns after the id, or None for those returned by `writer`.
+        columns: the sample's columns after the id, or None for any columns that `writer` returns.
 
     Raises:
         SubmissionError: if no layout matches the columns, or `positive` is not a label.
@@ -107,7 +107,8 @@ class Form:
         names, columns, takes = self.target.names, self.sample.columns, self.metric.takes
         regression = self.target.kind == "regression"
         if len(columns) != 1 or regression:
-            # A regression's columns can have other names in the sample, but not only some of them.
+            # For a regression, the sample can use other names for all columns, but not for some of
+            # them.
             renamed = regression and not set(columns) & set(names)
             named = len(columns) == len(names) and (renamed or set(columns) == set(names))
             return COLUMNS if named else ""
@@ -201,11 +202,11 @@ def columns_of(target: Target, metric: Metric, labels: Sequence[str]) -> Sequenc
 
 
 def writer_of(config: Config, folder: Path) -> Writer | None:
-    """Return the config's `write_submission` function with checks, or None if it has none.
+    """Return the config's `write_submission` function with checks, or None if it is not defined.
 
-    A third parameter of the function receives the competition folder, for example to read image
-    sizes. The function must return a dict of the sample's columns with a string or a number for
-    each id, or `SubmissionError` is raised.
+    If the function has a third parameter, it receives the competition folder, for example to read
+    image sizes. `SubmissionError` is raised unless the function returns a dict with the sample's
+    columns, each with a string or a number for each id.
     """
     custom: Any = custom_code.function(config, "write_submission")
     return partial(_written, config, folder) if custom else None
@@ -252,7 +253,7 @@ def positive_code(names: Sequence[str], column: str, chosen: str | None) -> int:
 
 
 def separator(target: Target, shown: Collection[str]) -> str:
-    """Return the separator between labels in a sample or, if it has none, in the training table.
+    """Return the sample's separator between labels or, without one, the training table's separator.
 
     >>> separator(Target("multilabel", ("big cat", "dog")), ["big cat|dog"])
     '|'
@@ -301,9 +302,9 @@ def check(
 
     Args:
         sample: sample submission; None to not compare ids and columns.
-        within: range of finite numbers, such as (0, 1) for probabilities. None only requires
-            integers if the sample contains integers. () allows any text, including an empty text
-            for an empty mask.
+        within: range of finite numbers, such as (0, 1) for probabilities. If None, integers are
+            required where the sample contains integers. If (), any text is allowed, including an
+            empty text for an empty mask.
         constant: whether to accept a submission with the same prediction for all rows.
     """
     given = samples.read(path, SubmissionError, AGAIN)
@@ -316,7 +317,9 @@ def check(
     rows = table.iloc[:, 1:].drop_duplicates()
     if not problems and len(table) >= MANY and len(rows) == 1 and not constant:
         shown = ", ".join(f"{name} {text!r}" for name, text in list(rows.iloc[0].items())[:5])
-        problems = [f"all {len(table)} rows have the same prediction: {shown}; allow --constant"]
+        problems = [
+            f"all {len(table)} rows have the same prediction: {shown}; use --constant to allow it"
+        ]
     _refuse(problems, path, str(sample or "the test set"))
     return len(table)
 
@@ -337,7 +340,7 @@ def _problems(table: pd.DataFrame, wanted: pd.DataFrame, within: Range | None) -
         if names
     ]
     if not problems and list(ids) != list(asked):
-        problems.append("the order of the ids differs from the sample's")
+        problems.append("the ids are in a different order than in the sample")
     for column in wanted.columns[1:] if within != ANY_TEXT else ():
         kind = _kind(wanted[column])
         kind = FINITE if within and kind == WHOLE else kind

@@ -1,9 +1,15 @@
 """Test-time augmentation, which averages predictions over several views of an image.
 
-The views follow the data augmentation of the config: mirrored images for `data.flip`, upside-down
-images for `data.flip_vertical`, quarter turns for `data.rotate`, an enlarged centre for
-`data.crop_scale`, and shifts by a pixel with zero padding for `data.crop_padding`. Mirrored and
-turned views form a group, so the mean over them does not change if an image is mirrored or turned.
+The views follow the data augmentation of the config:
+
+- `data.flip`: mirrored images.
+- `data.flip_vertical`: upside-down images.
+- `data.rotate`: quarter turns.
+- `data.crop_scale`: an enlarged centre.
+- `data.crop_padding`: shifts by a pixel, with zero padding.
+
+Mirrored and turned views form a group, so the mean over them does not change if an image is
+mirrored or turned.
 """
 
 from dataclasses import dataclass, replace
@@ -22,8 +28,8 @@ AREAS = (0.5, 0.25)
 class View:
     """A view of an image.
 
-    The centre, which is a fraction `zoom` of each side, is enlarged, then shifted by up to a pixel,
-    then mirrored horizontally, then rotated to the left by quarter turns.
+    These changes are applied in order: enlarge the centre, which is a fraction `zoom` of each side;
+    shift by up to a pixel; mirror horizontally; rotate to the left by quarter turns.
     """
 
     down: int = 0
@@ -69,7 +75,7 @@ def _enlarged(images: np.ndarray, zoom: float, axis: int) -> np.ndarray:
 
 
 def views(data: Data, number: int) -> tuple[View, ...]:
-    """Return up to `number` views, starting with the original image and the most useful others.
+    """Return up to `number` views: the original image, then the others, most useful first.
 
     >>> [view.mirrored for view in views(Data(height=8, width=8, channels=1, flip=True), 2)]
     [False, True]

@@ -6,10 +6,11 @@ are interpreted by `pipeline.data.labels`. Pixel scaling and category embeddings
 model, so training and inference cannot differ.
 
 The first argument of each architecture is either images, float (batch, height, width, channels)
-from 0 to 1, or numeric features and embedded categories, float (batch, features). The others are
-the number of logits, the BatchNormalization momentum and the model's options. You can define a
-model with the same signature in your config file (docs/custom-code.md). keras.applications networks
-are in `pipeline.models.backbones`, KerasHub networks in `pipeline.models.published`.
+from 0 to 1, or numeric features and embedded categories, float (batch, features). The other
+arguments are the number of logits, the BatchNormalization momentum and the model's options. You can
+define a model with the same signature in your config file (docs/custom-code.md). Networks from
+keras.applications are in `pipeline.models.backbones`, and networks from KerasHub in
+`pipeline.models.published`.
 """
 
 import difflib
@@ -212,8 +213,9 @@ def tabular(
 def columns(
     features: Any, num_classes: int, batchnorm_momentum: float, *, differences: int = 0
 ) -> Any:
-    """Return the logits of a single layer on a table's columns, for `Config.fit`. The columns
-    contain the numbers, a flag for each missing number, and each category's index by frequency.
+    """Return the logits of a single dense layer on the columns of a table, for `Config.fit`. The
+    columns contain the numbers, a flag for each missing number, and the index of each category in
+    order of frequency.
 
     Args:
         differences: number of leading columns whose pairwise differences are added. A tree splits
@@ -274,7 +276,7 @@ def seed(number: int) -> None:
 
     Keras draws both seeds from Python's `random` (`make_default_seed` in 3.13 to 3.15, read
     2026-11-22). `keras.utils.set_random_seed` would also import TensorFlow, which takes four
-    seconds (measured, 2 cores) and searches for accelerators.
+    seconds (measured on 2 cores) and searches for accelerators.
     """
     random.seed(number)
     np.random.seed(number)  # unused here, but custom models may use it
@@ -299,8 +301,10 @@ def build(
     """Build the config's model, uncompiled, with the current Keras dtype policy.
 
     Args:
-        batchnorm_momentum: scaled by `pipeline.train.learning_rate` (None uses the config's value).
-        networks: an artifact's networks for `config.pretrained`. None reads them from the presets.
+        batchnorm_momentum: momentum scaled by `pipeline.train.learning_rate`; None for the config's
+            value.
+        networks: an artifact's networks for `config.pretrained`; None to read them from the
+            presets.
     """
     require(config)
     custom = custom_code.function(config, "model")
@@ -342,19 +346,21 @@ def build(
     except Exception as error:
         why = f"{type(error).__name__}: {error}".rstrip(".")
         takes = ", ".join([*inspect.signature(function).parameters][3:]) or "nothing"
-        edit = "Correct model_options" + " and drop_path" * bool(config.drop_path)
-        edit += f" in the config, {options!r} (it accepts {takes})"
+        edit = "Correct model_options" + ", drop_path" * bool(config.drop_path)
+        told = f"The options are {options!r}; the model accepts {takes}."
         if custom:
             file = custom_code.file(config)
             raise ConfigError(
                 f"{custom_code.described(config, 'model')}{place(error, file)} raised {why}.\n"
-                f"{edit}, data.height and data.width, or the function in {file.name}, which is"
-                " called with (images, num_classes, batchnorm_momentum, options).\nIf the outputs"
-                " should have a different shape, set target='custom' (docs/custom-code.md)."
+                f"{edit}, data.height and data.width in the config, or the function in {file.name},"
+                " which is called with (images, num_classes, batchnorm_momentum, options)."
+                f" {told}\nIf the outputs should have a different shape, set target='custom'"
+                " (docs/custom-code.md)."
             ) from error
-        size = ", or data.height and data.width" * (config.model != published.NAME)
-        message = f"model={config.model!r} cannot be built: {why}.\n{edit}{size}."
-        raise ConfigError(message) from error
+        size = ", data.height and data.width" * (config.model != published.NAME)
+        raise ConfigError(
+            f"model={config.model!r} cannot be built: {why}.\n{edit}{size} in the config. {told}"
+        ) from error
     return model
 
 
@@ -395,7 +401,7 @@ def _inputs(config: Config, *, scaled: bool) -> tuple[Any, Any]:
 
     The tensors are images (from 0 to 1 if `scaled`), table features (see `_joined_columns`), or one
     or several named custom inputs. Layers without weights have names that start with relay_, so
-    that custom functions can use all other names.
+    custom functions can use any other name.
     """
     data = config.data
     inputs = keras.Input(data.shape, dtype=data.dtype, name="relay_inputs")

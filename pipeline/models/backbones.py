@@ -1,7 +1,7 @@
 """Build keras.applications networks with a new head, and load their published weights.
 
 Pixels are preprocessed inside the model, in float32, so training and inference cannot differ. Only
-training reads the published weights, because the artifact contains the trained ones. To add a
+training reads the published weights, because the artifact contains the trained weights. To add a
 network, add a line with its `preprocess_input` parameters to `BACKBONES`.
 """
 
@@ -62,7 +62,8 @@ class Frozen(NamedTuple):
     """The frozen parts of a published network.
 
     Attributes:
-        batchnorm_momentum: momentum of BatchNormalization. None freezes its statistics and scales.
+        batchnorm_momentum: momentum of BatchNormalization; None to freeze its statistics and
+            scales.
     """
 
     all: bool
@@ -118,7 +119,8 @@ def logits(
             images are repeated to three channels.
         batchnorm_momentum: momentum of all BatchNormalization layers that are not frozen.
         batchnorm: "frozen" keeps the published BatchNormalization statistics and scales, "groups"
-            trains them (docs/decisions/0010), "auto" freezes them unless the weights are random.
+            trains them (docs/decisions/0010), and "auto" freezes them unless the weights are
+            random.
         dropout: dropout rate before the logits.
         backbone_rate: learning rate factor for the backbone, 0 to 1. 0 only trains the head, which
             takes about a third of the compute.
@@ -142,8 +144,8 @@ def logits(
 
 
 def published(config: Config) -> list[list[np.ndarray]] | None:
-    """Return the published weights of the config's backbone by layer, or None if it starts from
-    other weights.
+    """Return the published weights of the config's backbone by layer, or None if the model starts
+    from other weights.
 
     keras.applications downloads "imagenet", verifies its hash and caches it in ~/.keras/models. A
     file is read from its path or from `owner/slug/path` in a mounted dataset. Keras reads both
@@ -157,7 +159,7 @@ def published(config: Config) -> list[list[np.ndarray]] | None:
 
 def load_published(model: Any, config: Config) -> dict[str, str | None] | None:
     """Load the published weights into a model built by `logits`. Return their source and SHA-256
-    for the manifest, or None if the model has none.
+    for the manifest, or None if the model does not use published weights.
     """
     weights = published(config)
     if weights is None:
@@ -186,7 +188,7 @@ def _read(application: str, source: str) -> list[list[np.ndarray]]:
         network = getattr(keras.applications, application)(
             include_top=False, weights=str(path), input_shape=(64, 64, 3)
         )
-    except Exception as error:  # Keras raises Exception itself if it cannot download
+    except Exception as error:  # Keras raises a plain Exception if a download fails
         raise ConfigError(
             f"pretrained={source!r} cannot be read: {type(error).__name__}: {error}."
             "\nExpected 'imagenet', 'none' (random weights), or a weights file for"

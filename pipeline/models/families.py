@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 class Pixels(NamedTuple):
     """A network's image preprocessing: pixels x scale + offset, for pixels from 0 to 255.
 
-    Both have a single number, or one per channel (red, green, blue).
+    `scale` and `offset` each have a single number, or one number per channel (red, green, blue).
     """
 
     scale: tuple[float, ...]
@@ -59,7 +59,7 @@ class Family:
 
 
 # From KerasHub 71453d0 (classes, tools/checkpoint_conversion, utils/timm), read 2026-11-28. The
-# means and standard deviations are those of the original models (DINOv3: facebookresearch/dinov3
+# means and standard deviations come from the original models (DINOv3: facebookresearch/dinov3
 # README; ViT and SigLIP: class defaults in transformers; EfficientNet: timm).
 FAMILIES = {
     "DINOV3Backbone": Family("DINOv3 License of Meta", IMAGENET, token=True),
@@ -94,7 +94,7 @@ class Known(NamedTuple):
     Attributes:
         kind: class in keras_hub.models, or the class of the image encoder.
         numbers: arguments of the class that differ from its defaults.
-        pixels: image preprocessing. None uses the family's.
+        pixels: image preprocessing; None to use the family's `pixels`.
     """
 
     kind: str
@@ -175,9 +175,9 @@ _V2_S = _efficientnet_rw([1.0] * 6, [1.0] * 6)
 _V2_M = _efficientnet_rw([1.2] * 6, [1.2] * 4 + [1.6] * 2)
 
 # The converters above read these hyperparameters from transformers and timm (checked 2026-11-28).
-# Parameter counts are from KerasHub 0.26.0 and 0.29.1. They match KerasHub's preset lists exactly
-# for ViT, RoBERTa and DeBERTaV3, and after rounding for DINOv3. For EfficientNet, they are the
-# listed count plus the BatchNorm statistics, minus the head.
+# Parameter counts are from KerasHub 0.26.0 and 0.29.1. For ViT, RoBERTa and DeBERTaV3, they match
+# KerasHub's preset lists exactly. For DINOv3, they match after rounding. For EfficientNet, they
+# include the BatchNorm statistics and exclude the head, unlike the listed counts.
 _PRESETS = {
     "dinov3": {
         "dinov3_vit_small_lvd1689m": Known(_DINOV3, _dinov3(12, 384, 6, 1536), 21_596_544),

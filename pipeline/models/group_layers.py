@@ -2,9 +2,9 @@
 
 A training step splits its batch into micro-batches that fit on a replica. BatchNormalization
 statistics are computed over groups of images, even if a group spans several micro-batches or
-replicas. Random layers such as Dropout draw numbers for each image from (seed, step, index in the
-batch). Only the sums over each image's pixels, which are small, are combined by group, so groups
-need no extra memory or communication (docs/dev/findings.md).
+replicas. Random layers such as Dropout derive each image's random numbers from (seed, step, index
+in the batch). Only the sums over each image's pixels, which are small, are combined by group, so
+groups need no extra memory or communication (docs/dev/findings.md).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,8 +40,8 @@ class MicroBatch:
     axis: str | None = None
 
     def per_image(self, layer: Any, size: int) -> int:
-        """Return how many consecutive windows, slices or time steps of each image a first axis of
-        this size contains. For the batch axis, the number is 1.
+        """Return the number of consecutive windows, slices or time steps per image if the first
+        axis has this size. It is 1 if that axis is the batch axis.
         """
         count, rest = divmod(size, len(self.places))
         if rest:
@@ -54,7 +54,7 @@ class MicroBatch:
         return count
 
     def sum_over_groups(self, values: Any) -> Any:
-        """Return, for each image, the sum of the values, (n, channels), over its group."""
+        """Sum the values, (n, channels), over each group, and return each image's group sum."""
         if self.axis is None:
             sums = values.reshape(-1, self.group, values.shape[1]).sum(1)
             return jnp.repeat(sums, self.group, axis=0)
@@ -109,7 +109,8 @@ def _refuse_dependent(layer: Any, inside: set[int]) -> None:
         raise _refusal(layer, "BatchNormalization with a custom call")
     if norm and getattr(layer, "renorm", False):
         raise _refusal(layer, "BatchNormalization with renorm=True")
-    # Later versions divide it by the batch size (3.15.0 does, 3.13.2 does not; read 2026-11-22).
+    # Later versions of Keras divide its loss by the batch size (3.15.0 does, 3.13.2 does not; read
+    # 2026-11-22).
     if regular and KERAS < (3, 15):
         raise _refusal(layer, f"activity_regularizer with Keras {keras.__version__} before 3.15")
 
@@ -171,7 +172,7 @@ def is_seed(variable: Any) -> bool:
 def _draws(layer: Any) -> bool:
     """Return whether a layer itself has a seed generator, possibly in a list or dict.
 
-    For a recurrent layer, the generator of its cell counts as well, because the layer creates the
+    A recurrent layer also counts if its cell has a seed generator, because the layer creates the
     cell's masks for the whole batch before the first time step.
     """
     inner: list[Any] = [] if isinstance(layer, keras.layers.RNN) else children(layer)
@@ -190,7 +191,7 @@ def draw(layer: Any, part: MicroBatch, *args: Any, **kwargs: Any) -> Any:
     before = [(variable, variable.value) for variable in layer.variables]
     leaves, structure = jax.tree.flatten((args, kwargs))
     sizes = [leaf.shape[0] if isinstance(leaf, jax.Array) and leaf.ndim else 0 for leaf in leaves]
-    # The first argument can be shared by all images, such as positions.
+    # All images can share the first argument, for example if it contains positions.
     first = next(filter(None, sizes), 1)
     batch = first if first > 1 else len(part.places)
     number = part.per_image(layer, batch)

@@ -42,9 +42,10 @@ def logits(
     Args:
         outputs: feature map (batch, height, width, features), tokens (batch, tokens, features), or
             vectors (batch, features).
-        pool: how to pool positions: "mean", "gem" (`GeM`), "attention" (the mean attends to all
-            positions, with a head per 64 features: Radford et al. 2021, arXiv:2103.00020), or
-            "token" (the first token). "auto" uses "token" if `token` is set, otherwise "mean".
+        pool: how to pool positions: "mean", "gem" (`GeM`), "token" (the first token) or
+            "attention". With "attention", the mean attends to all positions, with a head per 64
+            features (Radford et al. 2021, arXiv:2103.00020). "auto" uses "token" if `token` is set,
+            and otherwise "mean".
         token: whether the first token represents the example.
         skip: number of extra tokens before the positions. "mean" and "gem" ignore them.
     """

@@ -29,10 +29,10 @@ ASSETS = "assets/tokenizer"
 # The characters that represent the 256 byte values in the GPT-2 and RoBERTa vocabularies.
 BYTES = (*range(33, 127), *range(161, 173), *range(174, 324))
 RANDOM = "random_weights.json"  # marks a preset created by `write`
-# BatchNormalization scale in random presets. With 1.0, every residual block amplifies changes of
-# its input, so rounding errors alone alter an EfficientNet's outputs. When 12 photographs changed
-# by 1e-6, the outputs changed by 0.48 of the largest (V2-S). With 0.7 they changed by 1.4e-6 (V2-S,
-# B4; measured 2026-11-28). Published networks have trained scales.
+# BatchNormalization scale in random presets. With 1.0, every residual block amplifies changes in
+# its input, so rounding errors alone change an EfficientNet's outputs. A change of 1e-6 in 12
+# photographs changed the outputs by 0.48 of the largest output (V2-S). With 0.7, it changed them by
+# 1.4e-6 (V2-S, B4; measured 2026-11-28). Published networks have trained scales.
 CALM = 0.7
 HUGGING_FACE = "hf://"
 UNKNOWN = Family("unknown")
@@ -101,8 +101,9 @@ def _known(source: str) -> Known | None:
 def place(source: str, *, weights: bool = True) -> Path | None:
     """Return the path of a source's folder or file, or None if it does not exist.
 
-    Kaggle models can be in the notebook's mounted inputs or in kagglehub's cache, datasets only in
-    the mounted inputs. Hugging Face models are downloaded, with or without `weights`.
+    Kaggle models can be in the notebook's mounted inputs or in kagglehub's cache. Datasets can only
+    be in the mounted inputs. Hugging Face models are downloaded, without their weights unless
+    `weights` is set.
     """
     inputs = mounts.root() / "input"
     if source.startswith(HUGGING_FACE):
@@ -178,7 +179,7 @@ def _alike(source: str) -> str:
 
 
 def find(source: str) -> Preset:
-    """Return a source's network, from its config.json or the table of well-known presets."""
+    """Return the network described by a source's config.json or the table of well-known presets."""
     folder = place(source, weights=False)
     if folder is not None and folder.is_dir():
         return _read(folder, source)
@@ -314,7 +315,7 @@ def class_of(kind: str) -> Any:
 def network(preset: Preset, shape: tuple[int, ...] | None, name: str) -> Any:
     """Build a Keras model with random weights and the current dtype policy.
 
-    The image shape None uses the preset's.
+    If `shape` is None, the network has the preset's image shape.
     """
     numbers = dict(preset.numbers)
     if shape is not None and preset.shape is not None:
@@ -371,7 +372,7 @@ def resized(preset: Preset, published: Sequence[np.ndarray], network: Any) -> li
     """Adapt a preset's weights to a network with a different image size.
 
     Position embeddings are resized with bicubic interpolation (Dosovitskiy et al. 2021,
-    arXiv:2010.11929, 3.2), except those of the extra tokens at the start.
+    arXiv:2010.11929, 3.2), except for the extra tokens at the start.
     """
     theirs, ours = preset.shape, network.input_shape
     if isinstance(ours, Mapping):
@@ -403,7 +404,8 @@ def _interpolated(positions: np.ndarray, before: Sequence[int], now: Sequence[in
 
 
 def write(source: str, output: Path, blocks: int | None = None) -> dict[str, Any]:
-    """Write a preset with random weights (from a fixed seed) for rehearsals, and describe it.
+    """Write a preset with random weights from a fixed seed, for rehearsals, and return a
+    description.
 
     The source can be an entry of `KNOWN`, or have a config.json on this machine. `blocks` is the
     maximum number of transformer blocks.

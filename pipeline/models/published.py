@@ -1,8 +1,8 @@
 """Use the networks in `Config.pretrained`, either with the "published" model or in custom models.
 
-Training and inference build networks from plain arguments. Only training then loads the published
-weights. The artifact contains the arguments and the trained weights, so inference does not require
-the preset, internet access or kagglehub.
+Training and inference build networks from plain arguments. Only training loads the published
+weights into them. The artifact contains the arguments and the trained weights, so inference does
+not require the preset, internet access or kagglehub.
 
     from pipeline.models.published import backbone
 
@@ -51,7 +51,7 @@ _building: ContextVar[_Build] = ContextVar("building")
 
 
 def sources(config: Config) -> tuple[str, ...]:
-    """Return a config's presets. keras.applications networks have none."""
+    """Return a config's presets, or () for keras.applications networks."""
     return tuple(name for name in _given(config) if not name.endswith(FILES))
 
 
@@ -130,17 +130,17 @@ def backbone(
 
     Args:
         inputs: images passed to the model's function, (batch, height, width, 1 or 3), from 0 to 1.
-            They are preprocessed like the preset's training images. Other networks accept other
-            inputs, such as {"token_ids": …, "padding_mask": …}.
+            They are preprocessed like the preset's training images. Networks for other data accept
+            different inputs, such as {"token_ids": …, "padding_mask": …}.
         source: which network to use, if `pretrained` has several.
         batchnorm_momentum: momentum with which BatchNormalization layers are trained over groups of
-            images (None keeps the published statistics).
+            images; None to keep the published statistics.
         prepared: whether the images are already preprocessed.
     """
     build = _building.get(NOTHING)
     given, source = build.networks, source or next(iter(build.networks), "")
     if source not in given:
-        expected = ", ".join(map(repr, given)) or "none: set Config.pretrained"
+        expected = ", ".join(map(repr, given)) or "no presets: set Config.pretrained"
         raise ValueError(f"backbone(…, {source!r}): pretrained has {expected}")
     preset, name, shape = given[source], next(build.names), None
     if preset.shape is not None and not isinstance(inputs, Mapping):
@@ -160,7 +160,7 @@ def begin(
     """Start training a custom network from the weights file in `Config.pretrained`.
 
     Args:
-        network: Keras model, all of whose weights must be in the file.
+        network: Keras model. The file must contain all of its weights.
         source: which file to use, if `pretrained` has several.
         names: function that maps a weight's Keras name, such as "block1/conv/kernel", to its name
             in a .safetensors file (None if the names are the same).
@@ -189,8 +189,8 @@ def published(
     """Return the logits of the network in `Config.pretrained` with a new head
     (`pipeline.models.heads`).
 
-    The arguments are those of `backbones.logits`, but images can have any size that the network
-    supports, and "auto" always freezes BatchNormalization.
+    The arguments are the same as for `backbones.logits`, except that images can have any size that
+    the network supports, and "auto" always freezes BatchNormalization.
 
     Raises:
         ConfigError: if `pretrained` is not a single preset of an image network, or if it is unknown
@@ -278,8 +278,8 @@ def _file(source: str) -> Path:
 def load(model: Any, config: Config, given: Networks, show: Show) -> list[dict[str, Any]]:
     """Load the published weights into a model that was built with these networks.
 
-    Return each source's name, its weights' SHA-256, and whether they are random, for the manifest.
-    The list is empty for a run that starts from another run's artifact.
+    For the manifest, return the name of each source, the SHA-256 of its weights, and whether they
+    are random. The list is empty for a run that starts from another run's artifact.
     """
     if config.init_from:
         return []
@@ -310,7 +310,7 @@ def load(model: Any, config: Config, given: Networks, show: Show) -> list[dict[s
 def refuse_another(before: Sequence[Any], now: Sequence[Any]) -> None:
     """Check that a fold starts from the same published weights as the previous fold (see `load`).
 
-    If that fold ran in an earlier session, a dataset may have a new version by now.
+    If the previous fold ran in an earlier session, a dataset may have a new version by now.
     """
     if [*before] != [*now]:
         names = ", ".join(one["source"] for one in now)
@@ -327,7 +327,7 @@ def _refuse_other_shapes(source: str, network: Any, arrays: Sequence[np.ndarray]
         raise ConfigError(
             f"pretrained={source!r}: the weights do not match {network.name} for these inputs. The"
             f" file has {wrong[0]}, but the network has {wrong[1]}.\nSet data.height and data.width"
-            " to those of the preset, or use another preset."
+            " to the preset's values, or use another preset."
         )
 
 

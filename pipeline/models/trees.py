@@ -29,8 +29,8 @@ def iterations(outputs: int) -> int:
 class Numbers(NamedTuple):
     """The parameters of the trees for all outputs, as float32.
 
-    Rows whose feature is at most the threshold continue to a node's first child, others to the
-    second. A leaf is its own child.
+    At each node, a row continues to the first child if its feature is at most the threshold, and
+    otherwise to the second child. A leaf is its own child.
 
     Attributes:
         features, thresholds: feature and threshold of each node, (outputs, trees, nodes).

@@ -36,7 +36,7 @@ def read_keras(network: Any, path: Path) -> None:
 
 
 def arrays(network: Any, path: Path, names: Names | None, *, torch: bool) -> list[np.ndarray]:
-    """Return a file's arrays in the order of the network's weights. This may change the network.
+    """Return a file's arrays in the order of the network's weights. This may change its weights.
 
     For `names` and `torch`, see `pipeline.models.published.begin`.
     """
@@ -81,7 +81,7 @@ def _of_safetensors(
 
 
 def _safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays in a .safetensors file: a header length, a JSON header and the data."""
+    """Return the arrays in a .safetensors file (a header length, a JSON header and the data)."""
     import jax.numpy as jnp  # may not be installed for inference
 
     content = np.memmap(path, np.uint8, "r")

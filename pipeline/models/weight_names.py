@@ -1,8 +1,8 @@
 """Name a model's weights with keys that do not depend on the process or the Keras version.
 
 A key consists of a position and a name, such as `2.0.1 encoder/conv1/bias`. This position
-identifies weight 1 of sublayer 0 of layer 2, counting only layers with weights. Unnamed layers and
-two towers built by the same function therefore get different keys, and arrays from a file are
+identifies weight 1 of sublayer 0 in layer 2, counting only layers with weights. Unnamed layers
+therefore get different keys, as do two towers built by the same function. Arrays from a file are
 matched by position. The name is meant for the user and for warm starts from another architecture.
 """
 
@@ -94,7 +94,7 @@ def name(key: str) -> str:
 
 
 def matched(ours: Iterable[str], arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Rename each array to our key with the same position, or keep its key if there is none.
+    """Rename each array to our key with the same position. Other arrays keep their keys.
 
     >>> matched(["1.0 dense/kernel"], {"1.0 dense_7/kernel": 0, "2.0 dense_7/bias": 1})
     {'1.0 dense/kernel': 0, '2.0 dense_7/bias': 1}

@@ -21,7 +21,7 @@ CACHE = "JAX_COMPILATION_CACHE_DIR"  # lets the user choose a different folder
 
 
 def choose(*allowed: str) -> None:
-    """Set the Keras backend to the user's choice, or else to the first allowed one.
+    """Set the Keras backend to the user's choice, or to the first allowed backend by default.
 
     Call this function before Keras is imported.
     """
@@ -41,7 +41,7 @@ def choose(*allowed: str) -> None:
 
 
 def use_every_core(batch: int) -> bool:
-    """Select JAX, and split this CPU into as many devices as divide the batch, up to one per core.
+    """Select JAX, and split this CPU into devices that divide the batch evenly, up to one per core.
     Return False if JAX has already started.
 
     By default, a CPU is a single device, and many operations of a small model only use one core.

@@ -24,7 +24,7 @@ from pipeline.errors import ArtifactError, CheckpointError, DataError
 OUTPUTS = ("notebooks/*/*", "datasets/*/*", "*")
 MANIFEST = "manifest.json"  # of an artifact or a checkpoint
 PREPARED = "prepared.json"  # next to decoded images
-# Can occur in the first run after a source was attached. deploy/errors.py detects this text.
+# This can occur in the first run after a source is attached. deploy/errors.py detects this text.
 NOT_MOUNTED = "Kaggle has not mounted"
 # Datasets have no subfolders, so "--" replaces "/" in their paths.
 FLAT = "--"
@@ -48,9 +48,12 @@ def competition(
 ) -> Path:
     """Return the folder named `slug` in `inputs`, which must contain `marker` if that is given.
 
-    Kaggle does not unpack archives. If some of the files in `needs` (paths or patterns, or None for
-    all files) only exist in an archive, they are unpacked into a temporary folder with links to all
-    other files, and that folder is returned.
+    Kaggle does not unpack archives. If some of the needed files only exist in an archive, they are
+    unpacked into a temporary folder, which also contains links to all other files. The temporary
+    folder is then returned.
+
+    Args:
+        needs: paths or patterns of the needed files; None for all files.
     """
     folders = [path for path in (inputs / "competitions" / slug, inputs / slug) if path.is_dir()]
     if not folders:
@@ -69,8 +72,8 @@ def competition(
 
 
 def file(inputs: Path, name: str) -> Path | None:
-    """Return the path of a file in a mounted dataset, or None if it is missing or this is not a
-    Kaggle session. If the dataset is not mounted, a session raises `DataError`.
+    """Return the path of a file in a mounted dataset, or None if the file is missing or this is not
+    a Kaggle session. In a session, `DataError` is raised if the dataset is not mounted.
 
     Args:
         inputs: /kaggle/input.

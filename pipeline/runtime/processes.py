@@ -32,7 +32,7 @@ AGREED_EVERY = 2.0  # approximate seconds between agreements
 MOST_CALLS = 10_000
 DIRECT = "no_grpc_proxy"  # hosts to which JAX's gRPC connects without a proxy
 ENDED = (
-    "Another process of this training run has stopped, so this one stops as well.\n"
+    "Another process of this training run has stopped, so this process stops as well.\n"
     "Check that process's output. To resume from the last checkpoint, run the same commands again."
 )
 # Variables that JAX uses to find the other processes (SLURM, Kubernetes jobs, GKE's TPU slices),
@@ -49,14 +49,15 @@ BROKEN = ("Gloo", "Connection", "UNAVAILABLE", "coordination")
 
 _handlers: list[object] = []  # C callbacks, which must not be garbage collected
 _joined: list[bool] = []
-_parted: list[bool] = []  # whether all processes are done, so that none is waiting any more
+_parted: list[bool] = []  # not empty once no process waits for another
 
 
 def join(count: int | None, place: int | None, coordinator: str) -> None:
     """Connect to the other processes, if any. Call this function before JAX computes anything.
 
     Args:
-        count: number of processes, or None for one process or all of a cluster that JAX detects.
+        count: number of processes; None for a single process or all processes of a cluster that JAX
+            detects.
         place: index of this process, starting at 0.
         coordinator: host and port on which the first process listens.
     """
@@ -139,14 +140,14 @@ def first() -> bool:
 
 
 def _gather(values: np.ndarray) -> np.ndarray:
-    """Wait for all processes and return the values of each, (processes, len(values))."""
+    """Wait for all processes and return each process's values, (processes, len(values))."""
     from jax.experimental import multihost_utils
 
     return np.asarray(multihost_utils.process_allgather(values)).reshape(-1, len(values))
 
 
 def shared(text: str) -> str:
-    """Wait for all processes and return the text of the first. All must have the same length."""
+    """Wait for all processes and return the first one's text. All must have the same length."""
     if count() == 1:
         return text
     texts = _gather(np.frombuffer(text.encode(), np.uint8))
@@ -198,7 +199,9 @@ def folder(output: Path) -> Iterator[Path]:
             edit = "Start all processes with the same --output on a file system that they share."
             refuse_differences("the run", {"--output": [str(output), *seen]}, edit)
             if not first() and output.is_dir():
-                with reading(output, ConfigError, "Set --output to a folder that all can read."):
+                with reading(
+                    output, ConfigError, "Set --output to a folder that all processes can read."
+                ):
                     skipped = ("decoded", "artifact", "compiled", "checkpoints-set-aside-*")
                     shutil.copytree(output, here, ignore=shutil.ignore_patterns(*skipped))
             shared("copied")

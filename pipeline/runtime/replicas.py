@@ -29,7 +29,7 @@ def platform(mesh: Any) -> str:
 
 
 def _split(mesh: Any, axis: int | None) -> NamedSharding:
-    """Return a sharding that splits `axis` over the replicas, or copies the array if it is None."""
+    """Return a sharding that splits `axis`, or one that copies the array if `axis` is None."""
     axes = [] if axis is None else [*[None] * axis, AXIS]
     return NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]
 
@@ -61,7 +61,7 @@ def part(mesh: Any, batch: int) -> slice:
 
 
 def everywhere(mesh: Any) -> Any:
-    """Return the sharding of an array that each process reads in full. None lets XLA choose."""
+    """Return the sharding of an array that each process reads in full. If None, XLA chooses."""
     return None if jax.process_count() == 1 else _split(mesh, None)
 
 
@@ -73,7 +73,7 @@ def placed(array: np.ndarray, where: Any) -> Any:
 
 
 def hold(mesh: Any, images: Any, rows: np.ndarray | None) -> Any:
-    """Split images (n, …), or those with the indices `rows`, over the devices."""
+    """Split images (n, …) over the devices. `rows` selects images by their indices."""
     number, count = len(images) if rows is None else len(rows), mesh.size if mesh else 1
     share = -(-number // count)
 

@@ -1,4 +1,4 @@
-"""Fit gradient-boosted trees to a table's columns or to a published network's features.
+"""Fit gradient-boosted trees to the columns of a table or the features of a published network.
 
 scikit-learn fits trees (`HistGradientBoosting`, 255 bins). The trees are converted to the weights
 of a layer (`pipeline.models.trees`), so inference requires neither scikit-learn nor pickle.
@@ -16,7 +16,7 @@ from pipeline.models.trees import DEPTH, LEAVES, Numbers, iterations
 
 CHECKED = 1_000  # number of rows used to compare the layer with scikit-learn
 CLOSE = 1e-4  # maximum difference between float32 and float64, relative to the largest output
-UNSEEN = 0.5  # number of rows assumed for a label without rows
+UNSEEN = 0.5  # number of rows to assume for a label that does not have any
 
 
 def fit(
@@ -35,7 +35,7 @@ def fit(
         yes = column if config.target == "regression" else column.astype(int)
         if (
             config.target != "regression" and len(np.unique(yes)) < 2
-        ):  # no or all rows have this label
+        ):  # all rows have this label, or no row does
             made.first[output] = np.log((yes.sum() + UNSEEN) / ((1 - yes).sum() + UNSEEN))
         else:
             _grow(config, features, yes, weights, made, {0: output})
@@ -61,8 +61,8 @@ def _grow(
     config: Config, features: np.ndarray, labels: np.ndarray, weights: Any, made: Numbers,
     outputs: dict[int, Any],
 ) -> None:  # fmt: skip
-    """Fit trees and add them to `made`. `outputs` maps the indices of an iteration's trees to their
-    outputs.
+    """Fit trees and add them to `made`. `outputs` maps the index of each tree in an iteration to
+    its output.
     """
     from sklearn import ensemble
 
@@ -100,9 +100,9 @@ def _grow(
 def _put(nodes: Any, ordered: np.ndarray, made: Numbers, output: int, tree: int) -> None:
     """Add the nodes of a scikit-learn tree to `made`. scikit-learn has no public API for nodes.
 
-    A value that equals a threshold here could be slightly larger on another device. Each threshold
-    is therefore moved halfway to the next feature value, which is found in the sorted values
-    `ordered` of each feature.
+    A feature value that equals a threshold on this device could be slightly larger on another. Each
+    threshold is therefore moved to the midpoint between the feature values on either side of it.
+    `ordered` contains the sorted values of each feature.
     """
     count, leaves = len(nodes), nodes["is_leaf"].astype(bool)
     wide = nodes["num_threshold"].copy()
@@ -110,7 +110,7 @@ def _put(nodes: Any, ordered: np.ndarray, made: Numbers, output: int, tree: int)
         column = ordered[:, nodes["feature_idx"][node]]
         place = min(max(np.searchsorted(column, wide[node], side="right"), 1), len(column) - 1)
         wide[node] = (float(column[place - 1]) + float(column[place])) / 2
-    # Inputs are float32, so rounding thresholds down does not change the side of any value.
+    # Inputs are float32, so rounding a threshold down never moves a value to the other side of it.
     narrow = wide.astype(np.float32)
     narrow = np.where(narrow > wide, np.nextafter(narrow, np.float32(-np.inf)), narrow)
     made.features[output, tree, :count] = np.where(leaves, 0, nodes["feature_idx"])

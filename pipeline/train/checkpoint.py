@@ -1,8 +1,8 @@
-"""Save the complete state of a run in checkpoints, so that the run can be killed at any time.
+"""Save the complete state of a run in checkpoints, so that the run can resume after being killed.
 
-The two newest valid checkpoints are kept. `Saver` derives the interval from the time it takes to
-save. The next session starts from the previous session's files (`restore`), and compares them with
-the checksums in the bundle's `expect`.
+The two newest valid checkpoints are kept. `Saver` adapts the interval to the time that saving
+takes. The next session copies the previous session's files (`restore`) and verifies them with the
+checksums in the bundle's `expect`.
 """
 
 import fcntl
@@ -30,9 +30,9 @@ PUSH_AGAIN = "Push again:\ninvoke push-train"
 # Maximum fraction of time spent on writing. The optimal interval is sqrt(2 x cost x time between
 # failures) (Young 1974), assuming one failure per Kaggle session of 9 hours.
 SHARE, FAILURE_SECONDS = 0.02, 9 * 3600.0
-# The first checkpoint is written early, to measure its cost and to save runs that soon fail.
+# The first checkpoint is written early, to measure its cost and in case the run soon fails.
 FIRST_SECONDS = 20.0
-# Write speed assumed until the first checkpoint is written.
+# The write speed to assume until the first checkpoint is written.
 SLOWEST_BYTES_PER_SECOND = 50e6
 
 
@@ -49,12 +49,13 @@ class Checkpoint:
 def save(
     folder: Path, step: int, arrays: Mapping[str, np.ndarray], details: Mapping[str, Any]
 ) -> Path:
-    """Write a checkpoint, delete all older ones except the newest valid one, and return its folder.
+    """Write a checkpoint and return its folder. Older checkpoints are deleted, except for the
+    newest valid one.
 
     If the process is killed or the power fails, either this checkpoint or the previous one is
     intact. Once this function has returned, the new checkpoint is intact. The run must have locked
-    the folder (`writer`). If it cannot be written, `DiskError` is raised and earlier checkpoints
-    are kept.
+    the folder (`writer`). If the checkpoint cannot be written, `DiskError` is raised and earlier
+    checkpoints are kept.
     """
     target = folder / f"step-{step:08d}"
     state = npz.to_bytes({f"{n:05d}": array for n, array in enumerate(arrays.values())})
@@ -82,7 +83,7 @@ def latest(folder: Path) -> Checkpoint | None:
     """Return the newest valid checkpoint, or None if the folder has no checkpoints.
 
     Raises:
-        CheckpointError: if none of them is valid, since silently starting over would lose the run.
+        CheckpointError: if all checkpoints are corrupt. Silently starting over would lose the run.
     """
     problems: list[str] = []
     for path in newest_first(folder):
@@ -110,10 +111,10 @@ def _verified(path: Path) -> dict[str, Any] | str:
 
 @contextmanager
 def writer(folder: Path) -> Iterator[None]:
-    """Lock the folder so that no other run can use it. It is created if missing.
+    """Lock the folder so that no other run can use it. A missing folder is created.
 
-    The operating system releases the lock when the process exits. A folder on a file system without
-    locks is not protected.
+    The operating system releases the lock when the process exits. If the file system does not
+    support locks, the folder is not protected.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -138,8 +139,8 @@ def restore(
 ) -> None:
     """Copy an earlier session's files to `output`, where `training.train` finds them.
 
-    If `output` already contains a checkpoint (because the cell ran twice), nothing is copied. For
-    `expect`, see `mounts.previous`. It is empty for a new run.
+    Nothing is copied if `output` already contains a checkpoint, which happens if the cell runs
+    twice. `expect` is described in `mounts.previous`, and is empty for a new run.
     """
     if not expect or any(output.glob("**/checkpoints/step-*")):
         show("Nothing to restore: the run is new, or the working folder already has checkpoints.")
@@ -161,8 +162,8 @@ def restore(
 
 
 def set_aside(folder: Path, records: Sequence[Path] = ()) -> None:
-    """Move the checkpoints to the first unused `<name>-set-aside-<n>` instead of deleting them.
-    `records` are other files of the run, which are moved to the same folder.
+    """Move the checkpoints to a new folder `<name>-set-aside-<n>` instead of deleting them.
+    `records` are other files of the run, which are moved there as well.
     """
     with writer(folder), writing(folder):
         there = [path for path in (*folder.iterdir(), *records) if path.exists()]
@@ -178,7 +179,7 @@ class Saver:
     """Measures how long checkpoints take, and decides when to save the next one.
 
     Args:
-        given: minimum seconds between checkpoints; None to derive them from the measured cost.
+        given: minimum number of seconds between checkpoints; None to adapt it to the cost.
         size: approximate checkpoint size in bytes.
     """
 
@@ -201,7 +202,7 @@ class Saver:
         return max(cost / SHARE, math.sqrt(2 * cost * FAILURE_SECONDS))
 
     def reserve(self) -> float:
-        """Return the seconds to reserve for the last checkpoint: twice the time of the slowest."""
+        """Return the seconds to reserve for the last checkpoint: twice the longest time so far."""
         return 2 * max(self.costs, default=self._size / SLOWEST_BYTES_PER_SECOND)
 
     def due(self) -> bool:

@@ -1,8 +1,8 @@
 """Check a config's custom functions before training starts.
 
-Each check in `QUESTIONS` calls a function with a few synthetic rows. If the check finds a problem,
-it reports the file and the line. Because Kaggle's GPUs use TensorFlow, a separate process also runs
-the model with it: `python -m pipeline.train.custom_check CONFIG FOLDER`.
+Each check in `QUESTIONS` calls a function with a few synthetic rows. If it finds a problem, the
+error contains the file and the line. Inference on Kaggle's GPUs uses TensorFlow, so a separate
+process also runs the model with TensorFlow: `python -m pipeline.train.custom_check CONFIG FOLDER`.
 """
 
 import inspect
@@ -38,14 +38,14 @@ from pipeline.runtime import replicas
 from pipeline.train import layer_rates, learning_rate, optimizer, phases
 
 ROWS = 16
-# A batch size that differs from any axis of a model.
+# A batch size that no other axis of a model is likely to have.
 ODD_ROWS = 37
-# Maximum difference between JAX and TensorFlow outputs, relative to the largest output. The same
-# limit in `pipeline.infer.check` would otherwise reject the artifact later.
+# Maximum difference between JAX and TensorFlow outputs, relative to the largest output.
+# `pipeline.infer.check` has the same limit and would reject the artifact later.
 TOLERANCE = 1e-4
-# Weights computed in parts can differ by this fraction of their change in two steps, which is far
-# above rounding errors and far below the effect of a missing part. They can also differ by this
-# multiple of an ulp's effect.
+# Tolerances for weights that are computed in parts. APART is a fraction of their change in two
+# steps. It is far above rounding errors and far below the effect of a missing part. ROUNDING is a
+# multiple of the effect of changing the initial weights by one ulp.
 APART, ROUNDING = 0.02, 8
 SUM_TOLERANCE = 1e-5  # for the sum of probabilities
 WEIGHTS, OUTPUTS = "weights.npz", "outputs.npy"  # sent to and received from the other process
@@ -265,9 +265,9 @@ def _schedule(config: Config) -> str:
         if rates.shape != (total,) or len(wrong) or not rates.any():
             step = wrong[0] if len(wrong) else 0
             raise Wrong(
-                f"returns a learning rate of {rates[step]} at step {step} of {total}, of which"
-                f" {numbers.warmup_steps} are warm-up; expected a finite fraction of base_rate that"
-                " is never negative and not always 0.\nAvoid divisions by 0 (use"
+                f"returns a learning rate of {rates[step]} at step {step} of {total}, with"
+                f" {numbers.warmup_steps} warm-up steps; expected a finite fraction of base_rate"
+                " that is never negative and not always 0.\nAvoid divisions by 0 (use"
                 " max(warmup_steps, 1)) and roots of negative numbers."
             )
     return f"learning rates from {rates.min():.3g} to {rates.max():.3g} in a run of 100 steps"
@@ -288,7 +288,7 @@ def _optimizer(config: Config) -> str:
     architectures.seed(config.seed)
     variables = architectures.build(config).trainable_variables
     applied = learning_rate.apply(config, 100 * config.batch)
-    begin = applied.warmup_steps + 1  # the learning rate may be 0 before
+    begin = applied.warmup_steps + 1  # the learning rate may be 0 at first
 
     def made() -> tuple[Any, list[Any]]:
         one = optimizer.optimizer(config, applied, variables)
@@ -368,7 +368,7 @@ def _model(config: Config) -> str:
     model = architectures.build(config)
     if not model.trainable_variables:
         raise Wrong(
-            "has no trainable weights; expected at least those of the last layer.\n"
+            "has no trainable weights; expected at least the weights of the last layer.\n"
             "Set trainable=True for that layer, or add a layer with weights."
         )
     _refuse_infinite_gradients(config, model, images)
@@ -433,7 +433,7 @@ def _refuse_lost_state(config: Config, model: Any, images: np.ndarray, outputs: 
     if _differ(outputs, architectures.outputs(again, images, ROWS), least=1.0):
         raise Wrong(
             "returns different outputs when rebuilt with the same weights: a layer is not part of"
-            " the model, or a constant is random.\nIf a layer's input is constant, call it inside"
+            " the model, or a constant is random.\nIf a layer has a constant input, call it inside"
             " another layer's call. Store layers in attributes, lists or dicts, and use a fixed"
             " seed."
         )
@@ -492,14 +492,14 @@ def _compare_parts(config: Config) -> str:
     if len(jax.devices()) > 1:
         ways["2 devices"] = _stepped(small, 2)
     changed = _distance(whole, start)
-    # If an optimizer uses signs, rounding errors can move weights as far as a nudge does.
+    # If an optimizer uses the signs of gradients, rounding errors can act like the nudge.
     allowed = max(APART * changed, ROUNDING * _distance(nudged, whole))
     for way, (weights, *_) in ways.items():
         apart = _distance(weights, whole)
         if not apart <= allowed:
             raise Wrong(
                 f"produces different weights with {way}: they differ by {apart:.2g} after two"
-                f" steps, which changed them by {changed:.2g}; expected at most {allowed:.2g}.\n"
+                f" steps that changed them by {changed:.2g}; expected at most {allowed:.2g}.\n"
                 "Compute gradients only with step.gradients, and sum losses over the images."
             )
     return f"the same weights with whole batches and {' and '.join(ways)}"
@@ -508,9 +508,10 @@ def _compare_parts(config: Config) -> str:
 def _stepped(
     config: Config, count: int, *, nudge: bool = False
 ) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
-    """Take two steps on synthetic rows with `count` devices. Return the weights after and before
-    these steps and, if `nudge` is set, those after two steps from initial weights that are one ulp
-    larger.
+    """Take two steps on synthetic rows with `count` devices.
+
+    Return the weights after these steps, the initial weights, and the weights after two steps from
+    initial weights that are one ulp larger. Without `nudge`, the third list is the first one.
     """
     from pipeline.train.step import Batch, TrainStep
 
@@ -571,8 +572,8 @@ QUESTIONS: dict[str, Question] = {
 
 
 def _differ(values: np.ndarray, others: np.ndarray, least: float = 0.0) -> bool:
-    """Return whether two arrays differ by more than rounding errors, or in where they have NaNs.
-    The tolerance is relative to the largest magnitude, or to `least` if that is larger.
+    """Return whether two arrays differ by more than rounding errors, or have NaNs in different
+    places. The tolerance is relative to the largest magnitude, or to `least` if that is larger.
     """
     largest = np.abs(values[np.isfinite(values)]).max(initial=least)
     return not np.allclose(values, others, rtol=0, atol=TOLERANCE * largest, equal_nan=True)
@@ -611,7 +612,7 @@ def _outputs_of(model: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 def _labels(config: Config, *, soft: bool | None = None) -> np.ndarray:
-    """Return synthetic labels. None for `soft` uses the form that labels have in training."""
+    """Return synthetic labels. If `soft` is None, they have the same form as in training."""
     rows = np.arange(ROWS)
     if config.target == "custom":
         labels = _made_up(config.data.custom_labels, 0)

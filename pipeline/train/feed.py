@@ -27,7 +27,8 @@ from pipeline.train.step import Batch, TrainStep
 
 # Maximum fraction of device memory used for images.
 SHARE = 0.25
-# Minimum bytes per call for copying in threads, each of which waits 0.1 ms for the interpreter.
+# Minimum number of bytes per call for which threads copy the batches. Each thread waits 0.1 ms for
+# the interpreter.
 THREADED = 4 << 20
 AHEAD = 2  # number of calls whose batches are copied in advance
 
@@ -35,7 +36,7 @@ Begun = tuple[int, int, np.ndarray, list[Future[Any]]]  # first step, steps, ima
 
 
 def way(asked: str, inputs: Any, count: int) -> str:
-    """Return the way in which to provide batches: "device", "host" or "files".
+    """Return how to provide batches: "device", "host" or "files".
 
     `asked` is one of these, or "auto". `count` is the number of devices that would hold the inputs.
     """
@@ -86,12 +87,12 @@ class Feed:
             self._gatherer.__exit__()
 
     def calls(self, spans: Iterator[tuple[int, int]]) -> Iterator[tuple[Batch, int]]:
-        """For each (first step, number of steps), yield the call's batches and number of steps."""
+        """Yield the batches and the number of steps for each span (first step, number of steps)."""
         for begun in ahead(self._begin, spans, AHEAD if self._gatherer else 0):
             yield self._call(begun), begun[1]
 
     def ended(self, step: int) -> None:
-        """Release the buffers of all steps before `step`, since the devices have completed them."""
+        """Release the buffers of all steps before `step`, which the devices have completed."""
         while self._used and self._used[0][0] <= step:
             self._free.append(self._used.popleft()[1])
 

@@ -1,8 +1,8 @@
 """Compute the outputs of a frozen published network once, and fit a linear model to them.
 
 `Config.fit="linear"` takes minutes where fine-tuning takes hours, and is hard to beat with few
-examples. The linear model becomes the kernel and bias of the last layer, so the artifact, folds and
-inference work as in any other run. `pipeline.train.boosting` fits trees instead.
+examples. The linear model becomes the kernel and bias of the last layer, so the artifact, the folds
+and inference work as they do in any other run. `pipeline.train.boosting` fits trees instead.
 """
 
 import hashlib
@@ -141,7 +141,7 @@ def of(
         made.append(np.concatenate(computed))
         atomic_file.write(path, npz.to_bytes({"features": made[-1]}))
     took = f"{new:,} computed in {time.monotonic() - begun:.0f} s"
-    show(f"Features: {number:,} in total, {took}, {number - new:,} computed before")
+    show(f"Features: {number:,} in total, {took}, {number - new:,} computed earlier")
     return np.concatenate(made)
 
 
@@ -250,7 +250,7 @@ def _solved(
 def _of_classes(
     features: np.ndarray, labels: np.ndarray, weights: Any, strength: float, number: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return each class's kernel and bias. A class without rows is treated as if it had one."""
+    """Return each class's kernel and bias. A class without rows is treated as if it had one row."""
     from sklearn.linear_model import LogisticRegression
 
     features, labels, weights = repeated(features, labels, weights)
@@ -259,8 +259,8 @@ def _of_classes(
     if len(seen) > 1:
         model = LogisticRegression(C=strength, max_iter=STEPS, tol=EXACT)
         found = model.fit(features, labels, weights)
-        # For two classes there is one row of coefficients. Half of it is for the second class, and
-        # minus half for the first.
+        # For two classes, scikit-learn returns one row of coefficients. The second class gets half
+        # of each coefficient, and the first class gets minus half.
         halves = np.array([[-0.5], [0.5]]) if len(seen) == 2 else np.ones((1, 1))
         kernel[:, seen] = (halves * found.coef_).T
         bias[seen] = halves[:, 0] * found.intercept_

@@ -23,8 +23,8 @@ TWELVE = 12  # number of parts for networks that are not stacks of identical blo
 class Part(NamedTuple):
     """A layer, or a block of layers, with a single learning rate factor.
 
-    `block` is the class and the weight shapes, which are the same in identical blocks. It is None
-    for layers.
+    `block` contains a block's class and weight shapes, which are the same for identical blocks. It
+    is None for a layer.
     """
 
     weights: Sequence[Any]
@@ -34,17 +34,20 @@ class Part(NamedTuple):
 def factors(model: Any, config: Config) -> list[float] | None:
     """Return the learning rate factor of each trainable variable, or None if all are 1.
 
-    For `optimizer.layer_decay`, depth is counted from the outputs of a published network or, in
-    other models, from the head, which is the last layer with weights. New layers such as a head
-    have a factor of 1. In a transformer, which is a stack of identical blocks, each block is a part
-    (Clark et al. 2020, arXiv:2003.10555): the last block has the factor layer_decay, the block
-    before it layer_decay^2, and so on. The layers before the first block, such as embeddings, form
-    another block, and a layer after a block belongs to that block. Other networks are split into 12
-    parts with the same number of layers (Liu et al. 2022, ConvNeXt, arXiv:2201.03545), or one part
-    per layer if there are fewer.
+    With `optimizer.layer_decay`, the factor depends on the depth. In a published network, depth is
+    counted from the outputs. In other models, it is counted from the head, which is the last layer
+    with weights. New layers, such as a head, have a factor of 1.
+
+    A transformer is a stack of identical blocks (Clark et al. 2020, arXiv:2003.10555). The last
+    block has the factor layer_decay, the block before it layer_decay^2, and so on. The layers
+    before the first block, such as embeddings, are treated as another block. A layer after a block
+    has the factor of that block.
+
+    Other networks are split into 12 parts with the same number of layers (Liu et al. 2022,
+    ConvNeXt, arXiv:2201.03545). If a network has fewer layers, each layer is a part.
 
     `backbone_rate` multiplies the factors of a published network, and `optimizer.layer_rates`
-    multiplies those of matching layers.
+    multiplies the factors of matching layers.
     """
     rate, decay = 1.0, config.optimizer.layer_decay
     if config.model in (*BACKBONES, published.NAME):
@@ -78,9 +81,9 @@ def described(model: Any, config: Config) -> list[dict[str, Any]]:
 
 
 def frozen(model: Any, config: Config) -> list[bool]:
-    """Return whether each trainable variable is frozen for the first `frozen_epochs`. In a model
-    with published networks, their weights are frozen; otherwise, all weights except those of the
-    last layer are.
+    """Return whether each trainable variable is frozen for the first `frozen_epochs`. If the model
+    contains published networks, their weights are frozen. Otherwise, all weights are frozen except
+    for the last layer.
     """
     weights = model.trainable_variables
     if not config.frozen_epochs:
@@ -151,7 +154,8 @@ def _multiply_by_name(found: dict[int, float], model: Any, named: dict[str, floa
     if unused:
         known = dict.fromkeys(weight_names.name(key).rpartition("/")[0] for key in keys.values())
         raise ConfigError(
-            f"optimizer.layer_rates has {', '.join(map(repr, sorted(unused)))}, which matches no"
-            f" remaining layer; expected names from {', '.join([*known][:20])}.\nCorrect the name"
-            " in the config, or name the layer in the model: layers.Dense(…, name=…)."
+            f"optimizer.layer_rates has {', '.join(map(repr, sorted(unused)))}, which does not"
+            f" match any remaining layer; expected names from {', '.join([*known][:20])}.\n"
+            "Correct the name in the config, or name the layer in the model: layers.Dense(…,"
+            " name=…)."
         )

@@ -20,9 +20,9 @@ arXiv:2405.13698; Busbridge et al. 2023, arXiv:2307.13813.
 For other optimizers, `optimizer.scaling` sets the rule for the learning rate. A custom function
 that accepts `kappa` can scale other hyperparameters.
 
-Each step decays the weights by learning rate x weight decay, scaled so that the decay per epoch
-does not change. With SGD, scaling the learning rate is enough for this. Adam is used without weight
-decay. Momentum is Nesterov momentum.
+Each step decays the weights by learning rate x weight decay. This product is scaled so that the
+decay per epoch does not change. With SGD, scaling the learning rate is enough. Adam is used without
+weight decay. Momentum is Nesterov momentum.
 
 No rule holds everywhere (Shallue et al. 2019, arXiv:1811.03600), so check `Applied.warnings`.
 """
@@ -39,8 +39,8 @@ from pipeline.config.config import OPTIMIZERS
 RULES = {"sgd": "linear", "adam": "sqrt", "adamw": "sqrt"}
 # Linear scaling did not reduce accuracy up to a batch size of 8,192 (Goyal et al. 2017, figure 1).
 LINEAR_RULE_LIMIT = 8192
-# At kappa (1 - beta) = 1 there is no averaging left. Near it, the optimizer behaves differently
-# (Malladi et al. 2022).
+# At kappa (1 - beta) = 1, the optimizer no longer averages gradients. Near this limit, it behaves
+# differently (Malladi et al. 2022).
 EDGE = 0.9
 # 1 - 10 x (1 - 0.9) is 2e-16 in floating point, not 0.
 ROUNDING = 1e-9
@@ -65,13 +65,14 @@ class Applied:
         batch, base_batch: images per optimizer step, over all replicas.
         kappa: batch / base_batch.
         peak_rate: learning rate per step after the warm-up.
-        frozen_steps: initial steps in which only new layers are trained.
-        growing_steps: the steps after which images grow, one for each item of `progressive`.
+        frozen_steps: number of initial steps in which only new layers are trained.
+        growing_steps: steps after which images grow, one for each item of `progressive`.
         total_steps: number of steps of the whole run. The learning rate ends at 0.
-        decay_steps: final steps in which the learning rate decreases, for "constant".
+        decay_steps: number of final steps in which the learning rate decreases with "constant".
         momentum, beta_1, beta_2, epsilon, weight_decay: scaled values for SGD, Adam and AdamW.
             Other optimizers ignore them.
-        swa_step: number of steps after which the mean of the weights starts. None disables it.
+        swa_step: number of steps after which the mean of the weights starts. If None, the weights
+            are not averaged in this way.
         batchnorm_batch: number of images that BatchNorm normalizes together; divides `batch`.
         warnings: rules that are used outside the range in which they were tested.
     """
@@ -102,12 +103,14 @@ class Applied:
 
 
 def grouped(batch: int, base_batch: int) -> int:
-    """Return the number of images that BatchNorm normalizes together, which is the largest divisor
-    of `batch` up to the base batch. A divisor or multiple of an eighth of the batch is preferred if
-    it is at least half that size, since groups then align with the replicas on 8, 4 or 2 cores.
+    """Return the number of images that BatchNorm normalizes together.
 
-    The base batch also determines BatchNorm's noise, and normalizing over larger batches
-    generalizes worse: Hoffer et al. 2017, arXiv:1705.08741 ("ghost batch normalization").
+    This is the largest divisor of `batch` that does not exceed `base_batch`. A size that divides an
+    eighth of the batch, or is a multiple of it, is preferred if it is at least half as large.
+    Groups then align with the replicas on 8, 4 or 2 cores.
+
+    The group size also determines how noisy BatchNorm is, and models generalize worse if larger
+    groups are normalized (Hoffer et al. 2017, arXiv:1705.08741, "ghost batch normalization").
 
     >>> grouped(1024, 128), grouped(96, 64), grouped(32, 128), grouped(768, 64), grouped(536, 67)
     (128, 48, 32, 48, 67)
@@ -126,7 +129,7 @@ def apply(config: Config, num_images: int) -> Applied:
     """Return the hyperparameters scaled to `config.batch`.
 
     Each step takes `config.batch` images from an endless sequence of permutations, so `total_steps`
-    is epochs x num_images / batch, rounded up, and no image is dropped.
+    is epochs x num_images / batch, rounded up, and images are never dropped.
     """
     given, kappa = config.optimizer, config.batch / config.optimizer.base_batch
     root, adam = math.sqrt(kappa), given.name in ("adam", "adamw")
@@ -225,8 +228,8 @@ def schedule(config: Config, applied: Applied) -> Any:
 
     "cosine" rises linearly from 0 and falls along a half cosine. "one_cycle" (Smith & Topin 2018,
     arXiv:1708.07120, with fastai's cosines) rises from 1/25 of the peak along a half cosine and
-    falls along another, while momentum is constant. "constant" rises linearly, stays constant, and
-    falls linearly within `decay_steps`, so that longer runs start in the same way.
+    falls along another, while the momentum stays constant. "constant" rises linearly, stays
+    constant, and falls linearly within `decay_steps`, so that longer runs start in the same way.
     """
     from keras import backend, ops
     from keras.optimizers.schedules import LearningRateSchedule

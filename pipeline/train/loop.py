@@ -35,13 +35,14 @@ from pipeline.train.session import Session
 from pipeline.train.step import Batch, Report, TrainStep
 
 BEST = "best/"  # name prefix of the best epoch's weights in a checkpoint
-# Parts of a run's origin that can change between sessions. If one does, a warning is shown.
+# Parts of a run's origin that can change between sessions. If one of them changes, a warning is
+# shown.
 MAY_CHANGE = ("precision", "devices", "code")
 START_OVER = "start over with --fresh, which sets the old checkpoints aside."
 
 # Limits for the calls in flight. If there are too few, the devices wait for the host on a busy
 # machine. If there are too many, the host runs far ahead and the batches use too much memory.
-# 3 calls of 20 ms in flight, steps took 4 % longer than with 24 (docs/dev/findings.md).
+# With 3 calls of 20 ms in flight, steps took 4 % longer than with 24 (docs/dev/findings.md).
 MIN_CALLS, MAX_CALLS, SECONDS, BYTES = 3, 32, 0.5, 256e6
 # Calls in flight during evaluation. With 33 or more on a CPU with several devices, a thread that
 # starts a call waits for an older call that needs the same thread, and XLA aborts the process
@@ -56,10 +57,10 @@ class Record:
     """Values stored in a checkpoint in addition to the state.
 
     Attributes:
-        run_id: the run's id. All folds use the id of the first one.
+        run_id: the run's id, which is the same for all folds.
         origin: the run's origin when it started, see `Loop.run`.
         best: epoch, metrics and metric name of the best epoch, and the number of epochs since.
-        init_from: origin of the initial weights (`warm_start.begin`), if any.
+        init_from: origin of the initial weights (`warm_start.begin`), or None.
         seconds: training time over all sessions.
         micro_batch: a micro-batch size that fits into the memory of `devices`.
     """
@@ -120,8 +121,8 @@ class Loop:
         """Train until the end of the run, step `max_steps`, or the end of the session, and return
         "complete" or "partial".
 
-        In `origin`, "config" (with the digest of its functions), "data" and "pretrained" must match
-        the checkpoint; those in `MAY_CHANGE` can differ.
+        `origin` is compared with the checkpoint. "config" (which includes the digest of its
+        functions), "data" and "pretrained" must be the same. The values in `MAY_CHANGE` can differ.
 
         Raises:
             CheckpointError: if the checkpoint is from a different run.
@@ -133,7 +134,9 @@ class Loop:
             self._resume(folder, origin)
             fitted = self.record.micro_batch
             if self.record.devices == self._devices and self.compiled.use(fitted):
-                self.show(f"Using micro-batches of {fitted} per replica, as before")
+                self.show(
+                    f"Using micro-batches of {fitted} per replica, which fit earlier in this run"
+                )
             stop = None
             if not self.complete:
                 self._started = time.monotonic()
@@ -141,11 +144,11 @@ class Loop:
                 with feeding.begin(self.config, self.batches, self.compiled, self.show) as feed:
                     stop = self._train(feed, session, most)
         if self.out_of_patience:
-            since = f"no epoch since epoch {self.record.best['epoch']} was better"
+            since = f"no later epoch was better than epoch {self.record.best['epoch']}"
             self.show(f"Stopped early: {since} (patience={self.config.patience})")
         if self.complete:
             return "complete"
-        again = "" if stop else " without --max-steps or with a larger one"
+        again = "" if stop else " with a larger --max-steps or without it"
         self.show(
             f"Stopped at step {self.step} of {total}: {stop or 'reached max_steps'}. The state was"
             f" saved. To resume, run the same command{again}."
@@ -178,8 +181,8 @@ class Loop:
                 calls.restart(keep_newest=not ends_epoch)
                 session.progress()
             # After another call, saving must wait for all calls in flight, and possibly for a
-            # validation. The first call of a phase also compiles, which takes at least as long as
-            # in the very first call.
+            # validation. The first call of a phase also compiles, which is assumed to take as long
+            # as all compilations so far.
             reserve = saver.reserve() + calls.seconds + self._validation_seconds
             reserve += self.seconds["compile"] if self._begins_program else 0.0
             stop = session.over(reserve)
@@ -237,13 +240,14 @@ class Loop:
                 step.use(step.smaller[0])
                 self.show(
                     f"Out of memory with {tried} {self.config.data.noun} per replica; retrying with"
-                    f" micro-batches of {step.micro_batch}. Batch and learning rate are unchanged."
+                    f" micro-batches of {step.micro_batch}. The batch size and learning rate are"
+                    " unchanged."
                 )
 
     @contextmanager
     def _explained_memory(self) -> Iterator[None]:
-        """Raise a DeviceError with advice if the devices run out of memory with the smallest
-        micro-batch, or in a later call, for example because another process uses them.
+        """Raise a `DeviceError` with advice if the devices run out of memory. This happens with the
+        smallest micro-batch, or in a later call if, for example, another process uses the devices.
         """
         try:
             yield
@@ -345,7 +349,7 @@ class Loop:
         that are not padding.
         """
         step, in_flight = self.compiled, deque[Any]()
-        size = step.micro_batch * step.replicas  # fits in memory, since it does with gradients
+        size = step.micro_batch * step.replicas  # fits in memory even with gradients
         for number, (images, real) in enumerate(blocks(self.batches.inputs, rows, size)):
             in_flight.append(evaluate(number * size, images, real))
             if len(in_flight) == EVALUATIONS:
@@ -391,8 +395,8 @@ class Loop:
     # Results
 
     def final_weights(self) -> dict[str, np.ndarray]:
-        """Return the weights for inference by name. They are moving averages if these are enabled,
-        and come from the best epoch if the config keeps it.
+        """Return the weights for inference by name. These are moving averages if the config enables
+        them. If the config keeps the best epoch, they are that epoch's weights.
         """
         params, buffers = self.compiled.layout.for_inference(self.state)
         values = zip(self._keys, [*params, *buffers], strict=True)
@@ -452,7 +456,7 @@ class Loop:
             changed = ["the program, which saves different values"]
         if changed:
             raise CheckpointError(
-                f"{folder} contains step {found.step} of a different run; changed since:"
+                f"{folder} contains step {found.step} of a different run. Differences:"
                 f" {'; '.join(changed)}.\n"
                 f"Undo the change to resume, choose another --output, or {START_OVER}"
             )
@@ -522,8 +526,8 @@ class CallQueue:
     def begin(self) -> None:
         """Record that a call is about to be made.
 
-        If the devices are idle, add the time since the last call ended to their idle time. That
-        call is assumed to have taken as long as the fastest call that was timed on its own.
+        If the devices are idle, add the time since the last call ended to their idle time. The last
+        call is assumed to have taken as long as the fastest individually timed call.
         """
         now = time.monotonic()
         passed, self._began = now - self._began, now
@@ -548,8 +552,8 @@ class CallQueue:
         return share
 
     def ended(self, size: int) -> Iterator[tuple[int, Any]]:
-        """Wait until there are few enough calls in flight, and yield (step, report) for each call
-        that has completed. The batches of a call have `size` bytes.
+        """Wait until the number of calls in flight is within the limit, and yield (step, report)
+        for each completed call. `size` is the number of bytes in the batches of a call.
         """
         while len(self._calls) > self._limit:
             step, report = self._calls.popleft()
@@ -564,8 +568,8 @@ class CallQueue:
 
     @property
     def seconds(self) -> float:
-        """Estimated seconds until all calls in flight and two more have ended, assuming that one of
-        them is as slow as the slowest so far.
+        """Estimated seconds until all calls in flight and two more have ended. One of them is
+        assumed to be as slow as the slowest call so far.
         """
         return (self._limit + 2) * self._mean + self._slowest
 

@@ -1,9 +1,8 @@
-"""Loss scaling for float16 training. Gradients are computed from a multiple of the loss, since many
-of them would otherwise be too small for float16.
+"""Scale the loss in float16 training. Many gradients would otherwise be too small for float16.
 
 The scale doubles after a number of steps with finite gradients. If gradients are not finite, the
 scale is halved and the step does not change any weights (Micikevicius et al. 2018,
-arXiv:1710.03740; with the constants of Keras' LossScaleOptimizer).
+arXiv:1710.03740). The constants are the same as in Keras' LossScaleOptimizer.
 """
 
 from typing import Any, NamedTuple
@@ -23,8 +22,8 @@ STEPS = 2000  # number of finite steps before doubling
 class LossScale(NamedTuple):
     """The factor by which the loss is multiplied, as part of the training state.
 
-    `value` is float32. `steps` is the number of steps with finite gradients since the last change,
-    int32.
+    `value` is float32. `steps` is int32, and counts the steps with finite gradients since the last
+    change.
     """
 
     value: Any
@@ -38,8 +37,8 @@ class LossScale(NamedTuple):
         return LossScale(jnp.where(finite, grown, halved), steps.astype(jnp.int32))
 
     def skips(self, finite: Any) -> Any:
-        """Return whether to skip an update. At a scale of 1, no update is skipped: the range of
-        float16 is then not the problem, and the run has diverged.
+        """Return whether to skip an update. At a scale of 1, updates are never skipped, because
+        gradients that are not finite then mean that the run has diverged.
         """
         return ~finite & (self.value > 1.0)
 

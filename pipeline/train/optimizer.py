@@ -23,8 +23,8 @@ INSTEAD = {
 def optimizer(config: Config, applied: Applied, variables: Sequence[Any]) -> Any:
     """Return the Keras optimizer with the scaled hyperparameters and the schedule.
 
-    Biases and other vectors among the trainable `variables`, such as the scale and offset of a
-    normalization layer, are excluded from the weight decay of Keras optimizers.
+    Keras optimizers do not decay biases and other vectors in the trainable `variables`, such as the
+    scale and offset of a normalization layer.
     """
     custom, rate = custom_code.function(config, "optimizer.name"), schedule(config, applied)
     if custom and custom is not vars(optimizers).get(applied.optimizer):  # not imported from Keras
@@ -87,8 +87,8 @@ def _custom(applied: Applied, custom: Any, rate: Any) -> Any:
 
 
 def _clipped(made: Any, applied: Applied) -> Any:
-    """Let the optimizer clip gradients to the config's clip_norm, and return it. Raise `ValueError`
-    if an option has no effect, or not the same effect as in Keras' `fit`.
+    """Set the config's clip_norm on the optimizer, and return it. Raise `ValueError` if an option
+    would have no effect, or a different effect than in Keras' `fit`.
     """
     if isinstance(made, optimizers.LossScaleOptimizer):
         raise ValueError("in float16, the training step scales the loss; remove LossScaleOptimizer")

@@ -1,8 +1,8 @@
-"""Phases of a run. Each phase defines which weights are trained and at which image size.
+"""Divide a run into phases, which differ in their image size and in the weights that are trained.
 
-A phase has its own program, and consists of whole epochs, so no call spans two phases. Images are
-resized after augmentation, so batches and random numbers do not depend on the phase, and a run can
-resume in any phase. All sizes share the weights of a convolutional network.
+Each phase has its own program and consists of whole epochs, so a call never spans two phases.
+Images are resized after augmentation, so batches and random numbers do not depend on the phase, and
+a run can resume in any phase. A convolutional network uses the same weights for all image sizes.
 
 Growing image sizes (`Config.progressive`) speed up training, as shown by Howard et al. 2018
 (fast.ai's DAWNBench entry) and Tan & Le 2021, arXiv:2104.00298.
@@ -22,7 +22,8 @@ from pipeline.errors import ConfigError
 from pipeline.models import architectures, published, weight_names
 from pipeline.train.learning_rate import Applied
 
-# Sides are multiples of 32 pixels, or of 8 below 64 pixels, unless a network uses patches.
+# Image sides are rounded to multiples of 32 pixels (8 pixels if they are below 64), or to multiples
+# of the patch size if a network uses patches.
 LARGE, UNIT, SMALL_UNIT = 64, 32, 8
 
 
@@ -81,7 +82,7 @@ def shown(size: Sequence[int]) -> str:
 
 def models(config: Config, model: Any, batchnorm_momentum: float | None = None) -> list[Any]:
     """Return one model per image size. The model for the full size is `model` itself. The others
-    are copies that hold no weights of their own and use those of `model`.
+    are copies that share the weights of `model`.
     """
     if not config.progressive:
         return [model]
@@ -132,5 +133,6 @@ def resized(inputs: Any, shape: Sequence[int | None]) -> Any:
     levels = jax.image.resize(
         inputs.astype(jnp.float32), (len(inputs), *shape[1:]), "linear", antialias=True
     )
-    # Halves are common, and their last bits depend on the order of additions. Always round them up.
+    # Values halfway between two integers are common, and their last bits depend on the order of
+    # additions. Always round them up.
     return jnp.floor(levels + 0.501).astype(inputs.dtype)

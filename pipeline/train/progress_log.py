@@ -90,7 +90,7 @@ def readable(text: str) -> str:
 
 @dataclass(frozen=True)
 class Fold:
-    """A fold of a run. `number` counts from 1, and `steps_after` is for all later folds."""
+    """A fold of a run. `number` starts at 1, and `steps_after` counts the steps of later folds."""
 
     number: int
     count: int
@@ -98,7 +98,7 @@ class Fold:
 
 
 class Log:
-    """Calls the custom function that receives each record (`Config.log`), if there is one.
+    """Calls the config's custom function (`Config.log`), if any, with each record.
 
     If the function fails, a warning is shown and it is not called again.
     """
@@ -108,7 +108,7 @@ class Log:
         self._log = custom_code.function(config, "log") if processes.first() else None
 
     def __call__(self, record: Mapping[str, Any]) -> None:
-        """Call the function with a line or an epoch, or {"status", "pictures"} after the run."""
+        """Pass a progress line, an epoch, or the final {"status", "pictures"} to the function."""
         if self._log is None:
             return
         try:
@@ -122,7 +122,7 @@ class Log:
 class Progress:
     """Writes the progress of a run to progress.jsonl and history.csv.
 
-    A resumed run appends to these files. Each line contains the fold, if there is one, and
+    A resumed run appends to these files. If the run has folds, each line contains the fold, and
     `eta_seconds` includes later folds.
     """
 
@@ -148,7 +148,7 @@ class Progress:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Exclude time spent in this context, in which no step runs, from `images_per_second`."""
+        """Exclude the time in this context, when no steps run, from `images_per_second`."""
         started = time.monotonic()
         try:
             yield
@@ -180,7 +180,7 @@ class Progress:
     def epoch(self, row: Mapping[str, Any]) -> None:
         """Append a row, which starts with "epoch" and "step", to history.csv.
 
-        All rows of a run have the same names. A value of None is written as an empty field.
+        All rows of a run must have the same keys. None is written as an empty field.
         """
         with writing(self._history), self._history.open("a", newline="") as file:
             table = csv.writer(file)

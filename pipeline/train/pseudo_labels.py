@@ -1,8 +1,9 @@
-"""Train on rows without labels, with labels from an earlier run (`Config.pseudo_labels`).
+"""Train on unlabelled rows, using labels from an earlier run (`Config.pseudo_labels`).
 
 The score on held-out rows would be too good if a model learned from a teacher that was trained on
 these rows. Each fold of the teacher therefore only labels rows for the same fold of this run, and
-both runs must hold out the same rows (noisy student, Xie et al. 2020, 1911.04252).
+both runs must hold out the same rows. This method is known as noisy student (Xie et al. 2020,
+arXiv:1911.04252).
 """
 
 import hashlib
@@ -41,8 +42,8 @@ class Labelled:
         inputs: inputs of n rows, like `Examples.inputs`.
         labels: float32 (folds, n, k), labels for each fold of this run.
         used: bool (folds, n), whether a fold is trained on a row.
-        origin: the teacher's run_id, weights_sha256 and own pseudo-labels, the number of rows, and
-            how many of them each fold uses.
+        origin: the teacher's run_id, weights_sha256 and pseudo-labels, the number of rows, and the
+            number of rows that each fold uses.
         content: the file's content.
     """
 
@@ -65,8 +66,8 @@ class Labelled:
     def with_labelled(
         self, examples: Examples, pairs: Sequence[folds.Pair], config: Config
     ) -> list[tuple[Examples, np.ndarray]]:
-        """Return the examples of each fold, to which all of these rows are appended, and its
-        training rows.
+        """Append these rows to the examples. Return the examples and the training rows of each
+        fold.
         """
         assert config.pseudo_labels is not None  # noqa: S101 - otherwise there are no such rows
         labels, weights, weight = examples.labels, examples.weights, config.pseudo_labels.weight
@@ -102,7 +103,7 @@ def find(
     resumes: bool,
 ) -> Labelled:
     """Label rows with the teacher. A run that resumes reads the labels from `output` instead,
-    because another machine could compute slightly different ones.
+    because another machine could compute slightly different labels.
 
     Args:
         folder: the competition folder.
@@ -113,7 +114,7 @@ def find(
         ConfigError: if the teacher is missing, differs from this run in its folds, competition or
             labels, or may have been trained on held-out rows.
         ArtifactError: if the teacher's files are corrupt.
-        DataError: if the rows cannot be read, or a fold would use none of them.
+        DataError: if the rows cannot be read, or a fold would not use any of them.
         CheckpointError: if a run resumes and its labels are missing or corrupt.
     """
     given, path = config.pseudo_labels, output / FILE
@@ -189,7 +190,7 @@ def require(teacher: Artifact, config: Config, target: Target, held_out: Sequenc
     whole = bool(theirs.folds and len(teacher.folds) == 1)
     before = bool((manifest.get("init_from") or {}).get("may_have_seen_held_out"))
     if theirs.folds != config.folds or manifest["held_out"] != list(held_out) or whole or before:
-        why = "it has other held-out rows than this run"
+        why = "its held-out rows are different from this run's"
         if whole:
             why = f"with fit={theirs.fit!r}, one model is fitted to the rows of all folds"
         elif before:
@@ -212,11 +213,11 @@ def _described(competition: str, kind: str, names: Sequence[str]) -> str:
 def _predicted(
     teacher: Artifact, folder: Path, data: Data, ids: Sequence[str], show: Show
 ) -> np.ndarray:
-    """Return the predictions of each of the teacher's folds, float32 (folds, n, k), with NaN for
-    rows that it cannot read.
+    """Return the predictions of the teacher's folds, float32 (folds, n, k). They are NaN for rows
+    that cannot be read.
 
     Args:
-        data: this run's data, for the paths of the files.
+        data: this run's data, which contains the paths of the files.
         ids: expected ids.
     """
     show(f"Labelling {len(ids):,} {data.noun} with run {teacher.manifest['run_id']}")
@@ -225,7 +226,7 @@ def _predicted(
     test = dataset.read_test(folder, config, teacher.encoding)
     if test.ids != tuple(ids):
         raise DataError(
-            "The teacher's config reads other rows than this one; expected the same ids.\n"
+            "The teacher's config and this config read different rows; expected the same ids.\n"
             "Use the same id_column and kind of data in both configs."
         )
     check.check_decoding(teacher)
@@ -292,12 +293,12 @@ def _opened(content: bytes, path: Path, test: TestSet) -> Labelled:
 
 
 def _show(labelled: Labelled, given: PseudoLabels, show: Show) -> None:
-    """Show how many rows each fold uses. Raise `DataError` if a fold uses none."""
+    """Show how many rows each fold uses. Raise `DataError` if a fold does not use any rows."""
     origin, counts = labelled.origin, labelled.used.sum(axis=1).tolist()
     if not min(counts):
         raise DataError(
-            f"No row that run {origin['run_id']} labelled can be used in fold"
-            f" {counts.index(0) + 1}: confidence={given.confidence:g} is above each row's"
+            f"Fold {counts.index(0) + 1} cannot use any row that run {origin['run_id']} labelled:"
+            f" confidence={given.confidence:g} is above each row's"
             " probability, or no row can be read.\nLower pseudo_labels.confidence in the config."
         )
     shown = ", ".join(f"{count:,}" for count in counts)

@@ -1,7 +1,7 @@
 """Stop a run before its session ends, when the user asks for it, or when it stalls.
 
 Kaggle terminates sessions without warning, so a run must save its state and stop in time. SIGTERM
-and Ctrl-C are handled as well, but no run depends on receiving them.
+and Ctrl-C are handled as well, but a run does not rely on receiving them.
 """
 
 import faulthandler
@@ -18,8 +18,8 @@ from typing import Any, Self
 
 from pipeline.runtime import processes
 
-# Time reserved after the last checkpoint for figures, the list of outputs and Kaggle's copying, but
-# at most a twentieth of the session.
+# Time reserved after the last checkpoint, at most a twentieth of the session. In this time, the run
+# draws figures and lists its outputs, and Kaggle copies the files.
 MARGIN_SECONDS, MARGIN_SHARE = 300.0, 0.05
 STALLED, CTRL_C = "stalled.txt", "Ctrl-C"
 STALL_SECONDS = 1800.0  # longer than any step, validation or read
@@ -75,10 +75,11 @@ class Session:
         self._last_progress = time.monotonic()
 
     def over(self, reserve: float) -> str | None:
-        """Return the reason if the run must stop now, otherwise None.
+        """Return why the run must stop now, or None if it can continue.
 
-        Processes that train together must call this method the same number of times, and get the
-        same result. `reserve` is the time in seconds for the steps in flight and a checkpoint.
+        Processes that train together must call this method equally often, and they all get the same
+        result. `reserve` is the number of seconds to reserve for the steps in flight and a
+        checkpoint.
         """
         why = f"asked to stop ({self._request})" if self._request else None
         if time.monotonic() + reserve >= self._end:
@@ -112,7 +113,7 @@ class Session:
 
 
 def age() -> float:
-    """Return the seconds since this process started. Without /proc, count from this import."""
+    """Return the seconds since this process started, or since this import if /proc is missing."""
     try:
         text = Path("/proc/self/stat").read_text(encoding="ascii")
     except OSError:

@@ -21,7 +21,7 @@ SCALE = "loss_scale/"  # name prefix of the loss scale's arrays
 
 
 class Totals(NamedTuple):
-    """Sums over the examples of the current epoch, float32, and their number, int32.
+    """Sums over the examples of the current epoch (float32), and the number of examples (int32).
 
     Attributes:
         parts: sum of each loss if there are several, in the order of their names.
@@ -62,7 +62,8 @@ class StateLayout:
         names: names of all arrays in order, the same in each process that builds the model.
         keys: keys of params and buffers (`pipeline.models.weight_names`); "" for random generators.
         statistics: whether each buffer is updated with a mean over groups, like BatchNorm's
-            statistics. It is False for frozen statistics, because the mean would change their bits.
+            statistics. It is False for frozen statistics, because computing the mean would change
+            their last bits.
         seeds: whether each buffer is the state of a random generator.
     """
 
@@ -119,7 +120,7 @@ class StateLayout:
         return replicas.placed(np.zeros((), dtype), self._everywhere)
 
     def for_inference(self, state: TrainState) -> tuple[Arrays, Arrays]:
-        """Return (params, buffers) for validation and inference. They are averages if enabled."""
+        """Return (params, buffers) for validation and inference, which are averages if enabled."""
         if not state.ema:
             return state.params, state.buffers
         statistics = iter(state.ema[len(state.params) :])
@@ -152,7 +153,7 @@ class StateLayout:
         return others | {name: arrays.get(name, array) for name, array in own.items()}
 
     def differing(self, arrays: Mapping[str, np.ndarray], state: TrainState) -> list[str]:
-        """Return the names of arrays that are missing on one side, or differ in shape or dtype."""
+        """Return the names of arrays that exist on one side only, or differ in shape or dtype."""
         ours = zip(self.names, jax.tree.leaves(state), strict=True)
         wanted = {name: (leaf.shape, leaf.dtype) for name, leaf in ours}
         found = {name: (array.shape, array.dtype) for name, array in arrays.items()}

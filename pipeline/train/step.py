@@ -1,9 +1,9 @@
 """The training step, which updates the state with one batch for any model and number of devices.
 
-To customize training, edit `TrainStep.train_step`, which defines the whole weight update with the
-methods that it calls, or set `train_step` in a config to a function with the same arguments. The
-code below these methods computes sums over a batch. These sums depend only on the batch: replicas
-and micro-batches only determine how it fits in memory.
+To customize training, edit `TrainStep.train_step` and the methods that it calls, which define the
+whole weight update. You can also set `train_step` in a config to a function with the same
+arguments. The code below these methods computes sums over a batch. These sums depend only on the
+batch. Replicas and micro-batches only determine how it fits in memory.
 
 - BatchNorm normalizes each group of `batchnorm_batch` images separately (ghost batches, Hoffer et
   al. 2017, 1705.08741) and updates its statistics with the mean over all groups.
@@ -12,8 +12,8 @@ and micro-batches only determine how it fits in memory.
   outputs and labels of whole groups. Custom mixing also receives whole groups.
 
 One replica with many micro-batches therefore computes the same sums as eight replicas with one
-each, up to the order of additions. If a group is larger than a replica's part of the batch, it
-spans several replicas, which then all-reduce BatchNorm's sums.
+micro-batch each, except for the order of additions. If a group is larger than a replica's part of
+the batch, it spans several replicas, which then all-reduce BatchNorm's sums.
 """
 
 from collections.abc import Callable
@@ -43,8 +43,9 @@ from pipeline.train.optimizer import optimizer
 from pipeline.train.phases import Phase
 from pipeline.train.state import Arrays, StateLayout, Totals, TrainState
 
-# A step with fewer multiplications than this per replica takes about a millisecond, so the host's
-# overhead matters. So several steps share a call, but an epoch still has several calls.
+# A step with fewer than QUICK_STEP multiplications per replica takes about a millisecond, so the
+# host's overhead matters. Up to MOST_STEPS of these steps therefore share a call, but an epoch is
+# still split into at least CALLS_PER_EPOCH calls, if it has enough steps.
 QUICK_STEP, MOST_STEPS, CALLS_PER_EPOCH = 2**24, 16, 4
 
 
@@ -130,7 +131,8 @@ class TrainStep:
             the batch.
         phase: phase of the next calls. Initially, all weights train on full-size images.
         models: one model per image size (`phases.models`).
-        together: number of images that the loss receives together; None if each is independent.
+        together: number of images that the loss receives together; None if the loss of each image
+            is independent.
     """
 
     def __init__(self, config: Config, applied: Applied, model: Any, mesh: Any) -> None:
@@ -230,7 +232,7 @@ class TrainStep:
         Both include all micro-batches, and are the same on each replica.
 
         Args:
-            params: weights at which to compute the gradient; None for those of the state.
+            params: weights at which to compute the gradient; None to use the state's weights.
             loss_fn: function like `TrainStep.loss_fn`, which is the default.
         """
         loss_of, size = loss_fn or self.loss_fn, self.config.batch
@@ -261,7 +263,7 @@ class TrainStep:
     def loss_of(
         self, computed: Computed, examples: Examples, state: TrainState
     ) -> tuple[Any, Sums]:
-        """Return what `loss_fn` returns, computed from the model's results."""
+        """Return the same values as `loss_fn`, computed from the model's results."""
         losses, metrics = self._losses(examples, computed, state.step)
         # Losses added by layers are means over images, as in Keras.
         number, loss = len(examples.places), _added(losses).sum()
@@ -293,7 +295,7 @@ class TrainStep:
     def _updated(self, state: TrainState, grads: Arrays, sums: Sums) -> TrainState:
         size = self.config.batch
         params, opt_state = self.optimizer.stateless_apply(state.opt_state, grads, state.params)
-        # With SGD, Adam and AdamW, updates are proportional to the learning rate. So scaling an
+        # With SGD, Adam and AdamW, updates are proportional to the learning rate, so scaling an
         # update is the same as scaling the learning rate.
         params = [
             new if factor is None else old + factor * (new - old)
@@ -318,12 +320,14 @@ class TrainStep:
             return []
         if self.applied.swa_step is None:
             # The average starts from random weights, which would still affect a long average at the
-            # end of a short run. TensorFlow's ExponentialMovingAverage(num_updates) avoids this.
+            # end of a short run. The momentum is therefore limited as in TensorFlow's
+            # ExponentialMovingAverage(num_updates).
             ramp = (1.0 + state.step) / (10.0 + state.step)
             momentum = jnp.minimum(self.applied.ema_momentum, ramp)  # type: ignore[arg-type]
         else:
-            # The mean of n + 1 weights, given the mean of the first n. Until then, the current
-            # ones. A step that is skipped in float16 counts like the mean before it.
+            # Extend the mean of n sets of weights to n + 1. Before swa_step, use the current
+            # weights. A step that is skipped in float16 counts as if its weights were equal to the
+            # mean.
             number = jnp.maximum(state.step - self.applied.swa_step, 0)
             momentum = number / (1.0 + number)
         values = self.layout.averaged(params, buffers)
@@ -333,7 +337,7 @@ class TrainStep:
         """Return the learning rate factor of each weight, or None where it is 1.
 
         Adam's bias correction depends on its step count. Weights that were frozen at first have
-        seen fewer steps, so their first updates would be three times too large.
+        been trained for fewer steps, so their first updates would be three times too large.
         """
         factors, applied = self._rate_factors or [1] * len(self._stays), self.applied
         shares: list[Any] = [None if factor == 1 else factor for factor in factors]
@@ -495,8 +499,8 @@ class TrainStep:
     ) -> tuple[dict[str, Any], Any]:
         """Return the losses by name and the metric, each with shape (n,).
 
-        The loss of a mixture is the weighted sum of its two examples' losses. Its class is that of
-        the example with the larger fraction.
+        The loss of a mixture is the weighted sum of its two examples' losses. A mixture has the
+        class of the example with the larger fraction.
         """
         loss, (outputs, extra, *_) = self._loss(training=True, step=step), computed
 
@@ -550,8 +554,9 @@ class TrainStep:
     def _evaluated(
         self, params: Any, buffers: Any, inputs: Any, labels: Any, real: Any
     ) -> tuple[Any, Any, Any]:
-        """Return the sums of loss and metric (`pipeline.data.labels`) over the first `real` rows of
-        a batch, and all of its outputs if epochs are compared, otherwise None.
+        """Return the sums of the loss and the metric (`pipeline.data.labels`) over the first `real`
+        rows of a batch. The third value is the batch's outputs if epochs are compared, and
+        otherwise None.
         """
         outputs, extra = self._all_outputs(params, buffers, inputs)
         places = jnp.arange(labels.shape[0])
@@ -579,10 +584,10 @@ def per_replica(config: Config, replicas: int) -> int:
 def micro_batches(config: Config, replicas: int, group: int) -> list[int]:
     """Return the micro-batch sizes to try, from largest to smallest.
 
-    The first is `config.micro_batch` or a replica's whole part of the batch. Each of the others is
-    half the previous one, or less if the part cannot be divided that way. The size does not affect
-    results. `group` is the number of images that must be computed together for BatchNorm or a loss
-    that compares rows, or 1 if they are independent.
+    The first is `config.micro_batch` or a replica's whole part of the batch. Each of the other
+    sizes is at most half of the previous one, and also divides the part evenly. The size does not
+    affect results. `group` is the number of images that must be computed together for BatchNorm or
+    a loss that compares rows, or 1 if they are independent.
     """
     whole = config.batch // replicas
     asked = whole if config.micro_batch is None else min(config.micro_batch, whole)
@@ -603,8 +608,9 @@ def micro_batches(config: Config, replicas: int, group: int) -> list[int]:
 def steps_per_call(config: Config, applied: Applied, model: Any, share: int) -> int:
     """Return the maximum number of steps per call to the devices.
 
-    It depends only on the model and the data, so every session compiles the same program. Models
-    with convolutions or attention, whose weights have more than two axes, run one step per call.
+    This number depends only on the model and the data, so every session compiles the same program.
+    Models with convolutions or attention, whose weights have more than two axes, run one step per
+    call.
     """
     dense = all(len(weight.shape) <= 2 for weight in model.weights)
     if not dense or model.count_params() * share > QUICK_STEP:

@@ -1,4 +1,4 @@
-"""Train a model on all devices, from the data to the artifact.
+"""Train a model on all devices, from reading the data to writing the artifact.
 
 Training uses Keras 3 with JAX. `DataParallel` is set before the model is created, and
 `pipeline.train.loop` runs the steps. Folds are trained one after the other, each by its own loop in
@@ -72,7 +72,7 @@ class Fitted:
     """The result of a completed loop.
 
     Attributes:
-        record: from the last checkpoint. steps: number of steps.
+        record: record of the last checkpoint. steps: number of steps.
         metrics: metrics of the weights.
         weights: weights for inference, by name.
         outputs: outputs for the held-out rows, float32 (n, outputs).
@@ -103,9 +103,9 @@ def train(  # noqa: PLR0913 - the run, its folders, and six keyword options
         config: the run's config.
         folder: the competition folder, as mounted by Kaggle.
         output: folder for artifact/, validation.csv, validation.npz, examples.npz, checkpoints/,
-            progress.jsonl and history.csv. With `config.folds`, the last three of these are in
-            fold-1/, fold-2/ and so on.
-        examples: examples from `dataset.read_training`. None reads them from `folder` and caches
+            progress.jsonl and history.csv. With `config.folds`, each fold has its own checkpoints/,
+            progress.jsonl and history.csv in fold-1/, fold-2/ and so on.
+        examples: examples from `dataset.read_training`; None to read them from `folder` and cache
             large decoded images in `output`/decoded.
         provenance: origin of the code; None to read it from git.
         max_steps: stop after this step, counted over all folds, with status "partial". To resume,
@@ -224,14 +224,14 @@ class Training:
             self.labelled.write(self.output)
 
     def _add_pseudo_labels(self, *, fresh: bool) -> None:
-        """Add rows that an earlier run labels to the training rows of each fold."""
+        """Label rows with an earlier run, and add them to the training rows of each fold."""
         begun = any(any(place.glob("checkpoints/step-*")) for place in self.places)
         given = self.config, self.folder, self.output, self.examples, self.held_out, self.show
         self.labelled = pseudo_labels.find(*given, resumes=begun and not fresh)
         self.taught = self.labelled.with_labelled(self.examples, self.pairs, self.config)
 
     def _refuse_float16_that_overflows(self) -> None:
-        """If float16 was chosen automatically but its outputs differ too much, use float32."""
+        """Use float32 if float16 was chosen automatically but changes the outputs too much."""
         if self.precision != golden_check.HALF or self.config.precision == golden_check.HALF:
             return
         apart = loss_scale.apart(self.config, self.networks, self.examples.inputs[:GOLDEN_ROWS])
@@ -263,7 +263,7 @@ class Training:
             show(f"Warning: {warning}")
 
     def _clear_output(self, *, fresh: bool) -> None:
-        """If `fresh`, set an earlier run aside. Otherwise, reject one with other folds or fit."""
+        """Set an earlier run aside if `fresh`, or reject it if its folds or fit are different."""
         for place in (self.output, *sorted(self.output.glob("fold-*"))):
             folder = place / "checkpoints"
             if fresh:
@@ -286,7 +286,7 @@ class Training:
             if self.config.fit:
                 return self._fit_on_features(session)
             for number in range(len(self.pairs)):
-                # Stop only after training a fold, so that each session makes progress.
+                # Do not stop before a fold has been trained, so that each session makes progress.
                 if "compile" in self.seconds and (why := session.over(0.0)):
                     self.show(f"Stopped after a fold: {why}. Run the same command to resume.")
                     return None
@@ -360,7 +360,7 @@ class Training:
         architectures.seed(config.seed)
         model = architectures.build(config, networks=self.networks)
         self.pretrained = published.load(model, config, self.networks, self.show)
-        if not (self.pretrained or columns):  # pretrained="none", or rehearsing without weights
+        if not (self.pretrained or columns):  # pretrained="none", or a rehearsal without weights
             self.show("Warning: the network has random weights; expect a score near chance")
         below, last = frozen_features.parts(model, config)
         key = frozen_features.key(config, self.precision, self.pretrained, examples.fingerprint)
@@ -527,8 +527,9 @@ class Training:
     def _predict(
         self, fitted: Sequence[Fitted], rebuilt: Any, golden: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, list[dict[str, np.ndarray]]]:
-        """Return out-of-fold predictions for all examples (0 for rows that are never held out), the
-        folds' mean predictions for the golden rows, and each fold's weights.
+        """Return out-of-fold predictions for all examples, mean predictions of the folds for the
+        golden rows, and the weights of each fold. Predictions are 0 for rows that are never held
+        out.
         """
         target, inputs = self.examples.target, self.examples.inputs
         shape = target.predictions(fitted[0].outputs).shape[1:]
@@ -550,7 +551,7 @@ class Training:
 def golden_rows(pairs: Sequence[folds.Pair]) -> np.ndarray:
     """Return the rows of the golden inputs, int64 (g,)."""
     rows = np.sort(np.concatenate([rows for _, rows in pairs]))
-    # Use rows from the whole table, since the first ones have the same class if it is sorted.
+    # Choose rows from the whole table. If the table is sorted, its first rows have the same class.
     golden = rows[np.unique(np.linspace(0, len(rows) - 1, GOLDEN_ROWS).astype(int))]
     golden[0] = 0  # the row whose file is available
     return np.asarray(golden)

@@ -1,8 +1,8 @@
 """Initialize a run with the weights of another run's artifact (`Config.init_from`).
 
 A second stage of training, such as training on larger images, starts in this way. Weights are
-matched by name and shape. Only the head can have a different shape, if the number of outputs
-differs.
+matched by name and shape. Only the head can have a different shape, and only if the number of
+outputs is different.
 """
 
 import os
@@ -24,8 +24,8 @@ DATASET = re.compile(r"([\w-]+/[\w-]+)(/\d+)?")  # owner/slug, optionally with a
 
 
 def find(config: Config, places: Sequence[Path], *, fresh: bool) -> Artifact | None:
-    """Return the verified artifact of the first stage. Return None if there is none, or if every
-    fold already has checkpoints.
+    """Return the verified artifact of the first stage. Return None if the config does not have a
+    first stage, or every fold already has checkpoints.
 
     Args:
         places: output folder of each fold.
@@ -79,8 +79,8 @@ def compare(
     same = manifest.get("held_out") == list(held_out)
     if earlier.folds and not (earlier.folds == config.folds and same):
         raise ConfigError(
-            f"Invalid {name}: its run has {earlier.folds} folds, but this one has different folds"
-            " or none, so models would be validated on rows that they were trained on.\n"
+            f"Invalid {name}: its run has {earlier.folds} folds, but this run does not have the"
+            " same folds, so models would be validated on rows that they were trained on.\n"
             f"Expected the same folds: set folds={earlier.folds} and seed={earlier.seed} and use"
             " the same data, or start from a run without folds."
         )
@@ -102,7 +102,7 @@ def compare(
 
 
 def refuse_another(first: Artifact | None, before: Mapping[str, Any] | None) -> None:
-    """Raise `CheckpointError` if an earlier fold of this run started from other weights.
+    """Raise `CheckpointError` if an earlier fold of this run started from different weights.
 
     Args:
         before: origin of the earlier fold's weights, from `begin`.
@@ -121,7 +121,7 @@ def begin(model: Any, first: Artifact, config: Config, number: int, show: Show) 
     Args:
         model: a built Keras model.
         number: number of this run's fold, from 1.
-        show: receives lines about loaded layers.
+        show: receives lines about the loaded layers.
 
     Returns:
         source, run_id, weights_sha256 and fold, for checkpoints and the manifest.
@@ -146,9 +146,9 @@ def begin(model: Any, first: Artifact, config: Config, number: int, show: Show) 
     if wrong or not taken:
         raise ConfigError(
             f"Invalid init_from={config.init_from!r}: {len(taken)} arrays of its model"
-            f" {earlier.model} match; different shapes: {'; '.join(wrong[:3]) or 'none'}.\n"
-            "Expected layers with the same names and shapes; only the head can differ, if"
-            f" num_classes does. Set model={earlier.model!r},"
+            f" {earlier.model} match. Mismatched shapes: {'; '.join(wrong[:3]) or 'none'}.\n"
+            "Expected layers with the same names and shapes. Only the head can be different, if"
+            f" num_classes is different. Set model={earlier.model!r},"
             f" model_options={dict(earlier.model_options)!r} and the image size as in that run, or"
             " choose another init_from. In custom models, name shared layers, since Keras numbers"
             " unnamed ones."

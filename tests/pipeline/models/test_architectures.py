@@ -88,7 +88,7 @@ WIDE = {"model": "wide_resnet", "model_options": {"k": 1, "n": 1, "kernel_size":
         ({**WIDE, "data": TOO_SMALL}, "height"),
         (
             {"drop_path": 0.1},
-            r"unexpected.*'drop_path'(.|\n)*it accepts width, dropout",
+            r"unexpected.*'drop_path'(.|\n)*model accepts width, dropout",
         ),
     ],
 )

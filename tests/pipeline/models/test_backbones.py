@@ -214,7 +214,7 @@ def test_an_invalid_file_is_refused_with_what_was_expected(small, tmp_path, cont
         ),
         ({"backbone_rate": 1.5}, "backbone_rate=1.5; expected a number from 0 to 1"),
         ({"backbone_rate": "0.1"}, "backbone_rate='0.1'; expected a number from 0 to 1"),
-        ({"depth": 3}, r"unexpected .*'depth'(.|\n)*it accepts .*dropout"),
+        ({"depth": 3}, r"unexpected .*'depth'(.|\n)*model accepts .*dropout"),
         ({"model": LEAST, "height": 31}, r"at least 32x32(.|\n)*data.height and data.width"),
         ({"pretrained": "imagenet"}, r"Config\(…, pretrained='imagenet'\)"),
     ],

@@ -474,7 +474,8 @@ def test_an_invalid_option_is_named_with_the_valid_ones(asked, tmp_path, options
     first, edit = str(caught.value).splitlines()
     takes = "batchnorm, dropout, backbone_rate, pool"
     assert first.startswith("model='published' cannot be built") and "line" not in first
-    assert edit == f"Correct model_options in the config, {options} (it accepts {takes})."
+    told = f"The options are {options}; the model accepts {takes}."
+    assert edit == f"Correct model_options in the config. {told}"
 
 
 def test_random_weights_do_not_amplify_rounding(tmp_path):

@@ -217,5 +217,5 @@ def test_a_custom_model_with_a_layer_more_is_told_to_name_the_layers_of_both(cus
     first = SimpleNamespace(config=one, folds=[artifact.weights_of(architectures.build(one))])
     more = custom(unnamed.replace("    return", "    x = layers.Dense(8)(x)\n    return"))
 
-    with pytest.raises(ConfigError, match=r"different shapes.*\n.*In custom models, name shared"):
+    with pytest.raises(ConfigError, match=r"Mismatched shapes.*\n.*In custom models, name shared"):
         warm_start.begin(architectures.build(more), first, more, 1, str)

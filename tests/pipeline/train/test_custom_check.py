@@ -208,5 +208,5 @@ def test_a_run_resumes_with_the_same_custom_functions_alone(own, competition, ti
     assert trained.manifest["custom_code"] == custom_code.digest(example)
 
     own(("** 2", "** 3"))
-    with pytest.raises(CheckpointError, match=r"changed since: custom_code: '.*' then, '.*' now"):
+    with pytest.raises(CheckpointError, match=r"Differences: custom_code: '.*' then, '.*' now"):
         training.train(config, competition, out, **quiet)

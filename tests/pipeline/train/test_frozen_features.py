@@ -62,7 +62,7 @@ def test_features_are_computed_once(linear, tmp_path, monkeypatch):
 
     (line,) = [line for line in lines if line.startswith("Features")]
     assert line.startswith("Features: 80 in total, 32 computed in") and line.endswith(
-        "48 computed before"
+        "48 computed earlier"
     )
     assert again.manifest["metrics"] == whole.manifest["metrics"]
     other = replace(linear, model_options={"pool": "mean"})

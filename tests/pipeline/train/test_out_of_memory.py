@@ -69,7 +69,7 @@ def test_a_micro_batch_that_fits_is_kept_for_later_folds_and_sessions(
         config = replace(config, session_hours=9.0 - session)
         training.train(config, competition, tmp_path / "out", max_steps=steps, show=lines.append)
         assert sum("retrying" in line for line in lines) == (steps == 1)
-        assert any("per replica, as before" in line for line in lines) == (steps is None)
+        assert any("which fit earlier in this run" in line for line in lines) == (steps is None)
 
     assert tried.count(16) == 1 and set(tried) == {16, 8}
     # A session ended in an evaluation; the last one had nothing else left of the first fold.

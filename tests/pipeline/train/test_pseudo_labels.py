@@ -135,7 +135,7 @@ def test_a_leak_is_found_in_100_of_100_seeds_and_none_is_made(tmp_path, seed):
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"seed": 1}, "other held-out rows"),
+        ({"seed": 1}, "held-out rows are different"),
         ({"folds": 3}, "folds=2.*this run has folds=3"),
         ({"folds": None}, "folds=2.*this run has folds=None"),
         ({"competition": "other"}, "classes of digits .*expected classes of other"),

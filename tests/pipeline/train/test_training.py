@@ -125,7 +125,7 @@ def test_every_optimizer_and_the_average_resume_bit_for_bit(trained, tiny, tmp_p
         runs.append(run.status)
         found = checkpoint.latest(place / "checkpoints")
         assert found is not None and found.step == steps
-        assert "same command without --max-steps or with a larger one" in lines[-1]
+        assert "same command with a larger --max-steps or without it" in lines[-1]
         stats.append((place / "checkpoints" / f"step-{steps:08d}" / "state.npz").stat())
 
     assert runs == ["partial"] * 4
@@ -172,7 +172,7 @@ def test_a_checkpoint_of_another_program_is_refused(trained, tiny, tmp_path, det
     """In a folder that has the same name by chance."""
     checkpoint.save(tmp_path / "out" / "checkpoints", 1, {"a": np.zeros(3)}, details)
 
-    with pytest.raises(CheckpointError, match="changed since: the program"):
+    with pytest.raises(CheckpointError, match="Differences: the program"):
         training.train(tiny, trained[0], tmp_path / "out", show=quiet)
 
 
