@@ -55,7 +55,7 @@ def compilations() -> list[float]:
 
 
 class Clock:
-    """A clock that times the epochs of a training run, and starts when it is created.
+    """A clock that starts when it is created, and times the epochs of a training run.
 
     Attributes:
         before: seconds for building the network and reading the images.
@@ -106,7 +106,7 @@ class Endless(keras.utils.PyDataset):  # type: ignore[misc]
 
 
 def fit(cell: Cell, images: Images, files: Path, config: Config, epochs: int) -> Clock:
-    """Train the config's network with Keras' fit, if necessary on the PNG files in `files`."""
+    """Train the config's network with Keras' fit. Some patterns read the PNG files in `files`."""
     clock = Clock()
     keras.utils.set_random_seed(config.seed)
     built = architectures.build(config, BATCHNORM_MOMENTUM)

@@ -53,7 +53,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Reader:
-    """A custom reader that is written into the config, if no built-in reader supports the data.
+    """A custom reader that is written into the config if no built-in reader supports the data.
 
     Attributes:
         template: name of the config template: "masks", "texts" or "pictures_and_columns".

@@ -168,7 +168,7 @@ def _removal(name: str, inputs: Inputs) -> str:
 
 
 def _reveals(texts: pd.Series, column: Column, labels: np.ndarray) -> bool:
-    """Return whether a column alone determines every label, a class index or a number, (n,)."""
+    """Return whether a column alone determines the labels, class indices or numbers (n,)."""
     classes = labels.dtype.kind in "iu"
     category = column.use == CATEGORY and classes and len(texts) >= 5 * column.distinct
     if column.distinct < 2 or not (category or column.use == NUMBER):

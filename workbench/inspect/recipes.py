@@ -37,7 +37,7 @@ MANY_ROWS = 5_000  # table rows; with fewer, "tabular" overfits (docs/dev/findin
 MOST_FOLDED = 100_000  # rows; with more, a single validation set is large enough
 FOLDS = 5
 MOST_TABLE = 256  # maximum batch size for tables
-PATIENCE = 8  # epochs without improvement; some tables are overfitted after ten of 40
+PATIENCE = 8  # epochs without improvement; on some tables, networks overfit after 10 of 40
 MOST_BYTES = 100e9  # decoded images that fit in a TPU host's memory
 ENOUGH_IMAGES = 240_000  # training examples to process from scratch on a CPU, if time allows
 
@@ -62,7 +62,7 @@ class Plan:
 
 
 def plan(machine: str = "", budget: str = "") -> Plan:
-    """Return the plan that the values of `--for` and `--budget` specify.
+    """Return the plan that is specified by the values of `--for` and `--budget`.
 
     Raises:
         ConfigError: if the machine is unknown, or if the budget is not a duration.
@@ -177,7 +177,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A proposed config with the reasons for each choice.
+    """A proposed config with the reason for each choice.
 
     Attributes:
         seconds: expected duration of the training run.
@@ -398,7 +398,7 @@ def _on_features(task: Task, plan: Plan, measure: Callable[[Config], Speed]) -> 
 
 
 def _sized(data: Data, size: tuple[int, int], side: int) -> Data:
-    """Resize images to a longest side of `side` and the aspect ratio of `size` (width, height)."""
+    """Set the image size to a longest side of `side`, with the aspect ratio of `size`."""
     if data.resize == "pad":
         return replace(data, height=side, width=side)
     width, height = (max(round(each * side / max(size) / ROUND), 2) * ROUND for each in size)
@@ -408,7 +408,7 @@ def _sized(data: Data, size: tuple[int, int], side: int) -> Data:
 def _shifted(data: Data, part: int) -> Data:
     """Add random shifts, and random flips to colour images.
 
-    Grey images often show handwriting or print.
+    Grey images are not flipped, because they often show handwriting or print.
     """
     padding = max(min(data.height, data.width) // part, 1)
     return replace(data, crop_padding=padding, flip=data.channels == 3)

@@ -17,7 +17,7 @@ from workbench.inspect.folder import Findings, counted
 from workbench.inspect.tables import Contents
 
 SOME = 50  # up to this many distinct whole numbers are read as classes
-NEAR = 0.01  # difference of a row's sum from 1 that rounded probabilities can have
+NEAR = 0.01  # the sum of a row's rounded probabilities can differ from 1 by this much
 RARE = 10  # classes with fewer rows are reported
 MASKED = "dice"  # the metric for masks, defined in the proposed config
 SHOWN = 40  # maximum length of a label in a message, in characters
@@ -25,7 +25,7 @@ SHOWN = 40  # maximum length of a label in a message, in characters
 SEPARATORS = ("|", ";", ",", " ")
 FIX = "Correct the table, or select another column: --label COLUMN"
 
-# Pairs of labels where the positive one is obvious. It comes second in alphabetical order.
+# Pairs of labels of which one is obviously positive. It comes second in alphabetical order.
 OBVIOUS = ({"0", "1"}, {"no", "yes"}, {"false", "true"}, {"f", "t"}, {"n", "y"})
 
 
@@ -104,7 +104,7 @@ def _of_masks(contents: Contents, metric: str, findings: Findings) -> TargetGues
 
 
 def shares_of_classes(values: pd.DataFrame, contents: Contents, metric: str) -> str:
-    """Return why label columns contain votes or probabilities of classes, or "" if they do not.
+    """Return the evidence that label columns contain votes or class probabilities, or "".
 
     Args:
         values: the label columns as finite numbers.

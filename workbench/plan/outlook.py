@@ -31,7 +31,7 @@ LEAST_SIDE = 32  # pixels; smaller images are not recommended
 
 @dataclass(frozen=True)
 class Given:
-    """The details on which a plan is based besides the config.
+    """What a plan is based on, in addition to the config.
 
     Attributes:
         images: number of labelled images.
@@ -87,7 +87,7 @@ class Work:
         return step.times(steps * (1 + validating * self.held_out / (1 - self.held_out)))
 
     def fixed(self, cores: int) -> float:
-        """Return the bytes that each core needs, whatever the batch size."""
+        """Return the bytes that each core needs, regardless of the batch size."""
         return self.counts.state + -(-self.on_devices // cores) * image_bytes(self.config)
 
 

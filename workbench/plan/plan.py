@@ -114,7 +114,7 @@ def make(
 
 
 def advice(outlooks: Sequence[Outlook], noun: str = "images") -> str:
-    """Recommend a runtime in one sentence, or explain why the run does not fit on any of them."""
+    """Recommend a runtime in one sentence, or explain why the run does not fit on any runtime."""
     there = [one for one in outlooks if not one.retired and one.total is not None]
     fit = [one for one in there if one.fits is not False or one.micro_batch]
     if not there:

@@ -35,7 +35,7 @@ def write(output: Path, *, title: str | None = None, page: Path | None = None) -
     Raises:
         ConfigError: if `output` does not contain any files of a run.
         ReportError: if a file is corrupt or contradicts another file.
-        DiskError: if the page cannot be written. An existing page is not changed.
+        DiskError: if the page cannot be written. In that case, an existing page is not changed.
     """
     try:
         content = _page(run_results.read(output), output, title)
