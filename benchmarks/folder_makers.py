@@ -412,7 +412,7 @@ def packages(folder: Path, draw: Generator) -> None:
 
 
 def lesions(folder: Path, draw: Generator) -> None:
-    """Synthetic images with additional columns, both of which are required for the prediction."""
+    """Synthetic images with additional columns; a prediction requires both."""
     rows, trained = 2600, 2000
     parts = folder / "jpeg" / "train", folder / "jpeg" / "test"
     for part in parts:

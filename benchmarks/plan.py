@@ -46,8 +46,8 @@ def main() -> None:
     tables = [
         Table(title, unit, {name: [one[unit, name] for one in found] for name in NAMES}, order)
         for title, unit in (
-            (f"Epochs of {len(cases)} trainings, {SIDE}x{SIDE}", "s"),
-            ("Memory of a step beyond what lies there before it", "MB"),
+            (f"Epochs of {len(cases)} training runs, {SIDE}x{SIDE}", "s"),
+            ("Memory of a step, in addition to the memory in use before it", "MB"),
         )
     ]
     write("plan", "Plans for this CPU", tables, begun)

@@ -146,7 +146,7 @@ def rate_lines(tried: pd.DataFrame, batch: int) -> list[str]:
     table = tried.rename(columns={"rate": f"at batch {batch}"})
     text = table.to_string(index=False, na_rep="diverged", float_format="{:.4g}".format)
     rate, rates = rate_to_take(tried), tried["base_rate"].tolist()
-    advice = f"Set base_rate={rate} in the config. It had the lowest validation loss."
+    advice = f"Set base_rate={rate} in the config. This rate had the lowest validation loss."
     if rate in (None, rates[0], rates[-1]):
         there = rates[0] / SHORTER if rate is None else rate
         which = "All runs diverged" if rate is None else "The best rate is at the end of the range"

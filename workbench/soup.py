@@ -158,11 +158,11 @@ class Pot:
             elif each.manifest["held_out"] != held_out:
                 why = f"it did not hold out the same rows of {folder}"
             elif shapes != [array.shape for array in first.folds[0].values()]:
-                why = f"its weights have other shapes than those of {first.manifest['run_id']}"
+                why = f"the weights of {first.manifest['run_id']} have different shapes"
             elif not np.allclose(golden, inputs, rtol=1e-4, atol=1e-2, equal_nan=True):
-                why = f"it reads other inputs than those in {folder}"
+                why = f"its inputs differ from the inputs in {folder}"
             elif not check.difference(each, self.golden(used, golden)) <= 1e-4:
-                why = f"its network differs from that of {first.manifest['run_id']}"
+                why = f"its network differs from the network of {first.manifest['run_id']}"
             if why:
                 raise ArtifactError(
                     f"Run {each.manifest['run_id']} cannot be in this soup: {why}.\nExpected the"

@@ -207,7 +207,7 @@ def _measure(
     date = datetime.now(UTC).isoformat(timespec="seconds")
     try:
         if cell.batch % count:
-            raise ConfigError(f"a batch of {cell.batch} does not split evenly over {count} devices")
+            raise ConfigError(f"batch {cell.batch} cannot be split evenly across {count} devices")
         split = keras.distribution.DataParallel() if count > 1 else None
         keras.distribution.set_distribution(split)
         keras.config.set_dtype_policy(precision)

@@ -242,5 +242,6 @@ def _advice(rows: pd.DataFrame, reached: pd.DataFrame, accuracy: float) -> str:
     row, devices = reached.iloc[0], ", ".join(sorted({*rows["devices"]}))
     return (
         f"On {devices}, the fastest run to reach an accuracy of {accuracy:g} was {row['name']}. It"
-        f" took {row['seconds']:,.1f} s including compilation, in epoch {row['reached']:.0f}."
+        f" did so in epoch {row['reached']:.0f}, after {row['seconds']:,.1f} s including"
+        " compilation."
     )

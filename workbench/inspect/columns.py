@@ -192,7 +192,7 @@ def describe(every: Sequence[Column], findings: Findings) -> None:
     ]
     if gaps:
         text = f"missing values (training/test): {shortened(gaps, 8)}. For each missing number, "
-        findings.found("missing", text + "the model is told that it is missing")
+        findings.found("missing", text + "an additional feature is set to 1")
 
 
 def describe_left_out(

@@ -38,7 +38,7 @@ DINOV3 = "keras/dinov3/keras/dinov3_vit_{}_lvd1689m/1"
 
 
 def _dinov3(size: str, adds: float, top: float, **more: Any) -> Published:
-    known = f"a linear model on its features has {top} % on ImageNet"
+    known = f"a linear model on its features reaches {top} % on ImageNet"
     return Published("published", DINOV3.format(size), adds, known, patch=16, decay=0.75, **more)
 
 

@@ -466,9 +466,9 @@ def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
 def why_folds(task: Task, config: Config) -> str:
     if config.folds:
         return f"{config.folds}: each row is predicted by a model that has not seen it"
-    why = "the budget" if len(task.folds) > 1 else "the many rows"
-    why = why if task.rarest >= 2 * FOLDS else "a label with few rows"
-    return f"none, because of {why}; {config.data.validation_fraction:.0%} of the rows are held out"
+    why = "the budget is too small" if len(task.folds) > 1 else "there are many rows"
+    why = why if task.rarest >= 2 * FOLDS else "a label has few rows"
+    return f"none, because {why}; {config.data.validation_fraction:.0%} of the rows are held out"
 
 
 def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:

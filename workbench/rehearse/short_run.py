@@ -120,7 +120,8 @@ def plans(
     weights, lines = _weights(config, internet=internet)
     whole = with_changes(config, weights)
     short = weights | _fixed(whole)
-    slow = f"{config.model} is slow on this machine, so this uses the minimum; raise --budget"
+    slow = f"{config.model} is slow on this machine, so the rehearsal uses the minimum amounts; "
+    slow += "to train more, raise --budget"
     yield _scaled(whole, short, rows, tests, 0.0, 1e9, (*lines, slow))
     timed = with_changes(config, short)
     step = (probe.of_features if timed.fit else probe.of_step)(timed)

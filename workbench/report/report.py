@@ -239,7 +239,7 @@ def _throughput(found: Results) -> tuple[Markup, str] | None:
     if idle >= INPUT_BOUND:
         caption += (
             f" The run was input-bound: the devices spent {idle:.0%} of the time waiting for the"
-            ' host. A feed other than "files" or more CPU cores would help.'
+            ' host. To reduce this, use a feed other than "files", or more CPU cores.'
         )
     return charts.throughput(lines, found.noun), caption
 
