@@ -1,10 +1,10 @@
 """Score averages of weights on the hidden rows of two embedded competitions, for five seeds.
 
 A run with `optimizer.swa_start` provides its last weights and the mean of its weights. A soup
-averages three runs with different learning rates. All three continue a run of half the epochs, and
-train for the other half. Only the local Kaggle has the labels of the hidden rows. We propose an
-average if, in both competitions, it scores at least as well as the last epoch in at least four of
-five seeds.
+averages three runs with different learning rates. All three continue the same run, which lasts for
+half the epochs, and train for the other half. Only the local Kaggle has the labels of the hidden
+rows. We propose an average if, in both competitions, it scores at least as well as the last epoch
+in at least four of five seeds.
 
 `python -m benchmarks.averages CONFIG SEED KIND` trains the runs of one seed in a separate process.
 """

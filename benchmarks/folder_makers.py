@@ -10,7 +10,7 @@ requirement is missing, the command exits with code `LACKING`. To install the re
 
 In addition, `glyphs` requires the font DejaVu Sans, and `packages` requires Debian's apt-cache,
 whose package lists determine its rows. This file does not import the rest of the project, so it can
-be run by another Python interpreter.
+be run by a different Python interpreter.
 """
 
 import subprocess

@@ -115,7 +115,7 @@ def tried(place: Path, name: str) -> list[str]:
 
 
 def beats(score: Score, baseline: dict[str, Any] | None, metric: str) -> bool:
-    """Return whether a score is better than the baseline, or True if one of them is missing."""
+    """Return whether a score is better than the baseline, or True if either is missing."""
     if score is None or baseline is None:
         return True
     sign = -1 if metric in ERRORS else 1

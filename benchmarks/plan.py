@@ -56,7 +56,7 @@ def main() -> None:
 def compared(
     folder: Path, data: Path, model: str, precision: str, feed: str
 ) -> dict[tuple[str, str], float]:
-    """Plan and train a case alternately.
+    """Alternately plan and train a case.
 
     Return the planned and measured values by (unit, "trained" or "planned").
     """

@@ -62,7 +62,7 @@ def teacher(seed: int) -> Config:
 
 
 def student(config: Config, output: Path) -> Config:
-    """Return the config of a student. Its steps have more rows than those of its teacher."""
+    """Return the config of a student, whose batches are larger than in the teacher's config."""
     labels = PseudoLabels(teacher=str(output), rows="unlabelled.csv", confidence=CONFIDENCE)
     large = replace(config.optimizer, base_batch=128, base_rate=4e-3)
     shorter = replace(config, **config.with_epochs(30))

@@ -240,7 +240,7 @@ def _in_words(measured: Measured, took: float) -> str:
 def _expected(found: Iterable[Measured], cell: Cell) -> float:
     """Return the longest duration of similar cells in seconds, or 0 if there are no similar cells.
 
-    Similar cells train in the same way. If some of them have the same batch size, only those are
+    Similar cells train in the same way. If any of them have the same batch size, only these are
     used.
     """
     alike = [one for one in found if one.cell.way == cell.way]

@@ -31,7 +31,7 @@ TOTAL = 20  # epochs, as in 2018
 EPOCHS = (10, 20, 50, 100, 200, 500, 1000, 2000)  # in the second plot
 # Titles and formats of table columns. Other columns are ratios, and their name is the title.
 COLUMNS = {
-    "label": ("device and way", "{}"),
+    "label": ("device and method", "{}"),
     "precision": ("precision", "{}"),
     "batch": ("best batch", "{:.0f}"),
     "name": ("run", "{}"),

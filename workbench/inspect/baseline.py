@@ -114,7 +114,7 @@ def of_texts(texts: "pd.Series[str]", beside: np.ndarray | None) -> Any:
 def gain(
     images: np.ndarray, beside: np.ndarray, labels: Any, kind: str
 ) -> tuple[float, float, float]:
-    """Compare a simple model on at most `MOST_TRIED` images with one that also uses columns.
+    """Compare a simple model on at most `MOST_TRIED` images with a model that also uses columns.
 
     Returns:
         The scores without and with columns, and the difference between them that is expected by

@@ -75,9 +75,9 @@ def of_files(contents: Contents, findings: Findings) -> Inputs | None:
             wrong = "has file extensions in the ids of only one set"
             fix = "Add the extensions to the ids of both tables, or remove them from both."
         raise DataError(
-            f"{contents.folder} {wrong}; expected one file per id, and either all ids or no ids "
-            f"with extensions (got {ids[0]!r} in {contents.train}, and {test_ids[0]!r} in "
-            f"{contents.asking}).\n{fix}"
+            f"{contents.folder} {wrong}. Expected one file per id, and file extensions in either "
+            f"all ids or no ids; got {ids[0]!r} in {contents.train}, and {test_ids[0]!r} in "
+            f"{contents.asking}.\n{fix}"
         )
     suffix = endings.pop() if len(endings) == 1 else "*"
     # A hidden test set may use other subfolders of the same folder.

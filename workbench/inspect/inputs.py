@@ -156,7 +156,7 @@ def of_arrays(contents: Contents, findings: Findings) -> Inputs | None:
         if len(found) > 1:
             raise DataError(
                 f"{folder} has {len(found)} arrays with {len(table):,} images: "
-                f"{', '.join(found)}; expected one.\nMove the others to another folder."
+                f"{', '.join(found)}; expected one.\nMove the other arrays to a different folder."
             )
         chosen += found
     if len(chosen) < 2 or shapes[chosen[0]][1:] != shapes[chosen[1]][1:]:

@@ -1,4 +1,4 @@
-"""Turn the result of an inspection into a config that can be run without editing it.
+"""Turn the result of an inspection into a config that can be run without editing.
 
 `workbench.inspect.recipes` selects hyperparameters, and `workbench.inspect.baseline` fits the
 baseline to beat.

@@ -1,4 +1,4 @@
-"""Published networks for images, and which of them have weights on this machine."""
+"""List published networks for images, and find networks with weights on this machine."""
 
 import os
 from importlib.util import find_spec

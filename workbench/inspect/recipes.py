@@ -141,7 +141,7 @@ class Speed:
         return f". For the recommended {network.enough} epochs, pass --budget {minutes}m"
 
     def epochs(self, task: Task, folds: int, seconds: float) -> int:
-        """Return how many epochs, possibly 0, can be trained within a number of seconds."""
+        """Return the number of epochs, possibly 0, that can be trained in the given time."""
         fixed = self.fixed(task, folds)
         return max(int((FILLED * seconds - fixed) / (self.seconds(task, folds, 1) - fixed)), 0)
 

@@ -1,4 +1,4 @@
-"""Recognize masks and texts, and raise errors about unsupported competitions.
+"""Recognize masks and texts, and raise errors for unsupported competitions.
 
 Masks in files, masks of several classes, audio, video and object detection are not supported.
 """

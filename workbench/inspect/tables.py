@@ -275,7 +275,7 @@ def _given(place: Path, tables: Collection[str], given: str, option: str) -> str
 
 
 def _find_sample(files: Files, given: str) -> str | None:
-    """Return `given`, or else the only file with a typical name, or None without such a file."""
+    """Return `given`, the only file with a typical name, or None."""
     tables = files.ending(folder.CSV)  # the only format that Kaggle accepts
     if given:
         return _given(files.folder, tables, given, "--sample")

@@ -251,9 +251,9 @@ def _describe_classes(
     examples = ", ".join(map(_shown, single[:3]))
     if len(single) * 2 > len(classes):
         raise DataError(
-            f"{table} has {counted(len(single), 'label')} in only one row, for example {examples}; "
-            f"expected most of its {len(classes)} labels to occur in at least two of {rows:,} rows."
-            f"\nRemove these rows, or merge labels. {FIX}"
+            f"{len(single)} of the {len(classes)} labels in {table} occur in only one row, for "
+            f"example {examples}; expected most labels to occur in at least two of {rows:,} rows.\n"
+            f"Remove these rows, or merge labels. {FIX}"
         )
     if single:
         text = f"{counted(len(single), 'label')} with only one row, which is too few for validation"

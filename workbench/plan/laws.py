@@ -139,8 +139,8 @@ class Verdict:
 def decodes_each_epoch(config: Config, images: int, memory: float) -> bool:
     """Return whether a run decodes its images again in every epoch.
 
-    It does if `feed` is "files", or if `feed` is "auto" and the decoded images do not fit in the
-    host's `memory` (in bytes).
+    This is the case if `feed` is "files", or if `feed` is "auto" and the decoded images do not fit
+    in the host's `memory` (in bytes).
     """
     if config.data.kind not in ("images", "tfrecords") or config.feed in ("host", "device"):
         return False

@@ -123,7 +123,7 @@ def advice(outlooks: Sequence[Outlook], noun: str = "images") -> str:
         widest = max(there, key=lambda one: one.room or 0)
         needed = (widest.memory or 0) / 1e9
         return (
-            f"It does not fit on any runtime: a step needs {needed:,.0f} GB per core, and"
+            f"The run does not fit on any runtime: a step needs {needed:,.0f} GB per core, but"
             f" {widest.title} has {(widest.room or 0) / 1e9:.0f} GB;"
             f" {widest.why.rpartition('; ')[2]}."
         )

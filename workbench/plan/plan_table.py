@@ -101,7 +101,7 @@ def row(one: Outlook, images: int) -> tuple[str, ...]:
 
 
 def picture(made: Plan, was: dict[str, float] | None = None) -> Markup | None:
-    """Return a chart of the planned durations, or None if there are none.
+    """Return a chart of the planned durations, or None if no durations are known.
 
     Args:
         was: actual duration of a run in seconds, keyed by runtime.

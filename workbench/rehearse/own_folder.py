@@ -1,4 +1,4 @@
-"""Prepare a user's folder for a rehearsal, which hides some rows and may use only a few others."""
+"""Prepare a user's folder for a rehearsal, which hides some rows and may omit others."""
 
 import hashlib
 import json
