@@ -170,7 +170,8 @@ def _loaded(cell: Cell, images: Images, files: Path) -> dict[str, Any]:
         "steps_per_epoch": len(images.train.labels) // batch,
     }
     if grid.VALIDATION in pattern:
-        # The number of steps is based on the training batch size, whatever the loader uses.
+        # The number of steps is based on the training batch size, regardless of the loader's batch
+        # size.
         test = load("test", images.test, batch if grid.FILES in pattern else min(VALIDATES, batch))
         steps = max(len(images.test.labels) // batch, 1)
         test.workers = workers

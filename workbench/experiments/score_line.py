@@ -134,7 +134,7 @@ def fit(rows: Sequence[Row], name: str) -> ScoreLine | None:
         distances = np.abs(y - slope * x - intercept)
         own = _explained(numbers, slope)
         ratio = math.sqrt((counted * (distances / own) ** 2).sum() / left)
-        # For unknown errors, use Student's t, because there are few distances to estimate from.
+        # For unknown errors, use Student's t, because they are estimated from few distances.
         own = own * np.maximum(ratio * np.where(known, 1, stdtrit(left, TAIL) / FAR), known)
     line = scale**2 / weights.sum() + (unsure * (x - middle)) ** 2
     errors = np.sqrt(own**2 + line) + tiny

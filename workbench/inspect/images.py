@@ -44,7 +44,7 @@ ROUND = 4  # pixels; sides are multiples of it so that they can be halved twice
 LONG = 2.0  # if aspect ratios vary by less, images are stretched, otherwise padded
 GREY = {"1", "L", "LA", *image_decoding.DEEP}
 MOST_BYTES = 3e9  # total file size to decode, which takes a minute on two cores
-MOST_SEEN = 200  # files to check among those with alpha or with more than 8 bits
+MOST_SEEN = 200  # number of files with alpha or with more than 8 bits to check
 FLAT, CARRIED = 6.0, 4.0  # maximum contrast of a flat image, and minimum gain by using alpha
 
 

@@ -429,7 +429,7 @@ def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
         times = batch / BASE
         moved = 5 if max(data.height, data.width) <= TINY else 1
         rate, decay = (1e-3 if published else 2e-3) * times**0.5, 0.05 * times**0.5
-        if published and published.decay < 1:  # usual at 256 rows, assumed for others
+        if published and published.decay < 1:  # usual at 256 rows, assumed for other sizes
             rate, decay = 1e-3 * (batch / FILLING) ** 0.5, 0.05
         numbers = {
             "base_rate": round(rate, 5),

@@ -218,7 +218,7 @@ def sample(rows: int) -> np.ndarray:
 
 
 def _line(axis: Axes, places: Any, values: Any, **look: Any) -> None:
-    # A dot if there is only one point, whose line would be invisible.
+    # Draw a dot if there is only one point, because a line would be invisible.
     axis.plot(places, values, marker="o" if len(values) == 1 else None, **look)
 
 

@@ -233,7 +233,7 @@ def _here(work: Work, show: Callable[[str], None]) -> Outlook:
     alone = 1 - own.waits  # fraction of time spent computing
     step, rate = Interval.around(own.step), config.batch / own.step
     host = Verdict(rate / max(alone, 1e-3), rate, own.waits)
-    # Held-out images require no gradients, but they are read like all others.
+    # Held-out images require no gradients, but they are read like training images.
     epoch = work.epoch(step, 1 - (1 - VALIDATES) * alone)
     total = epoch.times(epochs(config)).plus((3 if config.frozen_epochs else 2) * own.setup)
     untimed = "decoding was not timed, because --input DIR is missing" * (again and files is None)
