@@ -10,9 +10,9 @@ TIMES is `batch // base_batch` of the config, or 8 if the config does not scale 
 
 The check passes if the scaled variant holds (`workbench.loss_curves`) and the unscaled variant does
 not. If both hold, the check is inconclusive. The gap between variants is measured relative to the
-noise between seeds, so the check is weak if runs are noisy. It can also be too strict: if the noise
-is independent between epochs, one in five checks of two equal variants finds a gap of more than 2
-s.d. (with three seeds and 17 epochs). If in doubt, repeat the check with a different `seed`.
+noise between seeds, so the check is weak if runs are noisy. It can also be too strict. With three
+seeds, 17 epochs and noise that is independent between epochs, one in five checks of two equal
+variants finds a gap of more than 2 s.d. If in doubt, repeat the check with a different `seed`.
 
 `sweep` trains with five learning rates, from a quarter to four times the learning rate of the
 config. It uses one seed and a tenth of the epochs. If `check` or `sweep` is interrupted, run it

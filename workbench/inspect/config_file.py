@@ -188,8 +188,8 @@ def _slug(name: str) -> str:
 def names(folder: Path, path: Path | None, competition: str) -> tuple[str, str]:
     """Return the config's name and the competition's slug.
 
-    If the user did not specify them, they are derived from the name of the folder or, if that name
-    is too general, from the name of the config file.
+    If the user did not specify them, they are derived from the name of the folder. If that name is
+    too general, the name of the config file is used instead.
 
     >>> names(Path("data/Leaf Diseases"), None, "")
     ('leaf_diseases', 'leaf-diseases')

@@ -301,8 +301,8 @@ def _find_test(
     """Return the path of the test table, or None if there is no test table.
 
     The test table is the table with the same ids as the sample submission. If no table has these
-    ids, it is a table with the same number of rows that either has "test" in its name or only has
-    columns that also occur in a labelled table. In the test table, the columns to predict are
+    ids, it is a table with the same number of rows. Such a table must have "test" in its name, or
+    only columns that also occur in a labelled table. In the test table, the columns to predict are
     missing or empty.
     """
     if given:

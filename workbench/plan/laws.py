@@ -1,7 +1,7 @@
 """Performance models for a training step: memory and time by batch size, and limits of a machine.
 
-If a machine has not been measured, `roofline` returns the minimum time that its speed allows, and
-`EFFICIENCY` is the fraction of this speed that networks typically reach.
+Times are estimated if a machine has not been measured. `roofline` returns the minimum time that the
+machine's speed allows. `EFFICIENCY` is the fraction of this speed that networks typically reach.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
 """Estimate the memory and time of a training run on a runtime.
 
 libtpu reports the memory for a TPU, and XLA reports it for this machine's CPU. Compiling for a GPU
-requires a GPU, so the memory on a GPU is estimated by compiling the step for the same number of TPU
-cores with the GPU's precision. The time is estimated from earlier runs of the same network. Without
-such runs, the network is assumed to reach a typical fraction of the cores' peak speed.
+requires a GPU. The memory on a GPU is therefore estimated by compiling the step for the same number
+of TPU cores, with the GPU's precision. The time is estimated from earlier runs of the same network.
+Without such runs, the network is assumed to reach a typical fraction of the cores' peak speed.
 """
 
 import math

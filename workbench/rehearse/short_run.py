@@ -65,8 +65,8 @@ class Plan:
 def in_a_process(config: str, rows: int, tests: int, budget: float, *, internet: bool) -> Plan:
     """Compute the `plans` of a config in a new process, and return the last one.
 
-    JAX starts threads, which are unsafe in a process that forks, and the new process can be killed
-    if a step takes too long. `config` is a name or a path.
+    JAX starts threads, which are unsafe in a process that forks. In addition, the new process can
+    be killed if a step takes too long. `config` is a name or a path.
     """
     name = str(Path(config).resolve()) if config.endswith(".py") else config
     given = json.dumps([name, rows, tests, budget, internet])
