@@ -1,9 +1,10 @@
 """Score averages of weights on the hidden rows of two embedded competitions, for five seeds.
 
-A run with `optimizer.swa_start` has both its last weights and their mean. A soup averages three
-runs that start from one run of half the epochs, train for the other half, and differ in the
-learning rate. Only the local Kaggle has the labels of the hidden rows. An average is proposed if it
-is not below the last epoch in four of five seeds of both competitions.
+A run with `optimizer.swa_start` provides its last weights and the mean of its weights. A soup
+averages three runs with different learning rates. All three continue the same run, which lasts for
+half the epochs, and train for the other half. Only the local Kaggle has the labels of the hidden
+rows. We propose an average if, in both competitions, it scores at least as well as the last epoch
+in at least four of five seeds.
 
 `python -m benchmarks.averages CONFIG SEED KIND` trains the runs of one seed in a separate process.
 """
@@ -44,7 +45,7 @@ Scores = dict[str, float]
 AGAIN = ", new BatchNorm statistics"
 LAST, SWA = "last epoch", f"swa_start={SWA_START}"
 BEST, SOUP = "best of three runs", "their soup"
-# {kind: what is compared, the first one with the others}
+# {kind: variants to compare with the first one}
 KINDS = {"swa": (LAST, SWA, SWA + AGAIN), "soup": (BEST, SOUP, SOUP + AGAIN)}
 
 
@@ -63,16 +64,17 @@ def main() -> None:
             for part, digits in (("nested", 4), ("nested best", 4), ("members", 0))
         )
         notes.append(
-            f"{name}: the soups used {members} of the three runs. On held-out rows that were not"
-            f" used to choose them, soups had {nested}, and the best runs {best}."
+            f"For {name}, the soups used this many of the three runs, by seed: {members}. On"
+            f" held-out rows that were not used to choose runs, the soups scored {nested}, and the"
+            f" best runs scored {best}."
         )
-    columns = "competition", "weights", "hidden score, by seed", "mean", "not below"
+    columns = "competition", "weights", "hidden score, by seed", "mean", "at least as good"
     title = f"Averages of weights, seeds {SEEDS[0]} to {SEEDS[-1]}"
     note = (
-        "Not below: compared with the last epoch, or with the run that has the best held-out score."
-        f" The runs of a soup have {', '.join(map(str, RATES))} times the config's learning rate."
-        " New BatchNorm statistics are means over an epoch of augmented training batches. "
-        + " ".join(notes)
+        "The last column counts the seeds in which the score is at least as good as the score of"
+        " the last epoch, or of the run with the best held-out score. The runs of a soup use"
+        f" {', '.join(map(str, RATES))} times the config's learning rate. New BatchNorm statistics"
+        " are means over an epoch of augmented training batches. " + " ".join(notes)
     )
     write("averages", "Averages of weights", [Rows(title, columns, rows, note)], begun)
 
@@ -80,7 +82,7 @@ def main() -> None:
 def rows_of(
     name: str, metric: metrics.Metric, compared: Sequence[str], found: Sequence[Scores]
 ) -> list[list[str]]:
-    """Return all scores of a kind, their mean, and how often they are not below the first.
+    """Return each variant's scores, their mean, and how often they match or beat the first.
 
     >>> accuracy = metrics.find("accuracy", "classes")
     >>> found = [{"a": 1, "b": 0, "c": 1}]
@@ -167,7 +169,7 @@ class Trial:
         return weights
 
     def _new_statistics(self, made: Artifact) -> Sequence[Weights]:
-        """Return the weights with the BatchNorm statistics of an epoch with these weights."""
+        """Return the weights with BatchNorm statistics from an epoch with these weights."""
         config = made.config
         examples = dataset.read_training(self.folder / "data", config)
         model, weights = architectures.build(config), []
@@ -191,7 +193,7 @@ class Trial:
         return weights
 
     def _hidden(self, made: Artifact, weights: Sequence[Weights]) -> float:
-        """Score the mean predictions over folds on the hidden rows."""
+        """Score the predictions on the hidden rows, averaged over folds."""
         config, data = made.config, self.folder / "data"
         test = dataset.read_test(data, config, made.encoding)
         model, each = architectures.build(config), []

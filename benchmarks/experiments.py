@@ -5,7 +5,7 @@ numbers of folds and numbers of epochs. The last one has a common data leak: a f
 with new ids before the split, so the model is trained on copies of the held-out rows.
 
     python -m benchmarks.experiments FOLDER        all of them (a quarter of an hour on two cores)
-    python -m benchmarks.experiments FOLDER 4 8    number 4 up to, but not including, number 8
+    python -m benchmarks.experiments FOLDER 4 8    numbers 4 to 7
 
 Configs are written to FOLDER, and runs to runs/.
 """

@@ -1,7 +1,8 @@
 """Benchmark gathering and augmenting batches of images against tf.data and Grain.
 
-The memory allocator of an accelerator keeps freed memory, but a CPU's returns it to the operating
-system, so each batch would have to allocate new pages. This process therefore keeps freed memory.
+On an accelerator, the memory allocator keeps freed memory. On a CPU, it returns freed memory to the
+operating system, so each batch would have to allocate new pages. This process therefore keeps freed
+memory.
 """
 
 import ctypes
@@ -152,7 +153,7 @@ def tf_data(images: np.ndarray, *, change: bool) -> Callable[[int], Iterable[Any
 
 
 def grain(images: np.ndarray) -> Callable[[int], Iterable[Any]]:
-    """Return a function that creates a Grain pipeline of some batches, with one thread per core."""
+    """Return a function that creates a Grain pipeline with some batches and a thread per core."""
     import grain as library
 
     def changed(row: int, draw: np.random.Generator) -> np.ndarray:

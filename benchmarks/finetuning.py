@@ -11,9 +11,11 @@ summaries of Debian packages.
 If the last wheel is omitted, the texts are skipped. `--only boosting` only measures the rows that
 have this word in their name, and keeps all other rows. There are three seeds, each of which holds
 out different rows. All runs of a network use the same rows and number of epochs, so they take about
-the same time, unlike the proposal of `inspect`, which has its own time budget. The settings were
-chosen before any result was known, except for the time limits. The stamps originally used 20
-epochs, which took 21 to 24 minutes per run on two cores, and the proposals used 4 minutes.
+the same time. The proposal of `inspect` is an exception, because it has its own time budget.
+
+The settings were chosen before any result was known, except for the time limits. Originally, the
+runs on the stamps used 20 epochs, which took 21 to 24 minutes per run on two cores, and the
+proposals used 4 minutes.
 """
 
 import argparse

@@ -10,7 +10,7 @@ requirement is missing, the command exits with code `LACKING`. To install the re
 
 In addition, `glyphs` requires the font DejaVu Sans, and `packages` requires Debian's apt-cache,
 whose package lists determine its rows. This file does not import the rest of the project, so it can
-be run by another Python interpreter.
+be run by a different Python interpreter.
 """
 
 import subprocess
@@ -412,7 +412,7 @@ def packages(folder: Path, draw: Generator) -> None:
 
 
 def lesions(folder: Path, draw: Generator) -> None:
-    """Synthetic images with additional columns, both of which are required for the prediction."""
+    """Synthetic images with additional columns; a prediction requires both."""
     rows, trained = 2600, 2000
     parts = folder / "jpeg" / "train", folder / "jpeg" / "test"
     for part in parts:

@@ -34,8 +34,8 @@ from benchmarks.measure import ROOT, Rows, write
 BUDGET = "4m"  # training budget on a CPU, passed to inspect
 LIMIT = 40  # time limit of each command in minutes
 COLUMNS = (
-    *("folder", "rows to train, hidden", "metric", "baseline, out of fold", "rehearsal"),
-    *("hidden truth", "with --full", "minutes of inspect, dry-run, --full", "refused"),
+    *("folder", "training rows, hidden rows", "metric", "baseline, out of fold", "rehearsal"),
+    *("hidden truth", "with --full", "minutes: inspect, dry-run, --full", "refused"),
 )
 
 
@@ -115,7 +115,7 @@ def tried(place: Path, name: str) -> list[str]:
 
 
 def beats(score: Score, baseline: dict[str, Any] | None, metric: str) -> bool:
-    """Return whether a score is better than the baseline, or True if one of them is missing."""
+    """Return whether a score is better than the baseline, or True if either is missing."""
     if score is None or baseline is None:
         return True
     sign = -1 if metric in ERRORS else 1
@@ -149,8 +149,8 @@ def refusal(command: str, result: dict[str, Any]) -> str:
 def scored(ran: dict[str, Any], metric: str, truth: pd.DataFrame) -> Score:
     """Score a dry run's submission on labels that were not in the folder.
 
-    Return None if the dry run failed, the metric is not in `SCORES`, or the submission has none of
-    the ids.
+    Return None if the dry run failed, the metric is not in `SCORES`, or the submission does not
+    contain any of the ids.
     """
     if "error" in ran or metric not in SCORES:
         return None
@@ -213,7 +213,7 @@ def show(
         "The rehearsal trains for up to two minutes and computes the config's metric on labelled"
         " rows that it holds out. The hidden truth is the score of the same model on the test set,"
         " computed by scikit-learn with labels that were not in the folder. The baseline is trained"
-        " on all training rows, and its score is out-of-fold. If the hidden truth is not better"
+        " on all training rows, and its score is out of fold. If the hidden truth is not better"
         " than the baseline, the folder is rehearsed again with --full, which runs the whole"
         " training that inspect proposed."
     )
@@ -221,7 +221,7 @@ def show(
         note += f" These rows are from an earlier run: {', '.join(kept)}."
     if left_out:
         note += f" Some folders were skipped ({'; '.join(left_out.values())})."
-    title = f"inspect --for cpu --budget {BUDGET}, and dry-run of what it wrote"
+    title = f"inspect --for cpu --budget {BUDGET}, and dry-run of its config"
     table = Rows(title, COLUMNS, [rows[name] for name in FOLDERS if name in rows], note)
     write("folders", "Twelve folders", [table], begun)
 

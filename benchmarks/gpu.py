@@ -1,4 +1,4 @@
-"""Measure inference with different precisions, and training, on an NVIDIA GPU.
+"""Measure training, and inference with different precisions, on an NVIDIA GPU.
 
 `python -m benchmarks.gpu PART FOLDER` runs one part in a separate process and prints a JSON value.
 """
@@ -36,7 +36,7 @@ def main() -> None:
     note = f"The devices spent {trained['idle']:.1%} of the time waiting for the host."
     tables = [
         Table(f"Inference, EfficientNetV2B0 at {SIDE}, batch {BATCH}", "images/s", inferred),
-        Table("Training of the same", "images/s", {"ours": trained["images_per_second"]}, note),
+        Table("Training this network", "images/s", {"ours": trained["images_per_second"]}, note),
     ]
     write("gpu", "An NVIDIA GPU", tables, begun)
 
@@ -89,7 +89,7 @@ def infer() -> dict[str, list[float]]:
 
 
 def train(folder: Path) -> dict[str, Any]:
-    """Return the images per second of a training run, and the fraction of time the devices wait."""
+    """Return the images per second of a training run, and the fraction of time spent waiting."""
     from pipeline.data.dataset import Examples
     from pipeline.data.labels import Target
     from pipeline.train import training

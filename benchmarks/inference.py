@@ -44,9 +44,11 @@ def beside_predict(backend: str) -> Table:
             Path(folder) / "theirs.csv"
         ).read_text()
     if not same:
-        raise ValueError(f"Our submission differs from that of model.predict on {backend}.")
-    title = f"{ROWS:,} JPEGs of 500x375 to submission.csv, {backend}, start and compilation counted"
-    note = "Ours also checks the golden outputs, writes a fallback first and validates the file."
+        raise ValueError(
+            f"Our submission differs from the submission of model.predict on {backend}."
+        )
+    title = f"{ROWS:,} JPEGs of 500x375 to submission.csv, {backend}, with startup and compilation"
+    note = "Ours also checks the golden outputs, writes a fallback first, and validates the file."
     return Table(title, "s", taken, note)
 
 

@@ -69,9 +69,8 @@ def measured(folder: Path, width: int, height: int, number: int) -> Table:
         f"{number:,} files of {width}x{height} (quality 90) to {SIDE}x{SIDE}",
         "images/s",
         in_turn(variants, TURNS),
-        "Mean and largest difference of pixel values (0 to 255) from a full decode with an"
-        " antialiased resize: "
-        f"{differences(paths[:COMPARED], files)}.",
+        "We compared pixel values (0 to 255) with a full decode and an antialiased resize. "
+        + differences(paths[:COMPARED], files),
     )
 
 
@@ -79,12 +78,13 @@ def differences(paths: list[Path], files: Any) -> str:
     fair = np.stack([fairly(path) for path in paths])
     taken = files.take(-(-len(paths) // BATCH))
     found = {
-        **{name: FileImages(paths, form)[:] for name, form in FORMS.items()},
+        **{f'decode="{name}"': FileImages(paths, form)[:] for name, form in FORMS.items()},
         "Keras": np.concatenate([np.asarray(batch) for batch in taken])[: len(paths)],
     }
     apart = {name: np.abs(pixels.astype(np.float32) - fair) for name, pixels in found.items()}
-    return "; ".join(
-        f"{name} {shown(float(levels.mean()))} and {shown(float(levels.max()))}"
+    return " ".join(
+        f"With {name}, the mean difference is {shown(float(levels.mean()))} and the largest is"
+        f" {shown(float(levels.max()))}."
         for name, levels in apart.items()
     )
 

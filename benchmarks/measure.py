@@ -21,12 +21,12 @@ PAGE = ROOT / "docs/benchmarks.md"
 HEAD = """# Benchmarks
 
 `python -m benchmarks` writes this page. Each section is the output of one run of its script. The
-variants take turns, either in a single process or in several processes. A first turn compiles the
-code and is not counted. A ratio compares our implementation with a variant in the same turn, and
-the table shows the median and the range over all turns. A ratio above 1 means that ours is faster.
-The speed of this shared machine changes from minute to minute, so compare the ratios instead of the
-times. In the section on plans, each number in the last column is a different training run, and the
-ratio is planned over measured.
+variants take turns, either in a single process or in several processes. An additional first turn
+compiles the code and is not counted. A ratio compares our implementation with a variant in the same
+turn. The table shows the median and the range of the ratio over all turns. A ratio above 1 means
+that ours is faster. The speed of this shared machine changes from minute to minute, so compare the
+ratios instead of the times. In the section on plans, each number in the last column belongs to a
+different training run, and the ratio is the planned value divided by the measured value.
 """
 
 
@@ -48,7 +48,7 @@ class Table:
     def lines(self) -> list[str]:
         first, own = next(iter(self.taken.items()))
         more = self.unit.endswith("/s")
-        found = [f"**{self.title}**", "", f"| variant | {self.unit} | ours beside it | all turns |"]
+        found = [f"**{self.title}**", "", f"| variant | {self.unit} | ratio | all turns |"]
         found.append("|---|---|---|---|")
         for name, values in self.taken.items():
             ratios = [

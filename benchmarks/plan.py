@@ -46,8 +46,8 @@ def main() -> None:
     tables = [
         Table(title, unit, {name: [one[unit, name] for one in found] for name in NAMES}, order)
         for title, unit in (
-            (f"Epochs of {len(cases)} trainings, {SIDE}x{SIDE}", "s"),
-            ("Memory of a step beyond what lies there before it", "MB"),
+            (f"Epochs of {len(cases)} training runs, {SIDE}x{SIDE}", "s"),
+            ("Memory of a step, in addition to the memory in use before it", "MB"),
         )
     ]
     write("plan", "Plans for this CPU", tables, begun)
@@ -56,7 +56,7 @@ def main() -> None:
 def compared(
     folder: Path, data: Path, model: str, precision: str, feed: str
 ) -> dict[tuple[str, str], float]:
-    """Plan and train a case alternately.
+    """Alternately plan and train a case.
 
     Return the planned and measured values by (unit, "trained" or "planned").
     """

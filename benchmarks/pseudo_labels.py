@@ -1,10 +1,10 @@
-"""Scores a teacher and two rounds of pseudo-labels on the hidden rows of digits, for five seeds.
+"""Score a teacher and two rounds of pseudo-labels on the hidden rows of digits, for five seeds.
 
-A tenth of the labels are kept, with the same fraction of each. The student of a round is trained on
-these rows and on the other nine tenths, which the model of the round before labels. The hidden rows
-are the test rows, whose labels only the local Kaggle has.
+A tenth of the rows keep their labels, with the same fraction of each label. The student of a round
+is trained on these rows and on the other nine tenths, which are labelled by the model of the
+previous round. The hidden rows are the test rows. Only the local Kaggle has their labels.
 
-`python -m benchmarks.pseudo_labels SEED` trains the runs of one seed, in a process of its own.
+`python -m benchmarks.pseudo_labels SEED` trains the runs of one seed in a separate process.
 """
 
 import json
@@ -25,13 +25,12 @@ from pipeline.config import Config, PseudoLabels
 from pipeline.infer import inference
 from pipeline.train import training
 
-# Chosen with the seeds 100 to 102, before the first measurement with these.
+# Chosen with seeds 100 to 102, before the first measurement with these seeds.
 SEEDS, SHARE, FOLDS, CONFIDENCE = range(5), 0.1, 3, 0.8
 NAMES = "teacher", "round 1", "round 2"
 
 
 def main() -> None:
-    """Measure, and write the section."""
     begun = time.perf_counter()
     found = [in_process("benchmarks.pseudo_labels", seed) for seed in SEEDS]
     rows = []
@@ -57,14 +56,13 @@ def main() -> None:
 
 
 def teacher(seed: int) -> Config:
-    """Return the teacher's config."""
     digits = replace(configs.load("digits"), seed=seed, folds=FOLDS, checkpoint_seconds=32400)
     small = replace(digits.optimizer, base_batch=32, base_rate=2e-3)
     return replace(digits, **digits.with_epochs(120), batch=32, optimizer=small)
 
 
 def student(config: Config, output: Path) -> Config:
-    """Return the config of a student of the run in `output`, whose steps have more rows."""
+    """Return the config of a student, whose batches are larger than in the teacher's config."""
     labels = PseudoLabels(teacher=str(output), rows="unlabelled.csv", confidence=CONFIDENCE)
     large = replace(config.optimizer, base_batch=128, base_rate=4e-3)
     shorter = replace(config, **config.with_epochs(30))

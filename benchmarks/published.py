@@ -1,6 +1,6 @@
 """Plan the training of published networks on a TPU v5e-8, with two image sizes.
 
-The TPU compiler reports how much memory of a core a training step uses. `python -m workbench plan`
+The TPU compiler reports how much memory per core a training step uses. `python -m workbench plan`
 estimates the times from the operations and bytes of the compiled step. This benchmark requires
 keras-hub and libtpu.
 """
@@ -25,7 +25,7 @@ NETWORKS = {
 }
 SIDES = 224, 384
 COLUMNS = (
-    *("network", "pixels", "parameters", "memory of a core, GB", "fits", "a step, ms"),
+    *("network", "pixels", "parameters", "memory per core, GB", "fits", "ms per step"),
     "ten epochs of 10,000 images, min",
 )
 CONFIG = """from pipeline.config import Config, Data, Optimizer
@@ -52,12 +52,12 @@ def main() -> None:
             for network in NETWORKS:
                 rows.append([network, str(side), *planned(Path(folder), network, side)])
                 print(f"  {rows[-1]}", file=sys.stderr, flush=True)
-    title = f"Kaggle's TPU v5e-8, a batch of {BATCH}, AdamW, mixed_bfloat16"
+    title = f"Kaggle's TPU v5e-8, batch {BATCH}, AdamW, mixed_bfloat16"
     note = (
         "The memory is reported by libtpu's compiler, and a core has 16.9 GB. Times were not"
-        " measured. They are the lower and upper limits that follow from the compiled step's"
-        " operations and bytes, including the time for starting and compiling. If a step does not"
-        " fit, the table shows the largest micro-batch per core that does."
+        " measured. The lower and upper limits follow from the operations and bytes of the compiled"
+        " step, and include the time for starting and compiling. If a step does not fit, the table"
+        " shows the largest micro-batch per core that does."
     )
     write("published", "Published networks", [Rows(title, COLUMNS, rows, note)], begun)
 

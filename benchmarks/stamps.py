@@ -114,7 +114,7 @@ CONFIG = Config(
 
 
 class Stamps:
-    """Stamps from all folders that contain at least `LEAST` of them.
+    """Stamps from all folders that contain at least `LEAST` stamps.
 
     Args:
         folder: output folder for the weights and the stamps.

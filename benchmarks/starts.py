@@ -1,8 +1,8 @@
 """Measure how long a session takes to start training, and how much time checkpoints take.
 
 A second session reuses the programs that the first one compiled. Each start is measured in a
-separate process: `python -m benchmarks.starts FOLDER` prints the time in seconds from when the data
-has been read until the first step is complete.
+separate process: `python -m benchmarks.starts FOLDER` prints the seconds from the end of reading
+the data to the end of the first step.
 """
 
 import json
@@ -31,14 +31,14 @@ def main() -> None:
         kept["without checkpoints"].append(whole - seconds)
         kept["with checkpoints"].append(whole)
     tables = [
-        Table("From read data to the end of the first step (CNN, 16x16)", "s", taken),
-        Table("Two epochs, a state of 2.4 million parameters and its optimizer's", "s", kept),
+        Table("From the end of reading data to the end of the first step (CNN, 16x16)", "s", taken),
+        Table("Two epochs, with 2.4 million parameters and their optimizer state", "s", kept),
     ]
     write("starts", "Starts and checkpoints", tables, begun)
 
 
 def start(folder: Path) -> float:
-    """Return the seconds that training for one step takes in this process."""
+    """Train for one step in this process, and return the seconds that it takes."""
     from pipeline.train import training
 
     found, config = loop.images(600), loop.settings(32, 64, epochs=40)
@@ -51,7 +51,7 @@ def start(folder: Path) -> float:
 
 
 def saved() -> tuple[float, float]:
-    """Train in this process, and return the seconds of all checkpoints and of the run."""
+    """Train in this process, and return the seconds for all checkpoints and for the run."""
     from pipeline.train.session import Session
 
     with tempfile.TemporaryDirectory() as folder:

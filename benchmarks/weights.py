@@ -13,10 +13,10 @@ PUBLISHED, RANDOM = "published.safetensors", "random.safetensors"
 
 
 class Tensors(pickle.Unpickler):
-    """An unpickler for .pth files that only loads tensors and never executes code of the file."""
+    """An unpickler for .pth files that only loads tensors and never executes code in the file."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return a replacement for a name that stores tensors.
+        """Return a replacement for a name that is used to store tensors.
 
         Raises:
             pickle.UnpicklingError: if it is any other name.

@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     planned.add_argument("--largest", action="store_true", help=LARGEST)
     images = commands.add("images", _images)
     images.add_argument("--config", action=Once, help=f"{CONFIG} (default: list the environments)")
-    images.add_argument("--table", action="store_true", help="use a table; don't build models")
+    images.add_argument("--table", action="store_true", help="look up networks in a table")
     report = commands.add("report", _report)
     report.add_argument(
         "--output", required=True, type=Path, help="output folder of a run; report.html goes there"
@@ -54,12 +54,12 @@ def main(arguments: list[str] | None = None) -> int:
     checked.add_argument("--sweep", action="store_true", help=SWEEP)
     bench = commands.add("bench", _bench, "--config", resumes=True)
     bench.add_argument("--input", type=Path, help=IMAGES)
-    bench.add_argument("--output", required=True, type=Path, help="folder with a file per cell")
+    bench.add_argument("--output", required=True, type=Path, help="folder for the cells' files")
     for parser, options in ((inspected, INSPECT), (planned, PLAN), (bench, BENCH)):
         for option, words in options.items():
             parser.add_argument(f"--{option}", default="", help=words)
     page = commands.add("bench-report", _bench_report)
-    page.add_argument("runs", nargs="*", type=Path, help="output folders of bench")
+    page.add_argument("runs", nargs="*", type=Path, help="output folders of the bench command")
     page.add_argument("--output", required=True, type=Path, help="folder for the page and its plot")
     page.add_argument(
         "--pattern", type=int, default=0, choices=range(1, 9), help="pattern to compare"

@@ -36,7 +36,7 @@ class Unknown(PipelineError):
 def concerns(config: Config) -> bool:
     """Return whether the two images might build different models for a config.
 
-    Models that consist of Keras layers and of the keras.applications networks in `BACKBONES` are
+    Models that consist only of Keras layers and of keras.applications networks in `BACKBONES` are
     the same in both images (docs/facts.md).
     """
     return bool(config.presets or LIBRARY.search(_own_code(config)))
@@ -83,7 +83,7 @@ def check(config: Config, name: str, show: Show) -> tuple[str, bool]:
 
     Returns:
         A message, and whether both models could be built. If they could not be built, the message
-        explains why and contains the result of the table.
+        explains why, and includes the result of `by_table`.
 
     Raises:
         ConfigError: if the images build different models, or if one image cannot build the model.
@@ -103,8 +103,8 @@ def check(config: Config, name: str, show: Show) -> tuple[str, bool]:
 def _blueprint(image: Image, name: str, scratch: Path, show: Show) -> dict[str, Any]:
     """Return the blueprint of a config's model, built with the library versions of an image.
 
-    For the GPU image, the networks are read from the TPU image's blueprint, as inference reads them
-    from the artifact.
+    For the GPU image, the networks are read from the TPU image's blueprint, just as inference reads
+    them from the artifact.
     """
     show(f"Building {Path(name).stem} with the versions of the {image.in_words}")
     given, path = scratch / f"{TPU.backend}.json", scratch / f"{image.backend}.json"
@@ -129,7 +129,7 @@ def _blueprint(image: Image, name: str, scratch: Path, show: Show) -> dict[str, 
     if told.get("exit_code") != ConfigError.exit_code or "No module named" in why:
         raise Unknown(f"{name} could not be built in the environment of the {image.name}: {why}")
     edit = f"{WITH_BOTH} ({PAGE}), or change the model's function."
-    if image is TPU:  # the model is invalid in any image
+    if image is TPU:  # the model is invalid, regardless of the image
         edit = told["error"].partition("\n")[2]
     raise ConfigError(
         f"{Path(name).stem}: the {image.in_words} cannot build the model: {why}\n{edit}"

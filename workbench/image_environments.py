@@ -1,8 +1,8 @@
 """Virtual environments with the library versions of Kaggle's two images.
 
 Each environment is created once from the pinned versions of an image, in
-~/.cache/kaggle-relay/images or in the folder named by RELAY_IMAGES. `workbench.image_check` uses
-them, and so does a rehearsal by `invoke dry-run --tpu-python … --gpu-python …`.
+~/.cache/kaggle-relay/images or in the folder named by RELAY_IMAGES. They are used by
+`workbench.image_check`, and by rehearsals with `invoke dry-run --tpu-python … --gpu-python …`.
 """
 
 import fcntl
@@ -36,7 +36,7 @@ Show = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Image:
-    """One of Kaggle's images, with a file in constraints/ that has its pinned versions."""
+    """One of Kaggle's images, whose pinned versions are in a file in constraints/."""
 
     name: str
     backend: str
@@ -58,7 +58,7 @@ class Image:
 
     @property
     def folder(self) -> Path:
-        """The environment's path, with a hash of everything that is installed in it."""
+        """The environment's path, which contains a hash of everything that is installed in it."""
         cache = os.environ.get("RELAY_IMAGES") or "~/.cache/kaggle-relay/images"
         parts = [self.pins, *_dependencies(), *NEEDS, *map(str, sys.version_info[:2])]
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""Compare the loss curves of a variant in `workbench.scale_check` with those of the base variant.
+"""Compare the loss curves of a variant and of the base variant in `workbench.scale_check`.
 
 The curves are training losses, float (seeds, epochs). A variant holds if it meets three conditions
 after the warm-up:
@@ -44,7 +44,7 @@ class Compared:
 
 
 def compare(base: np.ndarray, other: np.ndarray, warmup: int) -> Compared:
-    """Compare the losses of a variant with those of the base variant after the warm-up epochs.
+    """Compare the losses of a variant and of the base variant after the warm-up epochs.
 
     Both must contain at least two seeds, and at least one epoch after the warm-up.
 

@@ -26,8 +26,8 @@ PLAN = {
     "for": "runtimes, separated by commas; all means every runtime except cpu, which times a few"
     " steps on this machine (default: tpu-v5e-8,gpu-t4x2)",
     "input": "competition folder, to count its rows and decode some of its images",
-    "images": "number of labelled images or rows, overriding --input (default: the config's, or"
-    " 50,000)",
+    "images": "number of labelled images or rows, overriding --input (default: the number in the"
+    " config, or 50,000)",
     "probe": "output folders of earlier runs, separated by commas; the step time is estimated from"
     " runs of the same network on the same runtime (default with invoke: runs/)",
     "output": "output folder of a training run, to save the plan for its report",
@@ -35,11 +35,11 @@ PLAN = {
 }
 LARGEST = "search for the largest batch that fits on a TPU (requires three compilations)"
 SWEEP = (
-    "train with five learning rates, from a quarter to four times the config's, for a tenth of the"
-    " epochs, and print the best base_rate"
+    "train for a tenth of the epochs with five learning rates, from a quarter to four times the"
+    " config's learning rate, and print the best base_rate"
 )
 GRID = {
-    "batch": "batch sizes, separated by commas (default: the config's batch size, and a half and a"
+    "batch": "batch sizes, separated by commas (default: the config's batch size, half of it and a"
     " quarter of it)",
     "pattern": "such as 1,3 or 1..8. 1: training only, 2: with validation, 3: with validation and"
     " augmentation; 4 to 6: like 1 to 3, from PNG files; 7 and 8: like 4 and 6, with 4 workers"

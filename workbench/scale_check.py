@@ -10,12 +10,13 @@ TIMES is `batch // base_batch` of the config, or 8 if the config does not scale 
 
 The check passes if the scaled variant holds (`workbench.loss_curves`) and the unscaled variant does
 not. If both hold, the check is inconclusive. The gap between variants is measured relative to the
-noise between seeds, so the check is weak if runs are noisy. It is not lenient either. If the noise
-is independent between epochs, one in five checks of two equal variants finds a gap of more than 2
-s.d. (with three seeds and 17 epochs). If in doubt, repeat the check with a different `seed`.
+noise between seeds, so the check is weak if runs are noisy. It can also be too strict. With three
+seeds, 17 epochs and noise that is independent between epochs, one in five checks of two equal
+variants finds a gap of more than 2 s.d. If in doubt, repeat the check with a different `seed`.
 
-`sweep` trains with five learning rates, from a quarter to four times the config's, with one seed
-and a tenth of the epochs. If either is interrupted, run it again to train the remaining runs.
+`sweep` trains with five learning rates, from a quarter to four times the learning rate of the
+config. It uses one seed and a tenth of the epochs. If `check` or `sweep` is interrupted, run it
+again to train the remaining runs.
 """
 
 import json
@@ -42,7 +43,7 @@ from workbench import loss_curves
 from workbench.loss_curves import MOST_GAP, MOST_RATIO, MOST_SPREAD, Compared
 
 FACTOR, SEEDS = 8, 3
-RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # multiples of the config's
+RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # multiples of the config's rate
 SHORTER, LEAST_EPOCHS = 10, 2  # a sweep divides the epochs by 10, but trains at least 2
 COLUMNS = {"gap": "gap in s.d.", "ratio": "times the epochs"}  # table headers
 RESULT, RATES_RESULT = "scaling.json", "rates.json"
@@ -52,7 +53,7 @@ Show = Callable[[str], None]
 def check(
     config: Config, folder: Path, output: Path, *, batch: int | None = None, show: Show = print
 ) -> dict[str, Any]:
-    """Train those of the nine runs that are not complete yet, and return the result of `judged`.
+    """Train the nine runs, except those that are complete, and return the result of `judged`.
 
     Args:
         config: config of the run. Its `folds` are ignored.
@@ -145,7 +146,7 @@ def rate_lines(tried: pd.DataFrame, batch: int) -> list[str]:
     table = tried.rename(columns={"rate": f"at batch {batch}"})
     text = table.to_string(index=False, na_rep="diverged", float_format="{:.4g}".format)
     rate, rates = rate_to_take(tried), tried["base_rate"].tolist()
-    advice = f"Set base_rate={rate} in the config. It had the lowest validation loss."
+    advice = f"Set base_rate={rate} in the config. This rate had the lowest validation loss."
     if rate in (None, rates[0], rates[-1]):
         there = rates[0] / SHORTER if rate is None else rate
         which = "All runs diverged" if rate is None else "The best rate is at the end of the range"

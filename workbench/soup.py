@@ -1,10 +1,11 @@
 """Model soups: the mean of the weights of several runs of one architecture, as a single artifact.
 
-Members are chosen greedily (Wortsman et al. 2022, arXiv:2203.05482): first the best run, then each
-of the others, from the best to the worst, if the mean of the weights then scores at least as well
-on the held-out rows. With folds, weights are averaged fold by fold. All runs hold out the same
-rows, so no mean contains a model that was trained on the rows that score it. BatchNorm statistics
-are averaged, too. Only runs that started from the same weights have a useful mean.
+Members are chosen greedily (Wortsman et al. 2022, arXiv:2203.05482). The best run is the first
+member. The other runs are tried from the best to the worst, and each one is added if the mean of
+the weights then scores at least as well on the held-out rows. With folds, weights are averaged fold
+by fold. All runs hold out the same rows, so each mean is scored on rows that its models were not
+trained on. BatchNorm statistics are averaged, too. The mean is only useful if the runs started from
+the same weights.
 """
 
 import time
@@ -37,7 +38,7 @@ Weights = Mapping[str, np.ndarray]
 def make(
     outputs: Sequence[Path], folder: Path, output: Path, show: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Write a soup's artifact and validation files, and an ensemble.json with it as only member.
+    """Write a soup's artifact and validation files, and an ensemble.json with only this soup.
 
     Args:
         outputs: output folders of training runs.
@@ -92,7 +93,7 @@ def make(
 
 
 def greedy(rows: CommonRows) -> np.ndarray:
-    """Return equal weights for the members of the greedy soup and 0 for others, float (m,)."""
+    """Return equal weights for the members of the greedy soup, and 0 for other runs, float (m,)."""
     every = np.eye(len(rows.members))
     order = np.argsort(-rows.ranks(every), kind="stable")
     used = every[order[0]]
@@ -122,7 +123,7 @@ class Soups(CommonRows):
 
 
 class Pot:
-    """Averages the weights of members, which are all used equally or not at all.
+    """Averages the weights of the members that are used, all with the same share.
 
     Args:
         rows: the members and their held-out rows.
@@ -157,11 +158,11 @@ class Pot:
             elif each.manifest["held_out"] != held_out:
                 why = f"it did not hold out the same rows of {folder}"
             elif shapes != [array.shape for array in first.folds[0].values()]:
-                why = f"its weights have other shapes than those of {first.manifest['run_id']}"
+                why = f"the weights of {first.manifest['run_id']} have different shapes"
             elif not np.allclose(golden, inputs, rtol=1e-4, atol=1e-2, equal_nan=True):
-                why = f"it reads other inputs than those in {folder}"
+                why = f"its inputs differ from the inputs in {folder}"
             elif not check.difference(each, self.golden(used, golden)) <= 1e-4:
-                why = f"its network differs from that of {first.manifest['run_id']}"
+                why = f"its network differs from the network of {first.manifest['run_id']}"
             if why:
                 raise ArtifactError(
                     f"Run {each.manifest['run_id']} cannot be in this soup: {why}.\nExpected the"

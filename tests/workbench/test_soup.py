@@ -170,9 +170,12 @@ def test_each_member_is_added_only_if_the_score_does_not_fall():
     [
         ({"manifest": {"held_out": ["0" * 64] * 2}}, "did not hold out the same rows"),
         ({"config": {"fit": "linear"}}, "fit='linear' trains no network"),
-        ({"config": {"model_options": {"width": 8, "depth": 1, "dropout": 0.1}}}, "other shapes"),
-        ({"inputs": 7}, "it reads other inputs"),
-        ({"outputs": 0.01}, "its network differs from that of tiny"),
+        (
+            {"config": {"model_options": {"width": 8, "depth": 1, "dropout": 0.1}}},
+            "different shapes",
+        ),
+        ({"inputs": 7}, "its inputs differ from"),
+        ({"outputs": 0.01}, "its network differs from the network of tiny"),
     ],
 )
 def test_runs_that_cannot_be_averaged_are_refused(base, tmp_path, changed, said):

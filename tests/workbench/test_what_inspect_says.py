@@ -88,7 +88,7 @@ def test_frames_of_one_camera_are_sampled_and_not_grouped(tmp_path, monkeypatch)
     text, config = said(folder)
 
     assert "warning similar: only 39 of 64 images were compared, because too many are" in text
-    assert "1 training example with the same content as another one: p3 and p7" in text
+    assert "1 training example with the same content as another: p3 and p7" in text
     assert not config.data.group_duplicates
 
 
@@ -293,4 +293,4 @@ def test_a_test_set_that_was_not_split_at_random_is_reported(apart, tmp_path):
 
     text, _ = said(columns(tmp_path, rows.reset_index(drop=True), 40))
 
-    assert ("seems to show other objects" in text) == apart
+    assert ("seems to show different objects" in text) == apart

@@ -50,7 +50,7 @@ RANGES = {
 
 
 def read(config: Config, given: Mapping[str, str]) -> Options:
-    """Parse option values by name (`workbench.options.BENCH`). Empty values become defaults.
+    """Parse the values of the options in `workbench.options.BENCH`. Empty values become defaults.
 
     Raises:
         ConfigError: if an option is not a number or out of range.
@@ -133,7 +133,8 @@ def run_on_kaggle(config: Config, options: Options, output: Path, show: Show) ->
 
     Args:
         output: folder for the files of all cells, including cells from earlier sessions. When no
-            cell remains, `COMPLETE` is added to it, so that the next push does not start a session.
+            cells remain, the file `COMPLETE` is written there, so that the next push does not start
+            a session.
     """
     inputs, copied = mounts.root() / "input", 0
     for place in mounts.OUTPUTS:
@@ -154,7 +155,7 @@ def run_on_kaggle(config: Config, options: Options, output: Path, show: Show) ->
 
 
 def session_minutes(config: Config) -> float:
-    """Return the number of minutes after which no cell may start.
+    """Return the number of minutes after which no new cell may start.
 
     The last ten minutes of a session are reserved, or its last quarter if that is shorter.
 

@@ -1,6 +1,6 @@
 """Define which training runs a benchmark times, and the order in which it times them.
 
-The eight patterns and the three feeds, which are ways to supply images, are from
+A feed is a way to supply images. The eight patterns and the three feeds are from
 koshian2/TPU-Benchmark (2018). Each pattern is measured with Keras' fit, as in 2018, and with this
 project's training.
 """
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import product
 
 FIT, OURS = WAYS = "fit", "ours"
-# How fit reads its images. WHOLE reads all images, so the last batch can be smaller, and TRUNCATED
-# omits it. GENERATOR uses ImageDataGenerator, for images // batch steps. Our training has a single
-# feed, OWN.
+# How Keras' fit reads its images. WHOLE reads all images, so the last batch can be smaller.
+# TRUNCATED omits such a batch. GENERATOR uses ImageDataGenerator for `images // batch` steps. Our
+# training has a single feed, OWN.
 WHOLE, TRUNCATED, GENERATOR = "whole", "truncated", "generator"
 OWN = "own"
 # Parts of a pattern. VALIDATION uses the test images after each epoch. AUGMENTATION flips images
@@ -41,7 +41,7 @@ class Cell:
 
     Attributes:
         pattern: key of `PATTERNS`.
-        feed: how fit reads its images, or `OWN` for our training.
+        feed: how Keras' fit reads its images, or `OWN` for our training.
     """
 
     way: str
@@ -64,10 +64,10 @@ def feeds(pattern: int) -> tuple[str, ...]:
 
 
 def cells(patterns: Iterable[int], batches: Iterable[int]) -> list[Cell]:
-    """Return all cells of a grid. The most informative ones come first.
+    """Return all cells of a grid, starting with the most informative ones.
 
-    Additional feeds come last, and intermediate batch sizes after the smallest and the largest.
-    Keras' fit is directly followed by this project's training, so that even an interrupted
+    Intermediate batch sizes follow the smallest and the largest batch size. Additional feeds come
+    last. Keras' fit is directly followed by this project's training, so that even an interrupted
     benchmark can compare them. This project's training always decodes images on all cores, so it is
     not measured for patterns with workers.
 

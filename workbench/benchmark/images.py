@@ -35,7 +35,7 @@ class Images:
     """The training and validation images, which are the same for all cells.
 
     Attributes:
-        real: whether the images are not random noise.
+        real: False if the images are random noise.
     """
 
     train: Part
@@ -73,8 +73,8 @@ def find(config: Config, folder: Path | None, show: Callable[[str], None]) -> Im
 
     Args:
         folder: competition folder, some of whose labelled images are held out, as in training. If
-            it is None, CIFAR-100 is used if it has the config's shape and Keras can download it,
-            and random noise otherwise.
+            it is None, the images are CIFAR-100 if CIFAR-100 has the config's shape and Keras can
+            download it. Otherwise, they are random noise.
     """
     data, classes = config.data, config.classes
     if folder is not None:

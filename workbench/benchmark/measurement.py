@@ -46,8 +46,8 @@ class Measured:
         before: seconds before the first epoch.
         epochs: a dictionary per epoch with its `seconds` (including validation and compilation),
             the `compiling` seconds, the number of `images` actually trained on, their `accuracy`,
-            the number of `validated` images, and the `validation_accuracy`. It is empty after a
-            failure.
+            the number of `validated` images, and the `validation_accuracy`. The list is empty if
+            the training run failed.
         reason: why the training run failed, or "".
     """
 
@@ -67,8 +67,9 @@ class Measured:
 
         `before` and `first` are the seconds before and in the first epoch. `mean` and `deviation`
         describe the seconds of later epochs without compilation. `late` is the compilation time
-        after epoch 1, for example for a smaller last batch, and `compiling` is the total. `images`
-        and `validated` are means over later epochs, and `accuracy` is the final training accuracy.
+        after epoch 1, for example for a smaller last batch, and `compiling` is the total
+        compilation time. `images` and `validated` are means over later epochs, and `accuracy` is
+        the final training accuracy.
         """
         epochs = pd.DataFrame(self.epochs)
         later = epochs[1:]
@@ -163,7 +164,7 @@ def work(config: Config, images: Images) -> str:
 
 
 def folder_name(about: dict[str, Any]) -> str:
-    """Return the folder of all cells with these `about` values, whatever the number of CPU cores.
+    """Return the name of the folder for cells with these `about` values, ignoring `cpus`.
 
     >>> folder_name({"config": "cifar100_wrn", "devices": "8 x TPU v5 lite (tpu)", "epochs": 3})
     'cifar100-wrn-8-x-tpu-v5-lite-tpu-3-epochs-d2729e38'
@@ -206,7 +207,7 @@ def _measure(
     date = datetime.now(UTC).isoformat(timespec="seconds")
     try:
         if cell.batch % count:
-            raise ConfigError(f"a batch of {cell.batch} does not split evenly over {count} devices")
+            raise ConfigError(f"batch {cell.batch} cannot be split evenly across {count} devices")
         split = keras.distribution.DataParallel() if count > 1 else None
         keras.distribution.set_distribution(split)
         keras.config.set_dtype_policy(precision)
@@ -237,9 +238,10 @@ def _in_words(measured: Measured, took: float) -> str:
 
 
 def _expected(found: Iterable[Measured], cell: Cell) -> float:
-    """Return the longest duration in seconds of similar cells, or 0 if none has been measured.
+    """Return the longest duration of similar cells in seconds, or 0 if there are no similar cells.
 
-    Similar cells train in the same way, and with the same batch size if there are any.
+    Similar cells train in the same way. If any of them have the same batch size, only these are
+    used.
     """
     alike = [one for one in found if one.cell.way == cell.way]
     same = [one for one in alike if one.cell.batch == cell.batch]

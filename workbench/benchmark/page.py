@@ -23,7 +23,7 @@ from workbench.pages import html
 
 FILE, PATTERN, ACCURACY = "bench.html", 3, 0.5
 # Seconds from result.md and result_appendix.md in koshian2/TPU-Benchmark, for a TPU v2-8 and an
-# unnamed GPU on Colab. Pattern 1 with each feed is from a different session.
+# unnamed GPU on Colab. The feeds of pattern 1 were measured in different sessions.
 PUBLISHED = Path(__file__).with_name("published.csv")
 WORK = "wide_resnet(k=7, kernel_size=7, n=4) on 50,000 images of 32x32x3"
 IMAGES = 50_000
@@ -31,7 +31,7 @@ TOTAL = 20  # epochs, as in 2018
 EPOCHS = (10, 20, 50, 100, 200, 500, 1000, 2000)  # in the second plot
 # Titles and formats of table columns. Other columns are ratios, and their name is the title.
 COLUMNS = {
-    "label": ("device and way", "{}"),
+    "label": ("device and method", "{}"),
     "precision": ("precision", "{}"),
     "batch": ("best batch", "{:.0f}"),
     "name": ("run", "{}"),
@@ -63,11 +63,11 @@ def write(
     """Write bench.html and bench.png to `output`, and return their paths and the comparison.
 
     Args:
-        folders: output folders of benchmark runs on any devices. If there are none, the page only
+        folders: output folders of benchmark runs on any devices. Without folders, the page only
             shows the 2018 benchmark.
-        pattern: the pattern to compare. 0 stands for the benchmark's main pattern, or else for the
-            first pattern that was measured.
-        accuracy: training accuracy for which the runs' times are compared.
+        pattern: the pattern to compare. 0 selects the benchmark's main pattern if it was measured,
+            or else the first pattern that was measured.
+        accuracy: training accuracy. The page compares how long runs took to reach it.
     """
     if not 0 < accuracy < 1:
         raise ConfigError(
@@ -138,8 +138,8 @@ def table(measured: Sequence[Measured], accuracy: float) -> pd.DataFrame:
     """Return a table of the measured cells and the runs from 2018.
 
     It has the columns of `about`, `Cell`, `Measured.summary` and `Measured.until`. In addition,
-    `image` is the time per image in seconds after the first epoch, and `old` marks runs from 2018,
-    whose number of images is the nominal epoch size.
+    `image` is the time per image in seconds after the first epoch, and `old` marks runs from 2018.
+    For these runs, the number of images is the nominal epoch size.
     """
     records = [
         one.about | asdict(one.cell) | one.summary() | one.until(accuracy) | {"old": False}
@@ -165,7 +165,7 @@ def table(measured: Sequence[Measured], accuracy: float) -> pd.DataFrame:
 
 
 def compare(rows: pd.DataFrame, accuracy: float) -> pd.DataFrame:
-    """Return the durations of each device and way of training, relative to the fastest ones.
+    """Return the durations for each device and way of training, relative to the fastest.
 
     Args:
         rows: rows of `table` with the same work and pattern, and the pattern's main feed.
@@ -229,7 +229,7 @@ def _advice(rows: pd.DataFrame, reached: pd.DataFrame, accuracy: float) -> str:
 
     Args:
         rows: measured rows with the same work.
-        reached: rows that reached the accuracy, the fastest first.
+        reached: rows that reached the accuracy, starting with the fastest.
     """
     if rows.empty:
         return "No runs were measured, so this page only shows the results from 2018."
@@ -242,5 +242,6 @@ def _advice(rows: pd.DataFrame, reached: pd.DataFrame, accuracy: float) -> str:
     row, devices = reached.iloc[0], ", ".join(sorted({*rows["devices"]}))
     return (
         f"On {devices}, the fastest run to reach an accuracy of {accuracy:g} was {row['name']}. It"
-        f" took {row['seconds']:,.1f} s including compilation, in epoch {row['reached']:.0f}."
+        f" did so in epoch {row['reached']:.0f}, after {row['seconds']:,.1f} s including"
+        " compilation."
     )

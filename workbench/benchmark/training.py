@@ -55,7 +55,7 @@ def compilations() -> list[float]:
 
 
 class Clock:
-    """A clock that times the epochs of a training run, and starts when it is created.
+    """A clock that starts when it is created, and times the epochs of a training run.
 
     Attributes:
         before: seconds for building the network and reading the images.
@@ -106,7 +106,7 @@ class Endless(keras.utils.PyDataset):  # type: ignore[misc]
 
 
 def fit(cell: Cell, images: Images, files: Path, config: Config, epochs: int) -> Clock:
-    """Train the config's network with Keras' fit, if necessary on the PNG files in `files`."""
+    """Train the config's network with Keras' fit. Some patterns read the PNG files in `files`."""
     clock = Clock()
     keras.utils.set_random_seed(config.seed)
     built = architectures.build(config, BATCHNORM_MOMENTUM)
@@ -170,7 +170,8 @@ def _loaded(cell: Cell, images: Images, files: Path) -> dict[str, Any]:
         "steps_per_epoch": len(images.train.labels) // batch,
     }
     if grid.VALIDATION in pattern:
-        # The number of steps is based on the training batch size, whatever the loader uses.
+        # The number of steps is based on the training batch size, regardless of the loader's batch
+        # size.
         test = load("test", images.test, batch if grid.FILES in pattern else min(VALIDATES, batch))
         steps = max(len(images.test.labels) // batch, 1)
         test.workers = workers

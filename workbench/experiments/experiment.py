@@ -22,8 +22,8 @@ Row = Mapping[str, Any]
 `number` is the run's number in the table, and `parent` is the number of the run that it is compared
 with. `changes` maps each field that differs to its values in the parent and in this run. `run` has
 the form owner/slug/version, `place` is where it ran, and `when` is in UTC. `run_id`, `folder`,
-`competition`, `config`, `commit`, `folds`, `metric` and `manifest` further describe the run. The
-scores are `baseline`, `local`, `hidden` (from a rehearsal), `public` and `private`. Some scores
+`competition`, `config`, `commit`, `folds`, `metric` and `manifest` describe the run in more detail.
+The scores are `baseline`, `local`, `hidden` (from a rehearsal), `public` and `private`. Some scores
 have a standard error, for example `local_error`. `quota_hours` and `minutes` are durations.
 """
 MANIFEST = Path("artifact", "manifest.json")
@@ -147,8 +147,9 @@ def score_differences(one: Row, other: Row) -> dict[str, tuple[float, float | No
 def _paired_error(one: Row, other: Row) -> float | None:
     """Estimate the standard error of the difference by resampling the rows that both runs held out.
 
-    The error is smaller than for independent rows. It is None if the runs held out different rows,
-    if the metric is custom, or if a run has thresholds or a `postprocess`.
+    Since both scores use the same rows, this error is smaller than the error for independent rows.
+    The result is None if the runs held out different rows, if the metric is custom, or if a run has
+    thresholds or a `postprocess`.
     """
     first, second = one["manifest"], other["manifest"]
     decided = any(

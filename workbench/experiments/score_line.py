@@ -1,17 +1,18 @@
 """Relate local scores to given scores (hidden or public), and find runs off the line.
 
-Both scores use the same metric, so an improvement on this machine should be the same improvement on
-Kaggle. The slope is therefore 1, unless the runs clearly show a different positive slope.
+Both scores use the same metric, so an improvement on this machine should appear as an equal
+improvement on Kaggle. The slope is therefore 1, unless the runs clearly show a different positive
+slope.
 
 A run is off the line if it is more than `FAR` standard errors away from it. The standard error
 combines the errors of both scores and the uncertainty of the line. If the errors of the scores do
 not explain how far the other runs are from the line, the errors are scaled up. If only the errors
 were used, runs would be flagged because of seed noise. If only the distances were used, a run could
-be flagged just because a few other runs agree by chance. The fit starts from the median difference
+be flagged just because a few other runs happen to agree. The fit starts from the median difference
 between the scores, and iteratively excludes runs that are far from the line.
 
 Among tables of 8 to 30 random runs without leaks, 1 % to 6 % contain a flagged run. If the errors
-are unknown, as for public scores, this rises to up to 10 %.
+are unknown, as they are for public scores, up to 10 % of the tables do.
 """
 
 import math
@@ -39,12 +40,13 @@ class ScoreLine:
     Attributes:
         name: name of the given scores, hidden or public.
         rows: the n runs with both scores.
-        numbers: the local scores, the given scores, and the standard errors of each (NaN if
+        numbers: the local scores, the given scores, and the standard errors of both (NaN if
             unknown), float (4, n).
-        correlation: correlation of all runs.
+        correlation: correlation of the scores over all runs.
         errors: standard error of each run's distance from the line, float (n,).
         off: which runs are off the line, bool (n,).
-        opposed: whether given scores decrease with local scores, by more than expected by chance.
+        opposed: whether given scores decrease as local scores increase, by more than expected by
+            chance.
     """
 
     name: str
@@ -132,7 +134,7 @@ def fit(rows: Sequence[Row], name: str) -> ScoreLine | None:
         distances = np.abs(y - slope * x - intercept)
         own = _explained(numbers, slope)
         ratio = math.sqrt((counted * (distances / own) ** 2).sum() / left)
-        # For unknown errors, use Student's t, because there are few distances to estimate from.
+        # For unknown errors, use Student's t, because they are estimated from few distances.
         own = own * np.maximum(ratio * np.where(known, 1, stdtrit(left, TAIL) / FAR), known)
     line = scale**2 / weights.sum() + (unsure * (x - middle)) ** 2
     errors = np.sqrt(own**2 + line) + tiny

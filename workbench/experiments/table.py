@@ -10,7 +10,7 @@ from workbench.experiments import experiment, score_line
 from workbench.experiments.experiment import Row
 from workbench.experiments.score_line import ScoreLine
 
-WIDTH = 100  # characters of a line
+WIDTH = 100  # characters per line
 TEXTS = ("when", "place", "config", "commit")
 COLUMNS = ("number", *TEXTS, "folds", "baseline", *experiment.SCORES, "quota_hours", "minutes")
 HEADS = {"number": "#", "place": "run", "quota_hours": "quota h", "minutes": "min"}

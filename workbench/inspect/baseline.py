@@ -1,9 +1,9 @@
 """Fit a simple model within seconds as a baseline, and compute its out-of-fold score.
 
-For images, the baseline is a random forest that uses thumbnails, colour histograms and table
-columns, if there are any. For tables it is gradient boosting, for texts a linear model on TF-IDF
-features, and for segmentation the mean mask. If there are many classes, nearest neighbours are used
-for images and tables instead.
+For images, the baseline is a random forest that uses thumbnails, colour histograms and any table
+columns. For tables, it is gradient boosting. If there are many classes, images and tables use
+nearest neighbours instead. For texts, the baseline is a linear model on TF-IDF features. For
+segmentation, it is the mean mask.
 """
 
 import warnings
@@ -50,7 +50,7 @@ def fit(config: Config, examples: Examples, beside: Any = None) -> Baseline:
     """Fit the baseline, and score it with the config's metric.
 
     Args:
-        config: the config. If the kind of its data is "table", columns are used instead of pixels.
+        config: the config. If its `data.kind` is "table", columns are used instead of pixels.
         examples: images, uint8 (n, height, width, channels), or encoded table rows.
         beside: rows of `workbench.inspect.inputs.Reader.features` for these examples. If they are
             sparse (texts), no other inputs are used.
@@ -114,7 +114,7 @@ def of_texts(texts: "pd.Series[str]", beside: np.ndarray | None) -> Any:
 def gain(
     images: np.ndarray, beside: np.ndarray, labels: Any, kind: str
 ) -> tuple[float, float, float]:
-    """Compare a simple model on at most `MOST_TRIED` images with one that also uses columns.
+    """Compare a simple model on at most `MOST_TRIED` images with a model that also uses columns.
 
     Returns:
         The scores without and with columns, and the difference between them that is expected by
@@ -295,7 +295,7 @@ def thumbnails(images: np.ndarray) -> np.ndarray:
 
 
 def _columns(config: Config, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a table's columns, with NaN for missing values, and which of them are categorical."""
+    """Return a table's columns, with NaN for missing values, and whether they are categorical."""
     numbers = len(config.data.number_names)
     known = np.where(inputs[:, numbers : 2 * numbers] > 0, np.nan, inputs[:, :numbers])
     features = np.concatenate([known, inputs[:, 2 * numbers :]], axis=1)

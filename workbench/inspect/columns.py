@@ -45,7 +45,8 @@ class Column:
         about: what the user should check: "mixed" (almost all values are numbers), "text",
             "exchanged" (day and month of the dates may be swapped) or "".
         missing: fraction of training rows that have no value.
-        missing_test: fraction of test rows that have no value, or None if they lack the column.
+        missing_test: fraction of test rows that have no value, or None if the test table lacks the
+            column.
         shown: minimum, median and maximum of the numbers, or the most frequent texts.
     """
 
@@ -191,13 +192,13 @@ def describe(every: Sequence[Column], findings: Findings) -> None:
     ]
     if gaps:
         text = f"missing values (training/test): {shortened(gaps, 8)}. For each missing number, "
-        findings.found("missing", text + "the model is told that it is missing")
+        findings.found("missing", text + "an additional feature is set to 1")
 
 
 def describe_left_out(
     every: Sequence[Column], findings: Findings, read: Sequence[str] = (NUMBER, CATEGORY, DATE)
 ) -> None:
-    """Add findings about columns that are left out or contain almost only numbers."""
+    """Add findings about columns that are left out, or in which almost all values are numbers."""
     reasons: dict[str, list[str]] = {}
     for column in every:
         use = "read as a category" if column.use in read else "left out"
@@ -227,9 +228,9 @@ def pixels(path: Path, header: Sequence[str]) -> tuple[str, ...]:
 
 
 def _levels(path: Path, names: Sequence[str]) -> bool:
-    """Return whether the first rows only contain whole numbers up to 255, some of them large.
+    """Return whether the first rows only contain whole numbers up to 255, including large ones.
 
-    Columns that are named by numbers could contain any kind of feature.
+    This check is needed because columns with numbers as names can contain any kind of feature.
     """
     try:
         header, *rows = islice(csv_files.rows(path, DataError, ""), 101)
@@ -243,7 +244,7 @@ def _levels(path: Path, names: Sequence[str]) -> bool:
 def grid(names: Sequence[str]) -> tuple[int, int, int] | None:
     """Return the height, width and channels of images with these pixel columns, or None.
 
-    Images are assumed to be square unless the column names contain rows and columns.
+    Images are assumed to be square unless the column names contain row and column numbers.
 
     >>> grid([f"pixel{n}" for n in range(784)])
     (28, 28, 1)

@@ -111,7 +111,8 @@ def _renew(folder: Path, given: Mapping[str, str], path: Path, show: Show) -> di
     if "custom" in (config.data.kind, config.target):
         raise ConfigError(
             f"{path} has a custom {'reader' if config.data.kind == 'custom' else 'target'}, so "
-            f'no baseline can be fitted.\nIn that file, set metric="{metric}" and no baseline.'
+            "no baseline can be fitted.\n"
+            f'In that file, set metric="{metric}" and remove any baseline.'
         )
     known = config.data.labels if config.data.train_csv else ()  # else the labels are folder names
     labels = tuple(filter(None, given["label"].split(","))) or known
@@ -129,5 +130,5 @@ def _renew(folder: Path, given: Mapping[str, str], path: Path, show: Show) -> di
             f'In that file, set metric="{metric}" and remove the baseline.'
         )
     config_file.edit(path, before, {"metric": metric, "baseline": config.baseline})
-    show(f"updated metric and baseline in {path}, and changed nothing else")
+    show(f"updated the metric and the baseline in {path}; nothing else was changed")
     return _result(config, path, "", lines)

@@ -49,7 +49,7 @@ COMMENTS = {
 
 
 def text(found: Inspection, made: Recipe, *, given: bool) -> str:
-    """Return the source code of a config file. `given` is whether the user specified the slug."""
+    """Return the source code of a config file. `given` is True if the user specified the slug."""
     config, cpu, classes = made.config, made.plan.machine == CPU, found.target.classes
     command = f"python -m pipeline train --config {config.name} --input DIR --output OUT"
     known = "measured by inspect" if cpu else "estimated; not yet run there"
@@ -188,8 +188,8 @@ def _slug(name: str) -> str:
 def names(folder: Path, path: Path | None, competition: str) -> tuple[str, str]:
     """Return the config's name and the competition's slug.
 
-    If the user did not specify them, they are derived from the name of the folder or, if that name
-    is too general, from the name of the config file.
+    If the user did not specify them, they are derived from the name of the folder. If that name is
+    too general, the name of the config file is used instead.
 
     >>> names(Path("data/Leaf Diseases"), None, "")
     ('leaf_diseases', 'leaf-diseases')
@@ -209,7 +209,7 @@ def names(folder: Path, path: Path | None, competition: str) -> tuple[str, str]:
 class Stated(NamedTuple):
     """Some fields of a config, parsed from its source code.
 
-    `assumed` is whether `invoke inspect` derived the slug from a folder name.
+    `assumed` is True if `invoke inspect` derived the slug from a folder name.
     """
 
     competition: str
@@ -221,7 +221,7 @@ def stated(config: str = "") -> dict[str, Stated]:
     """Return some fields of each config in pipeline/configs/, keyed by config name.
 
     Config files are parsed without running them, so a config is omitted if its slug is not a string
-    literal. Only the config that is named by `config` is run.
+    literal. Only the config with the name `config` is run.
 
     Raises:
         ConfigError: if there is no config with that name, or if running it fails.
@@ -256,8 +256,8 @@ def edit(path: Path, before: Config, fields: Mapping[str, Any]) -> None:
     """Set fields in a config file that currently defines `before`.
 
     Raises:
-        ConfigError: if the file cannot be edited safely. It is then left unchanged, and the message
-            contains the lines that the user should write.
+        ConfigError: if the file cannot be edited safely. In that case, the file is not changed, and
+            the message contains the lines that the user should add.
     """
     try:
         new = edited(path.read_bytes().decode(), before, fields)
@@ -280,8 +280,8 @@ def edit(path: Path, before: Config, fields: Mapping[str, Any]) -> None:
 def edited(text: str, before: Config, fields: Mapping[str, Any]) -> str:
     """Return a config's source code with new values for some fields.
 
-    If `invoke inspect` wrote the file's docstring, the competition and the baseline are also
-    replaced there. The caller must check that the result defines the intended config.
+    If `invoke inspect` wrote the file's docstring, the competition and the baseline are replaced in
+    the docstring, too. The caller must check that the result defines the intended config.
 
     Raises:
         ValueError: if there is no assignment CONFIG = Config(…).

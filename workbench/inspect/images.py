@@ -44,12 +44,12 @@ ROUND = 4  # pixels; sides are multiples of it so that they can be halved twice
 LONG = 2.0  # if aspect ratios vary by less, images are stretched, otherwise padded
 GREY = {"1", "L", "LA", *image_decoding.DEEP}
 MOST_BYTES = 3e9  # total file size to decode, which takes a minute on two cores
-MOST_SEEN = 200  # files to check among those with alpha or with more than 8 bits
+MOST_SEEN = 200  # number of files with alpha or with more than 8 bits to check
 FLAT, CARRIED = 6.0, 4.0  # maximum contrast of a flat image, and minimum gain by using alpha
 
 
 def of_files(contents: Contents, findings: Findings) -> Inputs | None:
-    """Read the image files, or return None if there is no file for most of the training ids.
+    """Read the image files, or return None if most of the training ids have no file.
 
     Raises:
         DataError: if the test set has no images, if the ids of only one set include file
@@ -75,9 +75,9 @@ def of_files(contents: Contents, findings: Findings) -> Inputs | None:
             wrong = "has file extensions in the ids of only one set"
             fix = "Add the extensions to the ids of both tables, or remove them from both."
         raise DataError(
-            f"{contents.folder} {wrong}; expected one file per id, and either all ids or no ids "
-            f"with extensions (got {ids[0]!r} in {contents.train}, and {test_ids[0]!r} in "
-            f"{contents.asking}).\n{fix}"
+            f"{contents.folder} {wrong}. Expected one file per id, and file extensions in either "
+            f"all ids or no ids; got {ids[0]!r} in {contents.train}, and {test_ids[0]!r} in "
+            f"{contents.asking}.\n{fix}"
         )
     suffix = endings.pop() if len(endings) == 1 else "*"
     # A hidden test set may use other subfolders of the same folder.
@@ -305,7 +305,7 @@ def _fewer(seen: Seen, share: float) -> Seen:
 
 
 def _read(seen: Seen, data: Data) -> Seen:
-    """Decode the images of these rows. The keys of broken images match no other key."""
+    """Decode the images of these rows. The keys of broken images do not match any other key."""
     pixels, broken = image_arrays.read(seen.sources, data)
     digests = duplicates.row_digests(pixels)
     keys = [None if place in broken else digest for place, digest in enumerate(digests)]
@@ -330,7 +330,7 @@ def _images(sources: Sequence[Source], *, load: bool = False) -> Iterator[Any]:
 def headers(sources: Sequence[Source]) -> pd.DataFrame:
     """Return a table of the image files that can be opened.
 
-    `alpha` is whether the image has an alpha channel.
+    `alpha` is True if the image has an alpha channel.
     """
     rows = [
         (source, *image.size, image.mode, image.format, image.has_transparency_data)
@@ -361,7 +361,7 @@ def describe(found: pd.DataFrame) -> str:
 def _size(found: pd.DataFrame, findings: Findings, *, complete: bool) -> dict[str, Any]:
     """Choose the `height`, `width`, `channels` and `resize` fields of `Data`.
 
-    `complete` is whether `found`, the output of `headers`, covers all images.
+    `complete` is True if `found`, the output of `headers`, covers all images.
     """
     grey = set(found["mode"]) <= GREY
     channels, colours = (1, "all images are grey") if grey else (3, "there are colour images")

@@ -53,7 +53,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Reader:
-    """A custom reader that is written into the config, if no built-in reader supports the data.
+    """A custom reader that is written into the config if no built-in reader supports the data.
 
     Attributes:
         template: name of the config template: "masks", "texts" or "pictures_and_columns".
@@ -156,7 +156,7 @@ def of_arrays(contents: Contents, findings: Findings) -> Inputs | None:
         if len(found) > 1:
             raise DataError(
                 f"{folder} has {len(found)} arrays with {len(table):,} images: "
-                f"{', '.join(found)}; expected one.\nMove the others to another folder."
+                f"{', '.join(found)}; expected one.\nMove the other arrays to a different folder."
             )
         chosen += found
     if len(chosen) < 2 or shapes[chosen[0]][1:] != shapes[chosen[1]][1:]:

@@ -54,7 +54,7 @@ class Inspection:
         """Return each training example's group of duplicates, int32 (n,), as computed in training.
 
         An example that was not read or could not be decoded is the only member of its group. Images
-        are decoded again if `data` reads them differently than `inputs.data`.
+        are decoded again if `data` reads them differently from `inputs.data`.
         """
         decoded_by, seen = attrgetter(*PIXELS), self.inputs.train
         form = decoded_by(data)

@@ -100,9 +100,9 @@ def _describe_split(found: Sequence[Duplicate], inputs: Inputs, findings: Findin
     error = (within * (1 - within) * (1 / train + 1 / test)) ** 0.5
     if within - across > SIGMAS * error:
         text = f"{within:.1%} of the training examples and {across:.1%} of the test examples have "
-        text += "a duplicate in the training set. The test set seems to show other objects, people "
-        text += "or places, so validation scores may be too good. If a column identifies them, set "
-        findings.warning("split", text + "data.group_column")
+        text += "a duplicate in the training set. The test set seems to show different objects, "
+        text += "people or places, so validation scores may be too good. If a column identifies "
+        findings.warning("split", text + "them, set data.group_column")
 
 
 def _describe(found: Sequence[Duplicate], inputs: Inputs, findings: Findings) -> None:
@@ -120,7 +120,7 @@ def _describe(found: Sequence[Duplicate], inputs: Inputs, findings: Findings) ->
             text = f"{counted(number, 'test example')} with {how} as a training example: {ids}. "
             findings.warning("leak", f"{text}A model can score well on these by memorizing labels")
         elif some:
-            text = f"{counted(number, 'training example')} with {how} as another one: {ids}. If "
+            text = f"{counted(number, 'training example')} with {how} as another: {ids}. If "
             text += "a split separates them, validation scores are too good"
             if conflicting := sum(pair.conflicting for pair in some):
                 text += f". Labels differ in {counted(conflicting, 'pair')}"
@@ -168,7 +168,7 @@ def _removal(name: str, inputs: Inputs) -> str:
 
 
 def _reveals(texts: pd.Series, column: Column, labels: np.ndarray) -> bool:
-    """Return whether a column alone determines every label, a class index or a number, (n,)."""
+    """Return whether a column alone determines the labels, class indices or numbers (n,)."""
     classes = labels.dtype.kind in "iu"
     category = column.use == CATEGORY and classes and len(texts) >= 5 * column.distinct
     if column.distinct < 2 or not (category or column.use == NUMBER):

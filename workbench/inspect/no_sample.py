@@ -151,7 +151,7 @@ def _labels(
 
 
 def only_label(path: Path, found: Sequence[str], where: str, context: str) -> tuple[str, str]:
-    """Return the only possible label column, or the one with a typical name, and the reason.
+    """Return the only possible label column, or the column with a typical name, and the reason.
 
     Args:
         path: path of the table, for the error message.

@@ -36,10 +36,10 @@ def place(page: str) -> Path | None:
 def write(found: Inspection, config: str, path: Path, *, problem: str = "") -> Path:
     """Write the page with the source code of the proposed config.
 
-    `problem` is why the config cannot run, or "".
+    `problem` is the reason why the config cannot run, or "".
 
     Raises:
-        DiskError: if the page cannot be written. An existing page is then kept.
+        DiskError: if the page cannot be written. In that case, an existing page is kept.
     """
     inputs, classes, rows = found.inputs, found.target.classes, len(found.labels)
     data, headers = inputs.data, inputs.headers

@@ -1,4 +1,4 @@
-"""Turn the result of an inspection into a config that can be run without editing it.
+"""Turn the result of an inspection into a config that can be run without editing.
 
 `workbench.inspect.recipes` selects hyperparameters, and `workbench.inspect.baseline` fits the
 baseline to beat.
@@ -31,7 +31,7 @@ from workbench.inspect.recipes import Plan, Recipe, Speed, Task
 # Maximum rows, folds and seconds for training a table's network to compare it with boosting.
 COMPARED, COMPARED_FOLDS, COMPARED_SECONDS = 3_000, 3, 60.0
 BOOSTED = 30.0  # assumed seconds for startup and boosting; 40,000 rows took 15 s (measured)
-DIFFERENCED = range(2, 17)  # differences are tried for this many numeric columns
+DIFFERENCED = range(2, 17)  # numbers of numeric columns for which differences are tried
 BOOSTING = 'model="columns", model_options={}, fit="boosting", keep="last", patience=None'
 
 
@@ -86,7 +86,7 @@ def propose(
 
 
 def _rarest(found: Inspection, data: Data) -> int:
-    """Return the number of rows in the rarest class, or of all rows if there are no classes.
+    """Return the number of rows in the rarest class, or the number of all rows without classes.
 
     If `data` groups duplicates, only one row of each group is counted.
     """
@@ -111,7 +111,7 @@ def _ungrouped(found: Inspection, config: Config) -> str:
 
 
 def read_examples(config: Config, found: Inspection) -> Examples:
-    """Read the labelled examples, but not the pixels of images, which were already decoded."""
+    """Read the labelled examples. Images were decoded earlier, so their pixels are zeros here."""
     contents, data, broken = found.contents, config.data, found.inputs.train.broken
     if data.kind not in ("images", "tfrecords"):
         return read_training(contents.folder, config)
@@ -130,7 +130,7 @@ def check(config: Config, found: Inspection, examples: Examples, findings: Findi
     """Check that training and inference can read the folder, and that a submission is valid.
 
     Raises:
-        DataError, SubmissionError: if training or inference would raise it.
+        DataError, SubmissionError: if training or inference would raise this error.
     """
     contents, train, test = found.contents, found.inputs.train, found.inputs.test
     limits = (
@@ -195,8 +195,9 @@ def with_baseline(
 def compared(made: Recipe, folder: Path, examples: Examples, findings: Findings) -> Recipe:
     """Propose boosting for a table if it scores better than the network.
 
-    The network is trained on some of the rows. Its score is compared with that of boosting (the
-    baseline), and with that of boosting that also uses the differences between numeric columns.
+    The network is trained on some of the rows. Its score is compared with the score of boosting,
+    which is the baseline. It is also compared with boosting that uses the differences between
+    numeric columns.
     """
     config = made.config
     if config.data.kind != "table" or config.baseline is None:
@@ -240,7 +241,7 @@ def compared(made: Recipe, folder: Path, examples: Examples, findings: Findings)
 
 
 def _out_of_fold(config: Config, folder: Path, examples: Examples) -> dict[str, Any]:
-    """Train a model, and return its out-of-fold score and the baseline as in a manifest."""
+    """Train a model, and return its out-of-fold score and the baseline, as in a manifest."""
     from pipeline.train import session, training
 
     config = replace(config, session_hours=(session.age() + COMPARED_SECONDS) / 3600)

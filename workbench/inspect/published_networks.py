@@ -1,4 +1,4 @@
-"""Published networks for images, and which of them have weights on this machine."""
+"""List published networks for images, and find networks with weights on this machine."""
 
 import os
 from importlib.util import find_spec
@@ -38,7 +38,7 @@ DINOV3 = "keras/dinov3/keras/dinov3_vit_{}_lvd1689m/1"
 
 
 def _dinov3(size: str, adds: float, top: float, **more: Any) -> Published:
-    known = f"a linear model on its features has {top} % on ImageNet"
+    known = f"a linear model on its features reaches {top} % on ImageNet"
     return Published("published", DINOV3.format(size), adds, known, patch=16, decay=0.75, **more)
 
 

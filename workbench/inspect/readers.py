@@ -28,7 +28,7 @@ KNOWN_TERMS, KNOWN_PIECES = 30_000, 60_000  # vocabulary size without and with p
 PIECES: tuple[int, ...] = (3, 4, 5)  # lengths of pieces of words, in letters
 MOST_WORDS = 128  # maximum number of first words per text
 DRAWN = 100  # maximum number of masks to compare with their images
-CLEARER = 1.2  # runs go along rows if this makes edges match better by this factor
+CLEARER = 1.2  # runs go along rows if edges then match better by at least this factor
 LOOK = ("height", "width", "channels", "resize", "alpha", "white", "suffix")
 PLACES = ("train_images", "test_images")
 

@@ -37,7 +37,7 @@ MANY_ROWS = 5_000  # table rows; with fewer, "tabular" overfits (docs/dev/findin
 MOST_FOLDED = 100_000  # rows; with more, a single validation set is large enough
 FOLDS = 5
 MOST_TABLE = 256  # maximum batch size for tables
-PATIENCE = 8  # epochs without improvement; some tables are overfitted after ten of 40
+PATIENCE = 8  # epochs without improvement; on some tables, networks overfit after 10 of 40
 MOST_BYTES = 100e9  # decoded images that fit in a TPU host's memory
 ENOUGH_IMAGES = 240_000  # training examples to process from scratch on a CPU, if time allows
 
@@ -62,7 +62,7 @@ class Plan:
 
 
 def plan(machine: str = "", budget: str = "") -> Plan:
-    """Return the plan that the values of `--for` and `--budget` specify.
+    """Return the plan that is specified by the values of `--for` and `--budget`.
 
     Raises:
         ConfigError: if the machine is unknown, or if the budget is not a duration.
@@ -141,7 +141,7 @@ class Speed:
         return f". For the recommended {network.enough} epochs, pass --budget {minutes}m"
 
     def epochs(self, task: Task, folds: int, seconds: float) -> int:
-        """Return how many epochs, possibly 0, can be trained within a number of seconds."""
+        """Return the number of epochs, possibly 0, that can be trained in the given time."""
         fixed = self.fixed(task, folds)
         return max(int((FILLED * seconds - fixed) / (self.seconds(task, folds, 1) - fixed)), 0)
 
@@ -177,7 +177,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A proposed config with the reasons for each choice.
+    """A proposed config with the reason for each choice.
 
     Attributes:
         seconds: expected duration of the training run.
@@ -398,7 +398,7 @@ def _on_features(task: Task, plan: Plan, measure: Callable[[Config], Speed]) -> 
 
 
 def _sized(data: Data, size: tuple[int, int], side: int) -> Data:
-    """Resize images to a longest side of `side` and the aspect ratio of `size` (width, height)."""
+    """Set the image size to a longest side of `side`, with the aspect ratio of `size`."""
     if data.resize == "pad":
         return replace(data, height=side, width=side)
     width, height = (max(round(each * side / max(size) / ROUND), 2) * ROUND for each in size)
@@ -408,7 +408,7 @@ def _sized(data: Data, size: tuple[int, int], side: int) -> Data:
 def _shifted(data: Data, part: int) -> Data:
     """Add random shifts, and random flips to colour images.
 
-    Grey images often show handwriting or print.
+    Grey images are not flipped, because they often show handwriting or print.
     """
     padding = max(min(data.height, data.width) // part, 1)
     return replace(data, crop_padding=padding, flip=data.channels == 3)
@@ -429,7 +429,7 @@ def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
         times = batch / BASE
         moved = 5 if max(data.height, data.width) <= TINY else 1
         rate, decay = (1e-3 if published else 2e-3) * times**0.5, 0.05 * times**0.5
-        if published and published.decay < 1:  # usual at 256 rows, assumed for others
+        if published and published.decay < 1:  # usual at 256 rows, assumed for other sizes
             rate, decay = 1e-3 * (batch / FILLING) ** 0.5, 0.05
         numbers = {
             "base_rate": round(rate, 5),
@@ -466,9 +466,9 @@ def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
 def why_folds(task: Task, config: Config) -> str:
     if config.folds:
         return f"{config.folds}: each row is predicted by a model that has not seen it"
-    why = "the budget" if len(task.folds) > 1 else "the many rows"
-    why = why if task.rarest >= 2 * FOLDS else "a label with few rows"
-    return f"none, because of {why}; {config.data.validation_fraction:.0%} of the rows are held out"
+    why = "the budget is too small" if len(task.folds) > 1 else "there are many rows"
+    why = why if task.rarest >= 2 * FOLDS else "a label has few rows"
+    return f"none, because {why}; {config.data.validation_fraction:.0%} of the rows are held out"
 
 
 def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:

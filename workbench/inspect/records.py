@@ -1,8 +1,8 @@
 """Find the training and test sets in a competition's TFRecord files.
 
-All files whose names match the same pattern, such as train*-*.tfrec, form a set. Its features are
-determined from its first record. Texts and numbers become the columns of a training and a test
-table, in which `workbench.inspect.tables` finds the ids and labels.
+All files whose names match the same pattern, such as train*-*.tfrec, form a set. The features of a
+set are determined from its first record. Texts and numbers become the columns of a training and a
+test table, in which `workbench.inspect.tables` finds the ids and labels.
 """
 
 import io

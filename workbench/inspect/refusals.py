@@ -1,4 +1,4 @@
-"""Recognize masks and texts, and raise errors about unsupported competitions.
+"""Recognize masks and texts, and raise errors for unsupported competitions.
 
 Masks in files, masks of several classes, audio, video and object detection are not supported.
 """
@@ -94,10 +94,10 @@ def masks(table: pd.DataFrame, columns: Sequence[str], *, sample: bool = False) 
 
 
 def _run_lengths(texts: pd.Series) -> bool:
-    """Return whether texts are run lengths. In numeric labels, the numbers would repeat."""
+    """Return whether texts are run lengths. Numeric labels repeat, unlike run lengths."""
     long = [text for text in texts if len(text) >= LONG and NUMBERS.fullmatch(text)]
     if len(long) >= max(SHARE * len(texts), 1):
-        return True  # run lengths that are invalid or in another format
+        return True  # run lengths that are invalid or in a different format
     rows = [starts for text in set(texts) if (starts := _starts(text))]
     if len(rows) < max(SHARE * len(texts), 1) or np.median(list(map(len, rows))) < 2:
         return False
@@ -107,7 +107,8 @@ def _run_lengths(texts: pd.Series) -> bool:
 def _starts(text: str) -> list[int]:
     """Parse a text of alternating starts and lengths, and return the starts.
 
-    Return [] if the text has another format, or if the runs overlap or are not in ascending order.
+    Return [] if the text is in a different format, or if the runs overlap or are not in ascending
+    order.
 
     >>> [_starts(text) for text in ("3 2 9 1", "3 2 4 1", "3 2 9", "a b")]
     [[3, 9], [], [], []]

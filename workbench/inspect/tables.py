@@ -275,7 +275,7 @@ def _given(place: Path, tables: Collection[str], given: str, option: str) -> str
 
 
 def _find_sample(files: Files, given: str) -> str | None:
-    """Return `given` or the only file with a typical name, or None if there is none."""
+    """Return `given`, the only file with a typical name, or None."""
     tables = files.ending(folder.CSV)  # the only format that Kaggle accepts
     if given:
         return _given(files.folder, tables, given, "--sample")
@@ -298,11 +298,12 @@ def _check_sample(path: Path, wanted: pd.DataFrame) -> None:
 def _find_test(
     place: Path, headers: Headers, wanted: pd.DataFrame, given: str, train: str
 ) -> str | None:
-    """Return the path of the test table, or None if there is none.
+    """Return the path of the test table, or None if there is no test table.
 
-    The test table is the table with the same ids as the sample submission. If there is none, it is
-    a table with the same number of rows that either has "test" in its name or only has columns that
-    also occur in a labelled table. In the test table, the columns to predict are missing or empty.
+    The test table is the table with the same ids as the sample submission. If no table has these
+    ids, it is a table with the same number of rows. Such a table must have "test" in its name, or
+    only columns that also occur in a labelled table. In the test table, the columns to predict are
+    missing or empty.
     """
     if given:
         return _given(place, headers, given, "--test")
@@ -336,7 +337,7 @@ def _is_empty(path: Path, asked: Collection[str]) -> bool:
 
 
 def lacking_ids(contents: Contents) -> str:
-    """Return a message if a table named "test" lacks some ids of the sample submission, or "".
+    """Return a message if a table named "test" lacks some ids of the sample submission, or else "".
 
     A table that also contains other ids is ignored.
     """
@@ -355,7 +356,7 @@ def lacking_ids(contents: Contents) -> str:
 
 
 def _with_labels(headers: Headers, wanted: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Return the tables with the columns to predict, and those with typical names."""
+    """Return the tables with the columns to predict, and the tables with typical names."""
     asked = folded(wanted.columns[1:])
     strong = [name for name in headers if asked <= folded(headers[name])]
     return strong, called(headers, LABEL_TABLES)

@@ -17,7 +17,7 @@ from workbench.inspect.folder import Findings, counted
 from workbench.inspect.tables import Contents
 
 SOME = 50  # up to this many distinct whole numbers are read as classes
-NEAR = 0.01  # difference of a row's sum from 1 that rounded probabilities can have
+NEAR = 0.01  # the sum of a row's rounded probabilities can differ from 1 by this much
 RARE = 10  # classes with fewer rows are reported
 MASKED = "dice"  # the metric for masks, defined in the proposed config
 SHOWN = 40  # maximum length of a label in a message, in characters
@@ -25,7 +25,7 @@ SHOWN = 40  # maximum length of a label in a message, in characters
 SEPARATORS = ("|", ";", ",", " ")
 FIX = "Correct the table, or select another column: --label COLUMN"
 
-# Pairs of labels where the positive one is obvious. It comes second in alphabetical order.
+# Pairs of labels of which one is obviously positive. It comes second in alphabetical order.
 OBVIOUS = ({"0", "1"}, {"no", "yes"}, {"false", "true"}, {"f", "t"}, {"n", "y"})
 
 
@@ -104,7 +104,7 @@ def _of_masks(contents: Contents, metric: str, findings: Findings) -> TargetGues
 
 
 def shares_of_classes(values: pd.DataFrame, contents: Contents, metric: str) -> str:
-    """Return why label columns contain votes or probabilities of classes, or "" if they do not.
+    """Return the evidence that label columns contain votes or class probabilities, or "".
 
     Args:
         values: the label columns as finite numbers.
@@ -135,7 +135,7 @@ def shares_of_classes(values: pd.DataFrame, contents: Contents, metric: str) -> 
 def _of_shares(values: pd.DataFrame, why: str, findings: Findings) -> TargetGuess:
     hard = values.isin((0, 1)).all(axis=None)
     text = f"classes, with votes or probabilities (soft labels) in {len(values.columns)} columns, "
-    text += f"because {why}. If several can be true of a row at the same time, set "
+    text += f"because {why}. If a row can belong to several classes, set "
     findings.chosen("target", text + f'target="{"multilabel" if hard else "regression"}"')
     counts = dict.fromkeys(map(str, values), 0) | Counter(values.idxmax(axis=1).map(str))
     classes = dict(sorted(counts.items(), key=lambda pair: -pair[1]))
@@ -210,7 +210,7 @@ def _of_one(table: pd.DataFrame, contents: Contents, findings: Findings) -> Targ
     elif number and len(counts) > 2 and decimals:
         why = "the sample submission has decimals, although labels are whole numbers"
     elif number and len(counts) > 2 and once > 1 and once * 5 >= len(counts):
-        why = "some of the whole numbers occur in only one row, too few to learn a class"
+        why = "some of the whole numbers occur in only one row, which is too few to learn a class"
     if why:
         low, middle, high = np.quantile(values, (0, 0.5, 1))
         text = f"regression, because {why} (range {low:.4g} to {high:.4g}, median {middle:.4g})"
@@ -246,16 +246,17 @@ def _describe_classes(
         findings.unknown("order", text + 'are amounts, set target="regression"')
     (most, *_, least), share = classes, max(classes.values()) / rows
     text = f"{_shown(most)} is the label of {share:.1%} of the rows (the majority-class baseline), "
-    findings.found("balance", f"{text}and {_shown(least)} of {classes[least] / rows:.1%}")
+    text += f"and {_shown(least)} is the label of {classes[least] / rows:.1%}"
+    findings.found("balance", text)
     examples = ", ".join(map(_shown, single[:3]))
     if len(single) * 2 > len(classes):
         raise DataError(
-            f"{table} has {counted(len(single), 'label')} in only one row, for example {examples}; "
-            f"expected most of its {len(classes)} labels to occur in at least two of {rows:,} rows."
-            f"\nRemove these rows, or merge labels. {FIX}"
+            f"{len(single)} of the {len(classes)} labels in {table} occur in only one row, for "
+            f"example {examples}; expected most labels to occur in at least two of {rows:,} rows.\n"
+            f"Remove these rows, or merge labels. {FIX}"
         )
     if single:
-        text = f"{counted(len(single), 'label')} with only one row, too few for validation"
+        text = f"{counted(len(single), 'label')} with only one row, which is too few for validation"
         findings.warning("single", f"{text}, for example {examples}")
     if rare := [name for name in classes if 2 <= classes[name] < RARE]:
         text = f"{counted(len(rare), 'label')} with fewer than {RARE} rows, for example "
@@ -279,8 +280,9 @@ def _scored(classes: dict[str, int], asked: pd.DataFrame, findings: Findings) ->
         metric, reason = "auc", f"the sample submission has probabilities, such as {first}"
     column = asked.columns[0]
     if metric == "auc" and column not in names and {*map(str.lower, names)} not in OBVIOUS:
-        text = f"{column!r} will be the probability of {names[1]!r}. If it should be the other "
-        findings.unknown("positive", f"{text}label's, set data.positive_label={names[0]!r}")
+        text = f"{column!r} will be the probability of {names[1]!r}. If the other label is "
+        text += f"the positive one, set data.positive_label={names[0]!r}"
+        findings.unknown("positive", text)
     return TargetGuess("classes", metric, classes, reason=reason)
 
 

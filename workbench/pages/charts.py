@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from workbench.pages.statistics import Calibration, wilson
 
-POINTS = 1500  # maximum in a scatter plot; more would only enlarge the file
+POINTS = 1500  # maximum number of points in a scatter plot; more would only enlarge the file
 # Sizes in inches for three or two charts per row. The page scales them to the column width.
 SMALL, WIDE, LARGE = (3.7, 2.6), (4.8, 2.8), (4.8, 4.4)
 # Placeholders for the page's colours, which depend on the light or dark theme.
@@ -45,7 +45,7 @@ STYLE: dict[Any, Any] = {
 
 
 class Chart:
-    """A chart that is drawn on `axis`, and its result `svg`."""
+    """A chart that is drawn on `axis`. The result is in `svg`."""
 
     axis: Axes
     svg: Markup
@@ -218,7 +218,7 @@ def sample(rows: int) -> np.ndarray:
 
 
 def _line(axis: Axes, places: Any, values: Any, **look: Any) -> None:
-    # A dot if there is only one point, whose line would be invisible.
+    # Draw a dot if there is only one point, because a line would be invisible.
     axis.plot(places, values, marker="o" if len(values) == 1 else None, **look)
 
 

@@ -50,7 +50,7 @@ def accuracy(right: np.ndarray) -> Estimate:
 
 
 def wilson(right: int, rows: int) -> tuple[float, float]:
-    """Return the 95 % interval of a proportion (Wilson, 1927), which may also be near 0 or 1.
+    """Return the 95 % interval of a proportion, even if it is near 0 or 1 (Wilson, 1927).
 
     >>> tuple(round(end, 3) for end in wilson(0, 10))
     (0.0, 0.278)
@@ -75,7 +75,7 @@ def by_class(truth: np.ndarray, chosen: np.ndarray, number: int) -> pd.DataFrame
 
 
 def confusions(labels: np.ndarray, predictions: np.ndarray) -> pd.DataFrame:
-    """Count how often each label was mistaken for each other label, the most frequent first."""
+    """Count how often each label was mistaken for each other label, in descending order."""
     pairs = pd.DataFrame({"label": labels, "prediction": predictions})
     counts = pairs[labels != predictions].value_counts().reset_index(name="times")
     found: pd.DataFrame = counts.sort_values(

@@ -36,12 +36,12 @@ class Accelerator:
     bfloat16: bool = True
 
 
-# The peak speeds of TPU v3, v5e and v6e are from Google's documentation (read 2026-11-21). That of
-# v2 is from the JAX team's Scaling Book (23e12 per core), and its 700 GB/s per chip are assumed,
-# based on Google's papers. The memory of v5e is the maximum that libtpu 0.0.51 allocates, which was
-# measured. For the others, the same fraction is assumed. In float32, TPUs need six bfloat16 passes
-# (`pipeline.runtime.devices.matmul_precision`). libtpu 0.0.51 estimates 5.8 times the cycles of a
-# single pass for a 4,096 x 4,096 product on v5e.
+# The peak speeds of TPU v3, v5e and v6e are from Google's documentation (read 2026-11-21). The peak
+# speed of v2 is from the JAX team's Scaling Book (23e12 per core), and its bandwidth of 700 GB/s
+# per chip is assumed, based on Google's papers. The memory of v5e is the maximum that libtpu 0.0.51
+# allocates, which was measured. The other TPUs are assumed to have the same usable fraction. In
+# float32, TPUs need six bfloat16 passes (`pipeline.runtime.devices.matmul_precision`). libtpu
+# 0.0.51 estimates 5.8 times the cycles of a single pass for a 4,096 x 4,096 product on v5e.
 V5E = Accelerator("TPU v5 lite", 15.75 * GIB, 197e12, 32.8e12, 819e9, "v5e:2x4", "v5litepod-8")
 V6E = Accelerator("TPU v6 lite", 31.25 * GIB, 918e12, 153e12, 1.64e12, "v6e:2x4", "v6e-8")
 V3 = Accelerator("TPU v3", 15.75 * GIB, 61.5e12, 10.2e12, 450e9, "v3:2x2", "v3-8")
@@ -57,12 +57,12 @@ A100 = Accelerator("A100", 0.9 * 40e9, 312e12, 19.5e12, 1.56e12)
 H100 = Accelerator("H100", 0.9 * 80e9, 989e12, 67e12, 3.35e12)
 H200 = Accelerator("H200", 0.9 * 141e9, 989e12, 67e12, 4.8e12)
 
-# Quotas in hours. Kaggle's were reported by users in August and September 2026, and those of Colab
+# Quotas in hours. Users reported Kaggle's quotas in August and September 2026. The quotas of Colab
 # Pro+ are from an article.
 SESSION_HOURS = {"TPU": 9.0, "GPU": 12.0, "Colab": 24.0}
 WEEKLY_HOURS = {"TPU": 20.0, "GPU": 30.0}
-# According to an article, the 500 units of Colab Pro+ cost 5,767 yen (according to another, a unit
-# costs "about 10 yen"). We assume that 100 units cost 9.99 dollars in "Pay As You Go".
+# According to an article, the 500 units of Colab Pro+ cost 5,767 yen. According to another article,
+# a unit costs "about 10 yen". We assume that 100 units cost 9.99 dollars in "Pay As You Go".
 YEN_PER_UNIT, USD_PER_UNIT = 5767 / 500, 0.0999
 
 
@@ -97,9 +97,9 @@ class Runtime:
         return WEEKLY_HOURS.get(self.sold)
 
 
-# Kaggle's hosts were reported by users in August and September 2026. For v5e-8, two reports gave 96
-# and 224 CPUs, and the smaller number is used. v3-8 is from Kaggle's old documentation. Colab's
-# machines are from an article and may have changed.
+# Users reported Kaggle's hosts in August and September 2026. For v5e-8, two reports gave 96 and 224
+# CPUs, and the smaller number is used. v3-8 is from Kaggle's old documentation. Colab's machines
+# are from an article and may have changed.
 RUNTIMES = {
     "tpu-v5e-8": Runtime("Kaggle TPU v5e-8", V5E, 8, "TPU", 96, 377e9),
     "tpu-v6e-8": Runtime("Kaggle TPU v6e-8, in some competitions", V6E, 8, "TPU"),

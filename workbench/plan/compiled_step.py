@@ -1,9 +1,9 @@
 """Compile a training step for a TPU or for this machine's CPU, to determine its memory and cost.
 
-The step is not run. No TPU is needed, because libtpu can compile for a topology on any x86 machine
-with Linux. When memory is nearly full, the compiler recomputes values instead of storing them, so
-memory use grows more slowly. If a batch does not fit, the compiler reports how much memory it would
-need (docs/dev/findings.md).
+The step is not run. No TPU is needed, because libtpu can compile for a TPU topology on any x86
+machine with Linux. When memory is nearly full, the compiler recomputes values instead of storing
+them, so memory use grows more slowly. If a batch does not fit, the compiler reports how much memory
+it would need (docs/dev/findings.md).
 
 Results are cached as JSON files in ~/.cache/kaggle-relay/plans (or under XDG_CACHE_HOME). You can
 delete them at any time.
@@ -126,7 +126,7 @@ def largest(
     fixed: float,
     most: int = 2**20,
 ) -> int:
-    """Find the largest batch that can be compiled with at most three compilations, or return 0.
+    """Find the largest batch that fits, using at most three compilations, or return 0.
 
     Args:
         compiled: function that compiles a step for a batch size.
@@ -152,7 +152,7 @@ def largest(
 
 
 def with_batch(config: Config, batch: int) -> Config:
-    """Change the batch size, but not the BatchNorm groups and the learning rate."""
+    """Change the batch size, but not the BatchNorm groups or the learning rate."""
     group = config.batchnorm_batch or min(config.optimizer.base_batch, config.batch)
     optimizer = replace(config.optimizer, base_batch=batch)
     return replace(config, batch=batch, batchnorm_batch=group, optimizer=optimizer)
@@ -236,7 +236,7 @@ def blank_labels(config: Config, size: tuple[int, ...]) -> np.ndarray:
 
 
 def kept(what: str, config: Config, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return a result from the cache, or compute it as values for JSON and add it to the cache.
+    """Return a result from the cache, or compute it and add it to the cache.
 
     Args:
         what: description of the result, including everything that it depends on, except for the

@@ -1,7 +1,7 @@
 """Performance models for a training step: memory and time by batch size, and limits of a machine.
 
-If a machine has not been measured, `roofline` returns the minimum time that its speed allows, and
-`EFFICIENCY` is the fraction of this speed that networks typically reach.
+Times are estimated if a machine has not been measured. `roofline` returns the minimum time that the
+machine's speed allows. `EFFICIENCY` is the fraction of this speed that networks typically reach.
 """
 
 from dataclasses import dataclass
@@ -139,8 +139,8 @@ class Verdict:
 def decodes_each_epoch(config: Config, images: int, memory: float) -> bool:
     """Return whether a run decodes its images again in every epoch.
 
-    It does if `feed` is "files", or if `feed` is "auto" and the decoded images do not fit in the
-    host's `memory` (in bytes).
+    This is the case if `feed` is "files", or if `feed` is "auto" and the decoded images do not fit
+    in the host's `memory` (in bytes).
     """
     if config.data.kind not in ("images", "tfrecords") or config.feed in ("host", "device"):
         return False

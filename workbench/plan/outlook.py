@@ -1,9 +1,9 @@
 """Estimate the memory and time of a training run on a runtime.
 
 libtpu reports the memory for a TPU, and XLA reports it for this machine's CPU. Compiling for a GPU
-requires a GPU, so the memory on a GPU is estimated by compiling the step for the same number of TPU
-cores with the GPU's precision. The time is estimated from earlier runs of the same network. If
-there are none, the network is assumed to reach a typical fraction of the cores' peak speed.
+requires a GPU. The memory on a GPU is therefore estimated by compiling the step for the same number
+of TPU cores, with the GPU's precision. The time is estimated from earlier runs of the same network.
+Without such runs, the network is assumed to reach a typical fraction of the cores' peak speed.
 """
 
 import math
@@ -31,7 +31,7 @@ LEAST_SIDE = 32  # pixels; smaller images are not recommended
 
 @dataclass(frozen=True)
 class Given:
-    """The details on which a plan is based besides the config.
+    """What a plan is based on, in addition to the config.
 
     Attributes:
         images: number of labelled images.
@@ -87,7 +87,7 @@ class Work:
         return step.times(steps * (1 + validating * self.held_out / (1 - self.held_out)))
 
     def fixed(self, cores: int) -> float:
-        """Return the bytes that each core needs, whatever the batch size."""
+        """Return the bytes that each core needs, regardless of the batch size."""
         return self.counts.state + -(-self.on_devices // cores) * image_bytes(self.config)
 
 
@@ -233,7 +233,7 @@ def _here(work: Work, show: Callable[[str], None]) -> Outlook:
     alone = 1 - own.waits  # fraction of time spent computing
     step, rate = Interval.around(own.step), config.batch / own.step
     host = Verdict(rate / max(alone, 1e-3), rate, own.waits)
-    # Held-out images require no gradients, but they are read like all others.
+    # Held-out images require no gradients, but they are read like training images.
     epoch = work.epoch(step, 1 - (1 - VALIDATES) * alone)
     total = epoch.times(epochs(config)).plus((3 if config.frozen_epochs else 2) * own.setup)
     untimed = "decoding was not timed, because --input DIR is missing" * (again and files is None)

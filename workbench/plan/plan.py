@@ -114,7 +114,7 @@ def make(
 
 
 def advice(outlooks: Sequence[Outlook], noun: str = "images") -> str:
-    """Recommend a runtime in one sentence, or explain why the run does not fit on any of them."""
+    """Recommend a runtime in one sentence, or explain why the run does not fit on any runtime."""
     there = [one for one in outlooks if not one.retired and one.total is not None]
     fit = [one for one in there if one.fits is not False or one.micro_batch]
     if not there:
@@ -123,7 +123,7 @@ def advice(outlooks: Sequence[Outlook], noun: str = "images") -> str:
         widest = max(there, key=lambda one: one.room or 0)
         needed = (widest.memory or 0) / 1e9
         return (
-            f"It does not fit on any runtime: a step needs {needed:,.0f} GB per core, and"
+            f"The run does not fit on any runtime: a step needs {needed:,.0f} GB per core, but"
             f" {widest.title} has {(widest.room or 0) / 1e9:.0f} GB;"
             f" {widest.why.rpartition('; ')[2]}."
         )

@@ -79,7 +79,7 @@ def kept(folder: Path) -> Path | None:
 
 
 def beside(folder: Path) -> Path:
-    """Return the path of a pulled run's plan, beside the folder that must not change."""
+    """Return the path of a pulled run's plan. It is beside the folder, which must not change."""
     folder = folder.resolve()
     return folder.with_name(f"{folder.name}-{FILE}")
 

@@ -19,7 +19,8 @@ HEADS = (
     "", "memory/core", "largest batch", "step", "epoch", "training", "sessions", "weeks", "price"
 )  # fmt: skip
 BASES = (
-    "Memory is reported by the TPU's compiler. For GPUs (~), it is estimated from a TPU.",
+    "Memory is reported by the TPU's compiler. For GPUs (~), it is estimated by compiling for a"
+    " TPU.",
     "Time is estimated from the cores' peak speed, unless earlier runs of the network are listed."
     " For cpu, it is measured.",
 )
@@ -69,8 +70,8 @@ def notes(made: Plan) -> list[str]:
             across = ", ".join(f"{count} {kind}" for kind, count in step.collectives.items())
             found.append(
                 f"{one.title}: compiled in {step.compile_seconds:.0f} s by libtpu {step.libtpu}."
-                f" Per core and step: {_short(step.operations)} operations, {_short(step.traffic)}B"
-                f" of memory traffic, collectives: {across or 'none'}"
+                f" In each step, a core performs {_short(step.operations)} operations, and reads or"
+                f" writes {_short(step.traffic)}B of memory. Collectives: {across or 'none'}"
             )
     return [*found, *filter(None, [made.note])]
 
@@ -100,7 +101,7 @@ def row(one: Outlook, images: int) -> tuple[str, ...]:
 
 
 def picture(made: Plan, was: dict[str, float] | None = None) -> Markup | None:
-    """Return a chart of the planned durations, or None if there are none.
+    """Return a chart of the planned durations, or None if no durations are known.
 
     Args:
         was: actual duration of a run in seconds, keyed by runtime.

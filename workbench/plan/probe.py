@@ -38,7 +38,8 @@ LEAST = 4.0  # minimum seconds of timing, because the load on a machine varies
 MANIFEST = Path("artifact", "manifest.json")
 FIX = "Use the --output folder of a complete training run, or one created by `invoke pull`."
 # Assumed relative errors of the time per step. NEAR applies if it was measured with this batch size
-# or interpolated between two batch sizes, and AGAIN if it was measured with a different one.
+# or interpolated between two batch sizes. AGAIN applies if it was measured with a different batch
+# size.
 NEAR, AGAIN = 0.1, 0.15
 
 
@@ -139,7 +140,7 @@ def of_features(config: Config, least_seconds: float = 1.0) -> Probed:
 
 
 def sample(paths: Paths, data: Data) -> tuple[Any, float]:
-    """Return a sample of labelled images as files, and the images that a CPU decodes per second.
+    """Return a sample of image files, and the number of images that a CPU decodes per second.
 
     Args:
         paths: paths of all labelled images, from `pipeline.data.dataset.training_images`.
@@ -178,7 +179,7 @@ class Run:
     custom_code: str
 
     def same_step(self, config: Config, runtime: str, precision: str) -> bool:
-        """Return whether this run had this runtime and precision, and the same work per image."""
+        """Return whether this run had the same runtime, precision and work per image."""
         ours, theirs = (
             (one.model, dict(one.model_options), one.data.shape, one.outputs)
             for one in (config, self.config)

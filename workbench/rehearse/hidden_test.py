@@ -1,8 +1,7 @@
 """Create a rehearsal's hidden test set from some of a folder's labelled rows.
 
-The folder itself is not modified. Sessions use links to its files, but get copies of its tables,
-arrays and records from which the hidden rows are removed. Only this process knows the labels of the
-hidden rows.
+The folder itself is not modified. Sessions get links to its files. Tables, arrays and records are
+copied instead, without the hidden rows. Only this process knows the labels of the hidden rows.
 """
 
 import os
@@ -65,7 +64,7 @@ class HiddenTest:
             `visible` is empty if the folder has its own test set.
         test_ids: ids of the folder's own test set, or empty if it has none.
         baseline: the config's baseline, or None if it uses a different metric.
-        scored: the last score, or None if nothing was scored yet.
+        scored: the last score, or None if there is no score yet.
         made_up: messages about missing files that the rehearsal creates.
 
     Raises:
@@ -135,7 +134,7 @@ class HiddenTest:
         return np.setdiff1d(rows, held), held
 
     def _fewer(self, rows: np.ndarray, most: int | None) -> np.ndarray:
-        """Select fewer rows, and drop broken images, which could be a large fraction of them."""
+        """Select fewer rows, and drop broken images, which could be a large fraction."""
         kept = self._hold_out.fewer(rows, most)
         if len(kept) == len(rows) or self._config.data.kind != "images":
             return kept
@@ -204,7 +203,7 @@ class HiddenTest:
         return read.labels[[places[name] for name in ids if name in places]]
 
     def _sample(self, rows: np.ndarray) -> pd.DataFrame:
-        """Return a sample submission with the values of the folder's own, if it has one."""
+        """Return a sample submission. If the folder has one, its values are used."""
         data, own = self._config.data, self._own
         if own is not None and len(own) and data.sample_submission is not None:
             shown = own
@@ -262,7 +261,7 @@ class HiddenTest:
         archives.pack(out, archives.packed_in(self._folder))
 
     def _others(self) -> set[str]:
-        """Return the relative paths of all files without training or test rows."""
+        """Return the relative paths of all files that do not contain training or test rows."""
         data, folder = self._config.data, self._folder
         found = {f"{inside / name}" for inside, names in image_files.walk(folder) for name in names}
         named = {data.train_csv or "", data.sample_submission or ""}
@@ -373,7 +372,7 @@ class HiddenTest:
         return found
 
     def _place(self, path: str, target: Path) -> None:
-        """Link or copy a file from the folder to `target`, which must not exist."""
+        """Link or copy a file from the folder to `target`, which must not exist yet."""
         source = os.path.realpath(self._folder / path)
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ MOST_HIDDEN = 2000  # rows, for which the standard error of an accuracy is at mo
 
 
 class HoldOut:
-    """Selects labelled rows, stratified by label, and leaves rows that a session can still split.
+    """Selects labelled rows, stratified by label, and leaves enough rows for a session to split.
 
     For each label, at least `folds` groups (or two) remain. If `group_column` is set, enough groups
     for the session's split remain. Without groups, each row is a group of its own.
@@ -38,8 +38,8 @@ class HoldOut:
         """Select whole groups of rows for a test set, with about the same fraction of each label.
 
         Returns:
-            The selected rows in ascending order, int64 (m,). There are none if the session requires
-            all rows.
+            The selected rows in ascending order, int64 (m,). The array is empty if the session
+            requires all rows.
 
         Raises:
             DataError: see `pipeline.data.folds.splits`.

@@ -1,4 +1,4 @@
-"""Prepare a user's folder for a rehearsal, which hides some rows and may use few of the others."""
+"""Prepare a user's folder for a rehearsal, which hides some rows and may omit others."""
 
 import hashlib
 import json
@@ -75,8 +75,8 @@ def hidden(
         kept: see `RehearsedFolder`.
 
     Raises:
-        ConfigError: if the rows or the budget differ from those at the first start, or if the
-            config is invalid.
+        ConfigError: if the rows or the budget have changed since the first start, or if the config
+            is invalid.
         DataError: see `HiddenTest`.
     """
     config, seconds = configs.load(name), budgets.seconds(budget) if budget else 0.0

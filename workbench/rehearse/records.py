@@ -14,7 +14,7 @@ from pipeline.data import tfrecords
 
 
 def copy(folder: Path, patterns: str | tuple[str, ...], out: Path, rows: np.ndarray) -> None:
-    """Copy the records with these indices, from 0, to files of the same names in `out`."""
+    """Copy the records with these indices (from 0) to files with the same names in `out`."""
     writers, kept = dict[Path, Any](), set(rows.tolist())
     with writing(out), ExitStack() as stack:
         for row, (path, record) in enumerate(_records(folder, patterns)):

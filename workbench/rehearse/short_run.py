@@ -1,4 +1,4 @@
-"""Reduce rows, epochs, batch size and image size, so that a rehearsal fits in its time budget.
+"""Reduce rows, epochs, batch size and image size so that a rehearsal fits its time budget.
 
 A short run has at most two folds and two views. Images have at most 64x64 pixels, and a batch has
 at most about a million values. The first steps are timed on this machine to determine how many rows
@@ -65,8 +65,8 @@ class Plan:
 def in_a_process(config: str, rows: int, tests: int, budget: float, *, internet: bool) -> Plan:
     """Compute the `plans` of a config in a new process, and return the last one.
 
-    JAX starts threads, which are unsafe in a process that forks, and the new process can be killed
-    if a step takes too long. `config` is a name or a path.
+    JAX starts threads, which are unsafe in a process that forks. In addition, the new process can
+    be killed if a step takes too long. `config` is a name or a path.
     """
     name = str(Path(config).resolve()) if config.endswith(".py") else config
     given = json.dumps([name, rows, tests, budget, internet])
@@ -101,7 +101,7 @@ def in_a_process(config: str, rows: int, tests: int, budget: float, *, internet:
 def plans(
     config: Config, rows: int, tests: int, budget: float, *, internet: bool = False
 ) -> Iterator[Plan]:
-    """Yield the plan of the smallest rehearsal, and then of one that fits in the budget.
+    """Yield the plan of the smallest rehearsal, and then a plan that fits the budget.
 
     The second plan is based on the duration of the first steps.
 
@@ -120,7 +120,8 @@ def plans(
     weights, lines = _weights(config, internet=internet)
     whole = with_changes(config, weights)
     short = weights | _fixed(whole)
-    slow = f"{config.model} is slow on this machine, so this uses the minimum; raise --budget"
+    slow = f"{config.model} is slow on this machine, so the rehearsal uses the minimum amounts; "
+    slow += "to train more, raise --budget"
     yield _scaled(whole, short, rows, tests, 0.0, 1e9, (*lines, slow))
     timed = with_changes(config, short)
     step = (probe.of_features if timed.fit else probe.of_step)(timed)
@@ -160,7 +161,8 @@ def _fixed(config: Config) -> dict[str, Any]:
 def _smaller_images(config: Config) -> dict[str, int]:
     """Return the config changes that reduce images to at most `SIDE` pixels per side.
 
-    There are none if images cannot be resized, or if the model does not support smaller images.
+    The dictionary is empty if images cannot be resized, or if the model does not support smaller
+    images.
     """
     data, changes = config.data, dict[str, int]()
     resized = data.kind in ("images", "tfrecords") and data.resize != "exact"
@@ -185,9 +187,9 @@ def _smaller_images(config: Config) -> dict[str, int]:
 def _smaller_batch(config: Config, most: float) -> dict[str, int]:
     """Return the config changes that reduce a batch to about `most` images.
 
-    The batch can still be split evenly across the replicas. The base batch and the BatchNorm groups
-    are divided by the same factor, so that the learning rate and the number of groups per replica
-    stay the same.
+    The smaller batch can also be split evenly across the replicas. The base batch and the BatchNorm
+    groups are divided by the same factor, so that the learning rate and the number of groups per
+    replica stay the same.
     """
     from pipeline.train import learning_rate
 
@@ -271,7 +273,7 @@ def _scaled(
 
 
 def _images_per_epoch(config: Config, rows: int) -> float:
-    """Return the images per epoch in all folds. Validation images count as `FORWARD` each."""
+    """Return the images per epoch in all folds. A validation image counts as `FORWARD` images."""
     if config.fit:
         return rows
     share, folds = config.data.validation_fraction, 1

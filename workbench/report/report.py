@@ -35,7 +35,7 @@ def write(output: Path, *, title: str | None = None, page: Path | None = None) -
     Raises:
         ConfigError: if `output` does not contain any files of a run.
         ReportError: if a file is corrupt or contradicts another file.
-        DiskError: if the page cannot be written. An existing page is not changed.
+        DiskError: if the page cannot be written. In that case, an existing page is not changed.
     """
     try:
         content = _page(run_results.read(output), output, title)
@@ -239,7 +239,7 @@ def _throughput(found: Results) -> tuple[Markup, str] | None:
     if idle >= INPUT_BOUND:
         caption += (
             f" The run was input-bound: the devices spent {idle:.0%} of the time waiting for the"
-            ' host. A feed other than "files" or more CPU cores would help.'
+            ' host. To reduce this, use a feed other than "files", or more CPU cores.'
         )
     return charts.throughput(lines, found.noun), caption
 

@@ -134,7 +134,7 @@ def read(output: Path) -> Results:
 
 @contextmanager
 def whole(path: Path, what: str = "a valid file of a training run") -> Iterator[None]:
-    """Raise `ReportError` if the block cannot read a file or raises another exception."""
+    """Raise `ReportError` if the block cannot read a file or raises a different exception."""
     with reading(path, ReportError, FIX):
         try:
             yield

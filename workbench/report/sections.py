@@ -32,7 +32,8 @@ class Predictions:
             table, and `cards` contains images.
         note: note below the first section.
         classes: `head`, `rows` and `note` of the table of classes or labels. For exclusive classes,
-            also the most frequent confusions as `pairs`, and the confusion `matrix` with `names`.
+            `pairs` contains the most frequent confusions, and `matrix` and `names` describe the
+            confusion matrix.
         charts: tuples of title, chart and caption.
         calibration: `error`, `note`, `chart`, and the `rows` of the table of bins.
     """

@@ -165,7 +165,7 @@ def test_a_page_names_the_fastest_training(tmp_path):
 
     json.dumps([both, unreal, none], allow_nan=False)  # as --json prints it
     assert f"was {TPU}, wrn: ours" in both["advice"]
-    assert "91.0 s including compilation, in epoch 3" in both["advice"]
+    assert "in epoch 3, after 91.0 s including compilation" in both["advice"]
     assert "None of these runs" in unreal["advice"] and "results from 2018" in none["advice"]
     assert "3.17" in shown(none["page"])
     assert "2.98" in shown(page.write([run], tmp_path / "page", print)["page"])

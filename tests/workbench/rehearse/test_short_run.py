@@ -79,7 +79,7 @@ def test_if_the_first_steps_take_too_long_the_least_is_done() -> None:
     plan = next(short_run.plans(large(shipped("digits")), 48_000, 10_000, 120.0))
     assert (plan.train, plan.tests) == (short_run.LEAST_ROWS, short_run.LEAST_TESTS)
     assert plan.changes["epochs"] == 1 and plan.changes["batch"] == 32
-    assert "uses the minimum; raise --budget" in plan.lines[0]
+    assert "uses the minimum amounts; to train more, raise --budget" in plan.lines[0]
 
 
 @given(rows=some.integers(300, 10**6), seconds=some.floats(60, 3600), image=some.floats(1e-5, 1.0))
