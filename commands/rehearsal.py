@@ -164,8 +164,8 @@ def rehearse(
         ) from None
     about = hosted.folder.about if hosted.folder else ""
     end = project.show_result(result, config, about)
-    end |= {"about": about, "folder": str(runs)}
-    kept = {**end, "error": _error(result, hosted, runs), "rehearsed": what}
+    end |= {"about": about, "folder": str(runs), "score_error": _error(result, hosted, runs)}
+    kept = {**end, "rehearsed": what}
     atomic_file.write(runs / REHEARSAL, json.dumps(kept, indent=1).encode())
     _remove_copies(runs)
     size = sum(path.lstat().st_size for path in runs.rglob("*"))

@@ -49,7 +49,9 @@ def _known(folder: Path, scored: Request | None, *, dry_run: bool) -> dict[str, 
     if note.server != auth.SITE:
         rehearsal = output.json_object(folder.parent / REHEARSAL)
         place = "dry run" if dry_run else f"rehearsed v{version}"
-        given = {"hidden": scored.score, "hidden_error": rehearsal.get("error")} if scored else {}
+        given = (
+            {"hidden": scored.score, "hidden_error": rehearsal.get("score_error")} if scored else {}
+        )
         return {"run": note.run, "place": place, **given}
     kind = runs.accelerator(handle, output.of_bundle(folder, "machine_shape"))
     given = {"public": scored.score, "private": scored.private} if scored else {}

@@ -15,6 +15,7 @@ This module does not import Keras, so that tasks that communicate with Kaggle ca
 before submitting.
 """
 
+import csv
 import inspect
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -67,6 +68,7 @@ class Form:
         positive: `data.positive_label` of the config.
         writer: the config's `write_submission`, wrapped by `writer_of`.
         labels: the config's label columns, which become the columns of a generated sample.
+        table: the training table, for messages.
         columns: the sample's columns after the id, or None for any columns that `writer` returns.
 
     Raises:
@@ -79,6 +81,7 @@ class Form:
     positive: str | None = None
     writer: Writer | None = None
     labels: Sequence[str] = ()
+    table: str = "The training table"
 
     def __post_init__(self) -> None:
         names = self.target.names
@@ -128,8 +131,8 @@ class Form:
             expected = f"values that are {kind}, as in {values.name!r} of {self.sample}"
         if wrong:
             raise SubmissionError(
-                f"The training table has {len(wrong)} labels that cannot be submitted, for example "
-                f"{_some(wrong)}; expected {expected}.\nRename them in the training table, or "
+                f"{self.table} has {len(wrong)} labels that cannot be submitted, for example"
+                f" {_some(wrong)}; expected {expected}.\nRename them in the training table, or "
                 "correct label_column, target or metric in the config."
             )
 
@@ -185,7 +188,10 @@ class Form:
 def form_of(config: Config, target: Target, metric: Metric, folder: Path) -> Form:
     data, sample = config.data, samples.of(folder, config.data, SubmissionError)
     writer = writer_of(config, folder)
-    return Form(target, metric, sample, data.positive_label, writer, data.labels)
+    form = Form(target, metric, sample, data.positive_label, writer, data.labels)
+    if data.train_csv and data.kind not in ("tfrecords", "custom"):
+        form.table = str(folder / data.train_csv)
+    return form
 
 
 def columns_of(target: Target, metric: Metric, labels: Sequence[str]) -> Sequence[str]:
@@ -288,6 +294,11 @@ def write(
     table = pd.DataFrame({key: list(ids), **columns}, dtype=object).iloc[order]
     _refuse(_problems(table, wanted, within), path, str(sample))
     content = table.to_csv(sep=sample.separator, index=False, lineterminator="\n")
+    if "\r" in content:  # it ends a line unless it is quoted
+        every = csv.QUOTE_ALL
+        content = table.to_csv(
+            sep=sample.separator, index=False, lineterminator="\n", quoting=every
+        )
     atomic_file.write(path, content.encode())
     return len(table)
 

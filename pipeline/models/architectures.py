@@ -283,8 +283,9 @@ def seed(number: int) -> None:
 
 
 def require(config: Config) -> None:
-    names = [*MODELS, *backbones.BACKBONES, published.NAME, *custom_code.written(config)]
+    names = [*MODELS, *backbones.BACKBONES, published.NAME]
     if config.model not in names and not custom_code.function(config, "model"):
+        names += custom_code.written(config)
         alike = difflib.get_close_matches(config.model, names, n=1)
         raise ConfigError(
             f"model={config.model!r} does not exist; expected one of {', '.join(names)}.\n"

@@ -38,11 +38,11 @@ def precisions(lowered):
 @pytest.mark.skipif(find_spec("libtpu") is None, reason="libtpu is not installed")
 def test_a_table_trains_in_float32_on_a_tpu():
     """In the step that `plan` compiles."""
-    devices = compiled_step._devices(RUNTIMES["tpu-v5e-8"].core)
-    lowered = compiled_step.lowered(TABLE, devices, "float32")
+    with compiled_step._topology(RUNTIMES["tpu-v5e-8"].core) as devices:
+        lowered = compiled_step.lowered(TABLE, devices, "float32")
+        compiled = lowered.compile().as_text().splitlines()
 
     assert precisions(lowered) == {"HIGHEST"}
-    compiled = lowered.compile().as_text().splitlines()
     products = [line for line in compiled if re.search(r" (dot|convolution)\(", line)]
     assert products and all("operand_precision={highest,highest}" in line for line in products)
 

@@ -247,7 +247,8 @@ def test_inspect_proposes_boosting_or_a_network_for_a_table_by_their_scores(
 
 
 @pytest.mark.slow  # it trains
-def test_boosting_gets_the_differences_of_numbers_where_they_tell(tmp_path):
+def test_boosting_gets_the_differences_of_numbers_where_they_tell(tmp_path, monkeypatch):
+    monkeypatch.setattr(proposal, "COMPARED_SECONDS", 3600.0)
     draw = np.random.default_rng(0)
     inner = draw.normal(0, 10, 400).round(2)
     outer = (inner + draw.normal(0, 1, 400)).round(2)
