@@ -295,9 +295,8 @@ def write(
     _refuse(_problems(table, wanted, within), path, str(sample))
     content = table.to_csv(sep=sample.separator, index=False, lineterminator="\n")
     if "\r" in content:  # it ends a line unless it is quoted
-        every = csv.QUOTE_ALL
         content = table.to_csv(
-            sep=sample.separator, index=False, lineterminator="\n", quoting=every
+            sep=sample.separator, index=False, lineterminator="\n", quoting=csv.QUOTE_ALL
         )
     atomic_file.write(path, content.encode())
     return len(table)

@@ -36,7 +36,7 @@ PLACES = {
     ),
     "manifest.json": (
         "https://storage.googleapis.com/x?X-Goog-Signature={}", 256, HEX,
-        "publish", r"manifest\.json seems to contain a secret:(?:\n  - .*)*\n  - a signed URL, line \d",
+        "publish", r"manifest\.json seems to contain (?:.*\n)+  - a signed URL, line \d",
     ),
     "error page": ("Authorization: Bearer KGAT_{}", 32, HEX, "error page", ""),
     "failed run": ("cannot reach it with sk-proj-{}", 48, LETTERS, "watch", ""),
