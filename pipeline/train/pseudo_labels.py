@@ -126,11 +126,17 @@ def find(
         require(teacher, config, examples.target, held_out)
         predictions = _predicted(teacher, folder, data, test.ids, show)
         predictions[:, list(test.broken)] = np.nan
+        known = _labelled(test.ids, examples, config.data, given.rows)
+        predictions[:, known] = np.nan
         chosen = [choose(each, given, examples.target) for each in predictions]
         labels, used = (np.stack(part) for part in zip(*chosen, strict=True))
         pins = {name: teacher.manifest[name] for name in ("run_id", "weights_sha256")}
         earlier = teacher.manifest.get("pseudo_labels")
-        counts = {"of": len(test), "used": used.sum(axis=1).tolist(), "earlier": earlier}
+        counts = {
+            "of": len(test) - len(known),
+            "used": used.sum(axis=1).tolist(),
+            "earlier": earlier,
+        }
         origin = json.dumps({"teacher": given.teacher, **pins, **counts}).encode()
         arrays = {"labels": labels, "used": used, "origin": np.frombuffer(origin, np.uint8)}
         content = npz.to_bytes(arrays)
@@ -150,7 +156,7 @@ def without_labels(data: Data, rows: str) -> Data:
     """
     if not rows:
         return data
-    table = rows.lower().endswith((".csv", ".parquet", ".csv.gz"))
+    table = _is_table(rows)
     every = (*rules.as_tuple(data.train_images), *rules.as_tuple(data.test_images))
     images = every if table else (rows,)
     # Without a sample submission, ids are read from the table if there is one.
@@ -174,6 +180,19 @@ def _read(folder: Path, config: Config, cache: Path, examples: Examples, show: S
         )
         return replace(test, source=inputs, broken=broken)
     return replace(test, source=test.inputs(np.arange(len(test))))
+
+
+def _labelled(ids: Sequence[str], examples: Examples, data: Data, rows: str) -> list[int]:
+    """Return the rows that have a label: images in the training folder that `examples` contains."""
+    folders = rules.as_tuple(data.train_images)
+    if data.kind != "images" or not (_is_table(rows) or rows.rstrip("/") in folders):
+        return []
+    known = set(examples.ids)
+    return [row for row, name in enumerate(ids) if name in known]
+
+
+def _is_table(rows: str) -> bool:
+    return rows.lower().endswith((".csv", ".parquet", ".csv.gz"))
 
 
 def require(teacher: Artifact, config: Config, target: Target, held_out: Sequence[str]) -> None:

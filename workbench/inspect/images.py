@@ -247,7 +247,7 @@ def _describe_others(
     extra = sum(not known & {name, name.rpartition(".")[0]} for name in names)
     if extra:
         text = f"{counted(extra, 'image file')} in {listed(train)} with no row in {contents.train}"
-        findings.found("unlabelled", text)
+        findings.found("unlabelled", f"{text}. To train on them: docs/pseudo-labels.md")
     used = (contents.ids, *contents.labels)
     if columns := [name for name in contents.table if name not in used]:
         text = f"only images are used, so {shortened(columns)} in {contents.train} will be ignored"

@@ -265,12 +265,22 @@ def test_rows_in_a_table_or_a_folder_of_their_own(trained, tiny, tmp_path):
     table = pd.read_csv(folder / "train.csv", dtype=str)[["id"]].head(10)
     table.to_csv(folder / "some.csv", index=False)
 
+    labelled = pd.read_csv(folder / "train.csv", dtype=str)
+    labelled.drop(index=range(2, 10)).to_csv(folder / "train.csv", index=False)
+    tiny = with_data(tiny, validation_fraction=0.5)
+    training.train(replace(tiny, epochs=1), folder, tmp_path / "teacher", show=quiet)
+    trained = None, tmp_path / "teacher"
     in_table, *_ = found(learns(tiny, trained[1], rows="some.csv"), folder, tmp_path / "1")
     in_folder, *_ = found(learns(tiny, trained[1], rows="more"), folder, tmp_path / "2")
 
+    in_train, *_ = found(learns(tiny, trained[1], rows="train"), folder, tmp_path / "3")
+
     examples = dataset.read_training(folder, tiny)
-    assert np.array_equal(in_table.inputs, examples.inputs[:10])
+    assert np.array_equal(in_table.inputs[:2], examples.inputs[:2])
+    # Images that have a label are not used again.
+    assert in_table.used.tolist() == [[False, False, *[True] * 8]]
     assert in_folder.used.tolist() == [[False, *[True] * 7]]
+    assert (in_train.used.sum(), in_train.origin["of"]) == (8, 8)
 
 
 def test_a_table_and_its_numbers(tmp_path):
