@@ -125,11 +125,11 @@ def require(config: Config, trained: str) -> None:
     if digest(config) != trained:
         here = file(config) if config.name in _loaded else "pipeline/configs/"
         raise ConfigError(
-            f"The custom functions of the config {config.name!r} differ from the ones used in"
-            f" training: their sha256 starts with {digest(config)[:12] or '(no functions)'};"
-            f" expected {trained[:12] or 'no functions'}. They were loaded from {here}.\nRestore the"
-            f" version of pipeline/configs/{config.name}.py that was used in training, or pass its"
-            " path to --config."
+            f"The custom functions of the config {config.name!r} are not the ones used in training:"
+            f" their sha256 starts with {digest(config)[:12] or '(no functions)'}; expected"
+            f" {trained[:12] or 'no functions'}. We looked for them in {here}.\nRestore the version"
+            f" of pipeline/configs/{config.name}.py that was used in training, or pass its path to"
+            " --config."
         )
 
 

@@ -27,7 +27,7 @@ from pipeline.config import Config
 from pipeline.data.csv_files import as_numbers, check_column
 from pipeline.errors import DataError
 
-# The metric shown next to the loss for every epoch. The error is in standard deviations.
+# The metric shown next to the loss for every epoch. The absolute error is in standard deviations.
 FIGURE = dict.fromkeys(("classes", "ordinal", "multilabel"), "accuracy")
 FIGURE |= {"regression": "absolute_error", "custom": "mean_output"}
 MOST = 1e30  # largest number to predict, so that its square is finite
@@ -195,7 +195,7 @@ def parts(text: str, separator: str) -> list[str]:
 
 
 def codes(labels: Any) -> Any:
-    """Return each row's class, int (n,). For soft labels, this is the first most probable one.
+    """Return each row's class, int (n,). For soft labels, use the most probable (first if tied).
 
     >>> codes(np.array([[0.2, 0.4, 0.4], [0, 0, 1]])).tolist(), codes(np.array([2, 0])).tolist()
     ([1, 2], [2, 0])
@@ -206,8 +206,10 @@ def codes(labels: Any) -> Any:
 def repeated(
     rows: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Convert soft labels for scikit-learn, by repeating each row once per class with the class's
-    probability as its weight. The returned weights are None if all are 1.
+    """Convert soft labels for scikit-learn, by repeating each row once per class.
+
+    The weight of a repeated row is the probability of its class. The returned weights are None if
+    all of them are 1.
     """
     if labels.ndim == 1:
         return rows, labels, weights
@@ -269,8 +271,8 @@ def figure(kind: str, labels: Any, logits: Any) -> Any:
 def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.ndarray]:
     """Return the target and the labels of a table of strings.
 
-    Labels are int32 (n,) for classes and ordinal in one column, and otherwise float32 (n, k). The
-    labels of a regression are standardized.
+    Labels are int32 (n,) for classes and ordinal in one column, and otherwise float32 (n, k).
+    Regression labels are standardized.
 
     Raises:
         DataError: if the labels do not match the config.

@@ -294,5 +294,5 @@ def test_members_with_different_postprocess_functions_are_refused(tiny, custom, 
         trained(config, folder, tmp_path / f"run-{word}")
         loaded.append(artifact.load(tmp_path / f"run-{word}" / "artifact"))
 
-    with pytest.raises(ConfigError, match="postprocess is '' and 'swapped' in the config of"):
+    with pytest.raises(ConfigError, match="postprocess is '' and 'swapped' in the configs of"):
         inference.infer(loaded, folder, tmp_path / "out", show=str)
