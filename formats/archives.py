@@ -167,7 +167,7 @@ def unpack(archive: Path, folder: Path, show: Show, prefix: PurePosixPath | None
     """Unpack an archive, and verify each file's checksum.
 
     By default, the subfolder `prefix` depends on the names in the archive. If the archive is
-    damaged, `ArchiveError` is raised, but some files may already have been unpacked.
+    damaged, `ArchiveError` is raised, and some files may already have been unpacked.
     """
     with _opened(archive, whole=True) as members:
         prefix = _prefix(archive, members) if prefix is None else prefix
@@ -240,7 +240,10 @@ def holding(folder: Path, names: Collection[str] | None) -> list[Path]:
 
 
 def _holds(folder: Path, archive: Path, wanted: PurePosixPath | None) -> bool:
-    """Return whether an archive is not unpacked yet and contains `wanted`, or anything if None."""
+    """Return whether an archive is not unpacked yet and contains the path `wanted`.
+
+    None matches all archives.
+    """
     try:
         held = [
             PurePosixPath((archive.parent / root).relative_to(folder)) for root in roots(archive)

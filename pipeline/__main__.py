@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     blocks = "maximum number of transformer blocks (default: all)"
     preset.add_argument("--blocks", type=int, choices=range(1, 200), metavar="N", help=blocks)
     train = commands.add("train", _train, "--config", *run, resumes=True)
-    train.add_argument("--max-steps", type=int, help="stop after this step, as a partial run")
+    train.add_argument("--max-steps", type=int, help="stop after this step with status partial")
     several = "number of processes that train the model together (docs/hosts.md)"
     train.add_argument("--processes", type=int, help=several)
     train.add_argument("--process-id", type=int, help="index of this process, starting at 0")

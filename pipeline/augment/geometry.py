@@ -95,7 +95,7 @@ def draw_crops(random: np.random.Generator, batch: int, data: Data) -> np.ndarra
 
 
 def crop_and_flip(images: Any, numbers: Any, data: Data) -> Any:
-    """Pad each image, crop the drawn window of the original size from it, and flip some windows.
+    """Pad each image, and crop a window of the original size, which may be flipped.
 
     >>> data = Data(height=2, width=2, channels=1, crop_padding=1, flip=True)
     >>> image = jnp.array([[[[1], [2]], [[3], [4]]]], jnp.uint8)

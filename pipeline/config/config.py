@@ -99,8 +99,8 @@ class Optimizer(Checked):
             twelfths (`pipeline.train.layer_rates.factors`). Typical values for pretrained networks
             are 0.65 to 0.9; 1 disables the decay.
         schedule: learning rate schedule after the warm-up, or a custom function. "cosine" decays
-            along half a cosine; "one_cycle" also warms up along half a cosine; "constant" stays
-            constant and decays at the end (`pipeline.train.learning_rate.schedule`).
+            along half a cosine; "one_cycle" also warms up along half a cosine; "constant" only
+            decays at the end (`pipeline.train.learning_rate.schedule`).
         decay_share: fraction of steps in which a "constant" schedule decays to 0 (None means 0.2).
         ema_momentum: momentum of a moving average of the weights and BatchNorm statistics.
             Evaluation and the artifact use this average. At step t, the momentum is at most
@@ -265,7 +265,7 @@ class Config(Checked):
             `pipeline.infer.submission` describes the default.
         init_from: earlier artifact to start from: its folder, or the owner/slug of a dataset that
             contains it (pipeline.train.warm_start).
-        pseudo_labels: unlabelled rows to train on as well, labelled by a different run.
+        pseudo_labels: unlabelled rows to train on as well, with labels predicted by another run.
         drop_path: stochastic depth for residual networks, an argument of the model's function. This
             fraction of the training images skips the branch of the last block. The fraction
             increases linearly from 0 over the blocks. Typical values are 0.1, or 0.2 and more for
@@ -301,7 +301,7 @@ class Config(Checked):
             each part, a model is trained on all other parts. None trains a single model and holds
             out `data.validation_fraction`.
         limit_predictions: for regression, whether to clip predictions to the range of the training
-            labels. Set it to False if labels can lie outside this range, for example with a trend.
+            labels. Set it to False if labels can lie outside this range, for example in a trend.
         views: number of test-time augmentations whose predictions are averaged. After the original
             image, these are mirrored images if data.flip is set, upside-down images if
             data.flip_vertical is set, and turned images if data.rotate is set. Then, all of them

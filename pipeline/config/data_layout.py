@@ -79,8 +79,8 @@ class Data(Checked):
             image on a background of that colour (some drawings only exist in the alpha channel).
         white: for grey image files with more than 8 bits, the value that is mapped to 255. Larger
             and negative values are clipped. Use 4095 for 12 bits in 16-bit files (X-rays,
-            microscopy) and 1.0 for floats from 0 to 1. None means 65535, and does not support
-            floats. `invoke inspect` measures this value.
+            microscopy) and 1.0 for floats from 0 to 1. None means 65535, and raises an
+            error for floats. `invoke inspect` measures this value.
         train_csv: table (.csv or .parquet) with `id_column`, the label columns and, for "pixels"
             and "table", the inputs of each example. For "images", None means that each subfolder of
             train_images is a label (train/cats/1.jpg), and ids are file paths.
@@ -203,7 +203,7 @@ class Data(Checked):
         square = not self.rotate or self.shape[0] == self.shape[1]
         yield "rotate", square, f"False, because the shape {self.shape} is not square"
         a_csv = not (self.sample_submission or "").lower().endswith(".parquet")
-        yield "sample_submission", a_csv, "a CSV file, as required by Kaggle; convert it to CSV"
+        yield "sample_submission", a_csv, "a CSV file, as required by Kaggle; convert it"
         foldered = len(self.labels) == 1 and not self.row_columns
         foldered &= self.kind in ("images", "custom")
         expected = "a table; None requires images in one folder per label, and no other columns"

@@ -65,7 +65,8 @@ def read(
             other text is not a number, the column contains strings.
 
     Raises:
-        ConfigError: if a `required` column is missing, or if there are such columns but no rows.
+        ConfigError: if a `required` column is missing, or the table has no rows and `required` is
+            not empty.
         kind: if the file cannot be read, is empty, contains a NUL, has duplicate column names, or
             has a row with more or fewer fields than the header.
     """

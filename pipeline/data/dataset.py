@@ -222,8 +222,7 @@ class TestSet:
 
     Attributes:
         source: inputs of shape (n, …): an array, or an object that reads rows on every access.
-        broken: {row: reason} for each unusable row. If `source` is such an object, it adds rows
-            when it reads them.
+        broken: {row: reason} for each unusable row. An object adds rows to it as it reads them.
     """
 
     __test__ = False  # not a pytest class, despite its name

@@ -1,4 +1,4 @@
-"""Find near-duplicate images, for example if they were saved again, resized or brightened.
+"""Find near-duplicates: images that were saved again, resized or slightly brightened.
 
 The model's input pixels are compared, so the result is the same on every machine. A k-d tree over
 a few coordinates of the thumbnails finds candidates, so the time grows almost linearly. Comparing

@@ -50,8 +50,9 @@ def splits(
             f"{len(rows):,} rows in {number:,} groups (by data.group_column, duplicates, or single "
             f"rows) are too few or too uneven for folds={config.folds} and "
             f"data.validation_fraction={config.data.validation_fraction:g}; expected each label in "
-            f"several groups. Labels without training rows in some fold: {', '.join(names) or '-'}."
-            f"\nComplete {config.data.train_csv or 'the training data'}, lower folds or raise "
+            "several groups. Labels without training rows in some fold: "
+            f"{', '.join(names) or 'none'}.\nComplete {config.data.train_csv or 'the training data'},"
+            " lower folds or raise "
             f"data.validation_fraction in the config, merge labels, {LOOSEN}."
         )
     if text := few_held_out(examples, config, pairs):

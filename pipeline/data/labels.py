@@ -195,7 +195,9 @@ def parts(text: str, separator: str) -> list[str]:
 
 
 def codes(labels: Any) -> Any:
-    """Return each row's class, int (n,). For soft labels, use the most probable (first if tied).
+    """Return each row's class, int (n,).
+
+    For soft labels, this is the most probable class, or the first if tied.
 
     >>> codes(np.array([[0.2, 0.4, 0.4], [0, 0, 1]])).tolist(), codes(np.array([2, 0])).tolist()
     ([1, 2], [2, 0])

@@ -17,7 +17,7 @@ Sampler = Callable[[int], np.ndarray]
 
 
 def of(config: Config, labels: np.ndarray) -> Sampler | None:
-    """Return a function that maps an epoch, counted from 0, to its training rows, int64 (n,).
+    """Return a function that maps an epoch, from 0, to indices of training rows, int64 (n,).
 
     Return None if each row is used once.
     """

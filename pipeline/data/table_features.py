@@ -116,7 +116,9 @@ def fit(table: pd.DataFrame, data: Data, path: Path) -> Encoding:
 
 
 def scale_of(values: np.ndarray) -> Scale:
-    """Return the scale of a column's known values, float64 (n,), which must be finite.
+    """Return the scale of a column's known values, float64 (n,).
+
+    There must be at least one value, and all of them must be finite.
 
     >>> typo = scale_of(np.array([*np.linspace(5, 6, 500), 318.0]))
     >>> typo.low, round(typo.high, 2)
