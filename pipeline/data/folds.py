@@ -51,8 +51,8 @@ def splits(
             f"rows) are too few or too uneven for folds={config.folds} and "
             f"data.validation_fraction={config.data.validation_fraction:g}; expected each label in "
             "several groups. Labels without training rows in some fold: "
-            f"{', '.join(names) or 'none'}.\nComplete {config.data.train_csv or 'the training data'},"
-            " lower folds or raise "
+            f"{', '.join(names) or 'none'}.\n"
+            f"Complete {config.data.train_csv or 'the training data'}, lower folds or raise "
             f"data.validation_fraction in the config, merge labels, {LOOSEN}."
         )
     if text := few_held_out(examples, config, pairs):
