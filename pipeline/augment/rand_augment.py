@@ -4,8 +4,8 @@ Reference: Cubuk et al. 2019, arXiv:1909.13719, with the 14 operations in sectio
 they are as strong as in AutoAugment (arXiv:1805.09501, table 6). Results match Pillow's up to
 rounding, except that rotations resample rows and then columns (Catmull & Smith 1980).
 
-`keras.layers.RandAugment` is not suitable, since it draws once for all images in a call, equalizes
-them with a shared histogram, and rotates by up to 180 degrees by default (Keras 3.13.2 and 3.15.1).
+`keras.layers.RandAugment` is not suitable. In Keras 3.13.2 and 3.15.1, it draws once for all images
+in a call, equalizes them with a shared histogram, and rotates by up to 180 degrees by default.
 """
 
 from collections.abc import Callable, Sequence

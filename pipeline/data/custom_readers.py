@@ -131,7 +131,7 @@ def _table(rows: Rows, config: Config, reader: str) -> pd.DataFrame:
 
 
 class TestInputs:
-    """A test set's inputs, which are read when indexed.
+    """The inputs of a test set. They are read when indexed.
 
     Args:
         state: state of the training set, as JSON.

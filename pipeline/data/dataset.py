@@ -218,7 +218,7 @@ def _weights(column: pd.Series, path: Path) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TestSet:
-    """A test set in the order of the sample submission, which can be read in blocks.
+    """A test set, in the order of the sample submission. It can be read in blocks.
 
     Attributes:
         source: inputs of shape (n, …): an array, or an object that reads rows on every access.

@@ -67,7 +67,7 @@ def few_held_out(examples: Examples, config: Config, pairs: list[Pair]) -> str:
         return ""
     return (
         f"{number:,} of {len(examples):,} rows are held out, but "
-        f"data.validation_fraction={share:g} requires {wanted:,}. A score on so few rows is "
+        f"data.validation_fraction={share:g} requires {wanted:,}. A score on a few rows is "
         "unreliable. A label with a single row or group is never held out, and groups may be "
         f"uneven. Merge labels, set folds, {LOOSEN}"
     )

@@ -136,7 +136,7 @@ def decode(content: bytes, data: Data) -> np.ndarray:
 
 
 def _upright(content: bytes, data: Data) -> np.ndarray:
-    """Return the resized, upright image, of shape (h, w) if it is grey and (h, w, 3) otherwise."""
+    """Return the resized, upright image. Its shape is (h, w) for grey and (h, w, 3) for colour."""
     image = _opened(content)
     try:
         orientation = image.getexif().get(ORIENTATION)

@@ -273,7 +273,8 @@ def figure(kind: str, labels: Any, logits: Any) -> Any:
 def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.ndarray]:
     """Return the target and the labels of a table of strings.
 
-    Labels are int32 (n,) for classes and ordinal in one column, and otherwise float32 (n, k).
+    Labels are int32 (n,) for one column of classes or ordinal labels, and otherwise float32
+    (n, k).
     Regression labels are standardized.
 
     Raises:

@@ -265,7 +265,7 @@ def _small(pixels: np.ndarray) -> np.ndarray:
 
 
 def differing(config: Config) -> str:
-    """Return a message if the baseline has a different metric from the config, otherwise ""."""
+    """Return a message if the baseline uses a different metric, or "" if it does not."""
     metric = metrics.of(config).name
     if config.baseline is None or config.baseline.metric == metric:
         return ""

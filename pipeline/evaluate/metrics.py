@@ -15,8 +15,8 @@ predictions. All other metrics receive the most probable class, or the first if 
 columns (labels, or one-vs-rest classes), a metric is averaged over the columns that have a value.
 
 The name of a custom metric's second parameter selects what it receives: labels, probabilities or
-numbers. Whether greater is better is determined by scoring the truth itself, except with
-target="custom", where the metric must declare it.
+numbers. The truth itself is scored to find out whether greater is better. With target="custom", the
+metric must declare this.
 """
 
 import inspect
