@@ -62,7 +62,7 @@ class Target:
         return Target(**{**value, **lists})
 
     def limited(self, labels: np.ndarray) -> "Target":
-        """Return this regression target, changed to clip predictions to the range of `labels`.
+        """Return a copy of this regression target that clips predictions to the range of `labels`.
 
         Networks extrapolate linearly, or exponentially with `log`, so a single incorrect input
         could determine the whole score.
@@ -139,8 +139,10 @@ class Target:
         return np.maximum(np.expm1(numbers), 0) if self.log else numbers
 
     def strata(self, labels: np.ndarray) -> np.ndarray:
-        """Return each row's stratum for a split, int (n,): its label, the rarest of its labels, the
-        decile of its number, or 0 for "custom".
+        """Return each row's stratum for a split, int (n,).
+
+        The stratum is the row's label, the rarest of several labels, the decile of a number, or 0
+        for "custom".
         """
         if self.kind == "custom":
             return np.zeros(len(labels), int)
@@ -153,8 +155,10 @@ class Target:
         return np.searchsorted(edges, labels[:, 0])
 
     def losses(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-        """Return each row's error, float64 (n,): the negative logarithm of the true label's
-        probability, or the absolute error in standard deviations.
+        """Return each row's error, float64 (n,).
+
+        For labels, this is the negative logarithm of the true label's probability. For numbers, it
+        is the absolute error in standard deviations.
         """
         likely = predictions.astype(np.float64).clip(1e-12, 1 - 1e-12)
         if self.single and labels.ndim > 1:
@@ -171,8 +175,10 @@ class Target:
         return np.asarray((numbers - np.array(self.center)) / np.array(self.spread))
 
     def best(self, predictions: np.ndarray) -> list[str]:
-        """Return each row's prediction as a string: the most probable class, all labels with a
-        probability above 1/2, the numbers or, for "custom", the mean output.
+        """Return each row's prediction as a string.
+
+        This is the most probable class, all labels with a probability above 1/2, the numbers or,
+        for "custom", the mean output.
         """
         if self.kind == "custom":
             return [f"{row.mean():.7g}" for row in predictions]

@@ -4,10 +4,10 @@ A row becomes float32 (features,). Each number, including those derived from dat
 A missing number becomes 0, and an additional feature is set to 1. Each category becomes its index
 in the training table, or 0 if it is unknown.
 
-Numbers are first clipped to the smallest and largest values whose distance from the 1st or 99th
-percentile does not exceed the distance between these percentiles. A typo therefore barely affects
-the mean and standard deviation. A value that most rows share does not affect the percentiles, so a
-column of mostly zeros keeps its range.
+Numbers are first clipped. The range extends beyond the 1st and the 99th percentile by at most the
+distance between these percentiles, and ends at the outermost values within these limits. A typo
+therefore barely affects the mean and standard deviation. A value that most rows share does not
+affect the percentiles, so a column of mostly zeros keeps its range.
 """
 
 import math

@@ -169,7 +169,7 @@ def _custom(score: Callable[..., float], config: Config) -> Metric:
     if not good or config.metric in MEASURES:
         gets = "labels" if config.target in CLASSES else "numbers"
         raise ConfigError(
-            f"{described} has parameters ({', '.join(parameters)}); expected (truth, labels),"
+            f"{described} has the parameters ({', '.join(parameters)}); expected (truth, labels),"
             " (truth, probabilities) or (truth, numbers), or with target='custom', (truth, numbers,"
             f" greater_is_better=True or False). The metric must not be called"
             f" {', '.join(sorted(MEASURES))}.\n"

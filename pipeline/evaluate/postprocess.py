@@ -44,8 +44,9 @@ def of(configs: Sequence[Config], folder: Path | None) -> Postprocess:
             found = np.asarray(custom(tuple(ids), predictions.copy(), *place), np.float32)
         if found.shape != predictions.shape or not np.isfinite(found).all():
             raise ConfigError(
-                f"{described} returned {found.shape} with {(~np.isfinite(found)).sum()} non-finite"
-                f" numbers; expected finite {predictions.shape}.\nReturn a row for each id."
+                f"{described} returned shape {found.shape} with {(~np.isfinite(found)).sum()}"
+                f" non-finite numbers; expected finite numbers of shape {predictions.shape}.\n"
+                "Return a row for each id."
             )
         return found
 
