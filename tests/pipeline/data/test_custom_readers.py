@@ -203,7 +203,7 @@ def test_a_submission_with_wrong_columns_is_refused_before_training_too(maps, tm
         ("greater_is_better=False", "other=3", "greater_is_better=True"),
         ("CONFIG = Config(", "CONFIG = Config(feed='files',", "feed='files' is invalid"),
         ('kind="custom", ', 'kind="custom", flip=True, ', "data.flip=True is invalid"),
-        ("farthest", "mean_output", "name must differ from absolute_error, .*mean_output"),
+        ("farthest", "mean_output", "must not be called absolute_error, .*mean_output"),
     ],
 )
 def test_contradictory_fields_are_refused(maps, before, after, said):
