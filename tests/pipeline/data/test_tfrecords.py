@@ -152,7 +152,7 @@ def test_a_file_that_is_damaged_is_named_with_its_record(both, place, flipped):
     [
         (
             {"image": b"b", "name": "b"},
-            r"values are {'image': 1, 'name': 1}; expected .* in 'image', and values in 'id'",
+            r"contain {'image': 1, 'name': 1} values; expected .* in 'image', and values in 'id'",
         ),
         (
             {"id": "a", "image": [b"", b""]},
