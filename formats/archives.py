@@ -1,8 +1,8 @@
 """Unpack the archives among a competition's files, and pack their contents again.
 
-Kaggle serves a competition's files as a single archive, which may contain further archives that
-stay packed in a notebook. Their contents are unpacked to locations that depend only on names, so
-they are the same on this machine and in a session:
+Kaggle serves a competition's files as a single archive. It may contain further archives, which stay
+packed in a notebook. Their contents are unpacked to paths that depend only on file names, so the
+paths are the same on this machine and in a session:
 
     archive         contains             which goes to
     train.csv.zip   train.csv            train.csv
@@ -40,8 +40,8 @@ TABLES = (".csv", ".tsv", ".json", ".parquet", ".txt")
 GZIPPED = tuple(f"{ending}.gz" for ending in TABLES)
 NOTE = ".packed.json"  # {archive: its contents} for an unpacked folder, in order of unpacking
 LEVELS = 3  # maximum depth of nested archives, and of folders searched for them
-MOST = 50  # archives in a folder; if there are more, each is a training example
-FIRST = 20  # entries to check in a folder, which is skipped if none of them is an archive
+MOST = 50  # archives in a folder; if there are more, they are assumed to be training examples
+FIRST = 20  # entries to check in a folder; it is skipped if they include no archive
 PIECE = 1 << 20
 SHOWN_SECONDS = 10.0
 DAMAGED = zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError
@@ -68,7 +68,7 @@ class Member(NamedTuple):
 
 
 def is_archive(name: str) -> bool:
-    """Return whether a file name is that of an archive that can be unpacked.
+    """Return whether a file is an archive that can be unpacked, judging by its name.
 
     >>> [is_archive(name) for name in ("train.csv.zip", "a.TGZ", "train.csv.gz", "brain.nii.gz")]
     [True, True, True, False]
@@ -92,7 +92,8 @@ def _stem(name: str) -> str:
 def _opened(archive: Path, *, whole: bool = False) -> Iterator[list[Member]]:
     """Yield the files in an archive.
 
-    With `whole`, read to the end afterwards, where a compressed TAR has its checksum.
+    If `whole` is set, read a TAR to its end afterwards, because a compressed TAR ends with its
+    checksum.
     """
     name = archive.name.lower()
     try:
@@ -119,7 +120,7 @@ def _opened(archive: Path, *, whole: bool = False) -> Iterator[list[Member]]:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # a disk error, since errors from gzip and bz2 have no number
         kind = ArchiveError if isinstance(error, REFUSED) else DamagedError
-        why = _first_line(error) or "it ends too early"
+        why = _first_line(error) or "the file ends too early"
         raise kind(
             f"{archive} cannot be unpacked: {why}; expected an intact archive without a password or"
             " paths outside its folder.\nDownload it again, or unpack it yourself."
@@ -136,7 +137,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _members(found: Iterable[tuple[str, int, Callable[[], Any]]]) -> list[Member]:
-    """Return an archive's files, except notes and the files that macOS adds."""
+    """Return an archive's files, except `NOTE` files and files added by macOS."""
     members = []
     for name, size, read in found:
         path = PurePosixPath(name.replace("\\", "/"))
@@ -156,7 +157,7 @@ def _prefix(archive: Path, members: Iterable[Member]) -> PurePosixPath:
 
 
 def roots(archive: Path) -> list[str]:
-    """Return the names of the files and folders that unpacking an archive creates in its folder."""
+    """Return the names of the files and folders that are created when an archive is unpacked."""
     with _opened(archive) as members:
         prefix = _prefix(archive, members)
         return sorted({(prefix / member.path).parts[0] for member in members})
@@ -166,7 +167,7 @@ def unpack(archive: Path, folder: Path, show: Show, prefix: PurePosixPath | None
     """Unpack an archive, and verify each file's checksum.
 
     By default, the subfolder `prefix` depends on the names in the archive. If the archive is
-    damaged (`ArchiveError`), some files may have been unpacked already.
+    damaged, `ArchiveError` is raised, and some files may already have been unpacked.
     """
     with _opened(archive, whole=True) as members:
         prefix = _prefix(archive, members) if prefix is None else prefix
@@ -186,7 +187,8 @@ def unpack(archive: Path, folder: Path, show: Show, prefix: PurePosixPath | None
 def unpack_below(folder: Path, show: Show) -> dict[str, list[str]]:
     """Unpack all archives in a folder, including nested ones, and delete them.
 
-    Return the contents of each. If an archive cannot be unpacked, keep it and show the reason.
+    Return the contents of each, as in `Packed`. If an archive cannot be unpacked, keep it and show
+    the reason.
     """
     done, left = dict[str, list[str]](), set[Path]()
     for _ in range(LEVELS):
@@ -201,8 +203,10 @@ def unpack_below(folder: Path, show: Show) -> dict[str, list[str]]:
 
 
 def find(folder: Path, levels: int = LEVELS) -> list[Path]:
-    """Return the archives in a folder and its subfolders, sorted. If a folder contains more than
-    `MOST` archives, they are skipped, because they are training examples.
+    """Return the archives in a folder and its subfolders, sorted.
+
+    If a folder contains more than `MOST` archives, they are skipped, because they are assumed to be
+    training examples.
     """
     entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     entries = [each for each in entries if not each.name.startswith((".", "__"))]
@@ -217,14 +221,15 @@ def find(folder: Path, levels: int = LEVELS) -> list[Path]:
 def holding(folder: Path, names: Collection[str] | None) -> list[Path]:
     """Return the archives in a folder that contain one of these paths and are not unpacked yet.
 
-    `names` are paths in the folder, or patterns. None matches the contents of every archive.
+    `names` are paths in the folder, or patterns. None matches all archives.
     """
     if names is None:
         return [path for path in find(folder) if _holds(folder, path, None)]
     found = dict[Path, None]()
     for wanted in map(PurePosixPath, names):
         places = list(wanted.parents)
-        # "." is not a valid pattern. A folder may contain a hundred thousand images.
+        # "." is not a valid pattern. Only a few entries are checked, because a folder may contain a
+        # hundred thousand images.
         if not wanted.parts or any(folder.glob(str(wanted))):
             first = islice(os.scandir(folder / wanted), FIRST) if (folder / wanted).is_dir() else ()
             places = [wanted] if any(is_archive(entry.name) for entry in first) else []
@@ -235,7 +240,10 @@ def holding(folder: Path, names: Collection[str] | None) -> list[Path]:
 
 
 def _holds(folder: Path, archive: Path, wanted: PurePosixPath | None) -> bool:
-    """Return whether an archive contains this path (None for any) and is not unpacked yet."""
+    """Return whether an archive is not unpacked yet and contains the path `wanted`.
+
+    None matches all archives.
+    """
     try:
         held = [
             PurePosixPath((archive.parent / root).relative_to(folder)) for root in roots(archive)
@@ -253,9 +261,9 @@ def _holds(folder: Path, archive: Path, wanted: PurePosixPath | None) -> bool:
 def beside(folder: Path, names: Collection[str] | None, place: Path, show: Show) -> Path:
     """Return a folder in which the paths `names` (see `holding`) are unpacked.
 
-    If no archive contains one of the paths, this is `folder` itself. Otherwise, it is a new folder
-    `place` with links to everything in `folder`, including the archives, which a custom reader may
-    open.
+    If no archive contains any of these paths, return `folder` itself. Otherwise, create the folder
+    `place`, with links to everything in `folder`. This includes the archives, because a custom
+    reader may open them.
     """
     if not holding(folder, names):
         return folder
@@ -278,8 +286,9 @@ def beside(folder: Path, names: Collection[str] | None, place: Path, show: Show)
 
 
 def _unpacked(archive: Path, show: Show) -> list[Path]:
-    """Unpack an archive completely or not at all, and return the paths that were created. If it
-    stays packed, show the reason and return [].
+    """Unpack an archive completely or not at all, and return the paths that were created.
+
+    If it stays packed, show the reason and return [].
     """
     made: list[Path] = []
     try:
@@ -310,7 +319,7 @@ def pack(folder: Path, packed: Packed) -> None:
         path = folder / name
         path = path.with_name(f"{_stem(path.name)}{ZIP}")
         files = [file for root in held for file in _files(folder / root)]
-        if not files or path in files:  # such as x.tar that contained x.zip
+        if not files or path in files:  # for example if x.tar contained x.zip
             continue
         with writing(path):
             path.unlink(missing_ok=True)  # may be a link to the user's file

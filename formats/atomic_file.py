@@ -25,7 +25,7 @@ def write(path: Path, content: bytes) -> Path:
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Write a file directly, not atomically, and flush its contents to the disk."""
+    """Write a file in place, not atomically, and flush its contents to the disk."""
     with path.open("wb") as file:
         file.write(content)
         file.flush()
@@ -33,7 +33,7 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the names of a folder's files to the disk. An fsync of a file does not do this."""
+    """Flush the file names in a folder to the disk, which an fsync of the files does not do."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

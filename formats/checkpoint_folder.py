@@ -1,4 +1,4 @@
-"""List and verify checkpoint folders, which are called `step-<8 digits>`.
+"""List and verify checkpoint folders, which are named `step-<8 digits>`.
 
 A checkpoint contains state.npz and a sealed manifest.json with the step, the SHA-256 of state.npz,
 and details of the run.
@@ -27,7 +27,7 @@ def verified(path: Path) -> dict[str, Any]:
     """Verify a checkpoint, and return its manifest.
 
     Raises:
-        Exception: of various types, if the checkpoint is incomplete or corrupt.
+        Exception: if the checkpoint is incomplete or corrupt. The type varies.
     """
     manifest = opened((path / MANIFEST).read_bytes())
     found, expected = sha256(path / STATE), manifest["sha256"]

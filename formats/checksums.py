@@ -22,7 +22,8 @@ def sha256(path: Path) -> str:
     """Return a file's SHA-256 as 64 hex digits.
 
     Raises:
-        OSError: if the file cannot be read, or is a pipe or device, which may block when read.
+        OSError: if the file cannot be read, or if it is a pipe or a device. Reading these could
+            block.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "It is not a regular file", str(path))
@@ -31,7 +32,7 @@ def sha256(path: Path) -> str:
 
 
 def file_entry(path: Path) -> dict[str, Any]:
-    """Return a file's {"sha256", "size"}, as in manifests."""
+    """Return a file's entry in a manifest, {"sha256", "size"}."""
     return {"sha256": sha256(path), "size": path.stat().st_size}
 
 
@@ -49,14 +50,14 @@ def sealed(manifest: Mapping[str, Any]) -> bytes:
 
 
 def opened(content: bytes) -> dict[str, Any]:
-    """Parse a manifest that `sealed` has written, and raise `ValueError` if it was changed."""
+    """Parse a manifest written by `sealed`, and raise `ValueError` if it was changed since."""
     manifest = json.loads(content)
     if not isinstance(manifest, dict) or SEAL not in manifest:
         raise ValueError(f"{SEAL} is missing, so it was changed or not written by this project")
     if (found := manifest.get("format")) != FORMAT:
         raise ValueError(
             f"its format is {found}, but this version of the project reads {FORMAT}: use the commit"
-            " that wrote it (git_commit, in an artifact's manifest)"
+            " that wrote it (see git_commit in an artifact's manifest)"
         )
     if sealed(manifest) != content:
         raise ValueError(f"{SEAL} does not match, so it was changed after it was written")

@@ -26,12 +26,12 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # Connection errors are also OSErrors, and those from requests have no number.
+        # Connection errors are also OSErrors. If requests raised them, they have no number.
         if error.errno is None or isinstance(error, ConnectionError | TimeoutError):
             raise
         raise DiskError(
             f"Could not write {path}: {error.strerror or error}.\n"
-            "Expected a folder that this user can write to, with free space.\n"
+            "Expected a folder with free space that this user can write to.\n"
             "Free some space or choose another folder, then run the same command again. Everything"
             " saved earlier is still there."
         ) from error

@@ -24,10 +24,10 @@ def to_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def read(path: Path | BinaryIO) -> dict[str, np.ndarray]:
-    """Return the arrays in an .npz file, which can be open, keyed by name.
+    """Return the arrays in an .npz file, keyed by name.
 
     Raises:
-        Exception: of various types, from numpy and zipfile, if the file is invalid.
+        Exception: if the file is invalid. numpy and zipfile raise various types.
     """
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}

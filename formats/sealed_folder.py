@@ -20,9 +20,11 @@ MANIFEST = "manifest.json"
 def write(folder: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Write a folder, replacing an existing one, and return its manifest.
 
+    The parent folder must exist. The entry "files": {name: {"sha256", "size"}} is added to the
+    manifest.
+
     An existing folder is first renamed to `.<name>-old`, and deleted at the end. If the process
-    fails between the two renames, the next write restores the existing folder. The parent of the
-    folder must exist, and "files": {name: {"sha256", "size"}} is added to the manifest.
+    fails between the two renames, the next write restores the existing folder.
 
     Raises:
         DiskError: if the folder cannot be written. An existing one is kept.
@@ -54,7 +56,7 @@ def write(folder: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any])
 
 
 def verify(path: Path, entry: Mapping[str, Any]) -> None:
-    """Raise `ValueError` unless a file exists and matches its entry's {"sha256", "size"}."""
+    """Raise `ValueError` unless a file exists and matches its manifest entry."""
     if not path.is_file():
         raise ValueError(f"{path.name} is missing, but {MANIFEST} lists it")
     actual = file_entry(path)

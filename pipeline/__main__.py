@@ -31,11 +31,11 @@ IMAGES = 50_000  # assumed if `data.labelled` is not set, as in CIFAR-10 and CIF
 def main(arguments: list[str] | None = None) -> int:
     commands, run = Commands("python -m pipeline", str(__doc__), EXAMPLES), ("--input", "--output")
     describe = commands.add("describe", _describe, "--config")
-    images = f"number of training rows (default: data.labelled minus held-out rows, else {IMAGES})"
+    images = f"number of training rows (default: data.labelled minus held-out rows, or {IMAGES})"
     describe.add_argument("--images", type=int, help=images)
     commands.add("check", _check, "--config")
     blueprint = commands.add("blueprint", _blueprint, "--config", "--output")
-    networks = "blueprint with the hyperparameters of published networks (default: the presets')"
+    networks = "blueprint with the hyperparameters of published networks (default: from presets)"
     blueprint.add_argument("--networks", type=Path, help=networks)
     commands.add("explain", _explain, "--config")
     preset = commands.add("preset", _preset, "--output")
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     blocks = "maximum number of transformer blocks (default: all)"
     preset.add_argument("--blocks", type=int, choices=range(1, 200), metavar="N", help=blocks)
     train = commands.add("train", _train, "--config", *run, resumes=True)
-    train.add_argument("--max-steps", type=int, help="stop after this step, and finish as partial")
+    train.add_argument("--max-steps", type=int, help="stop after this step with status partial")
     several = "number of processes that train the model together (docs/hosts.md)"
     train.add_argument("--processes", type=int, help=several)
     train.add_argument("--process-id", type=int, help="index of this process, starting at 0")
@@ -59,9 +59,9 @@ def main(arguments: list[str] | None = None) -> int:
     files = "out-of-fold and test predictions of another model (repeatable; docs/members.md)"
     mean.add_argument("--csv", action="append", default=[], metavar="NAME=OOF,TEST", help=files)
     infer = commands.add("infer", _infer, *run)
-    members = f"{CONFIG}; repeat it for members with custom code outside pipeline/configs/"
+    members = f"{CONFIG}; repeat the option for members with custom code outside pipeline/configs/"
     infer.add_argument("--config", required=True, action="append", help=members)
-    folder_of = "folder that contains manifest.json; repeat it for each member of an ensemble"
+    folder_of = "folder with manifest.json; repeat the option for each member of an ensemble"
     given = infer.add_mutually_exclusive_group(required=True)
     given.add_argument("--artifact", action="append", default=[], type=Path, help=folder_of)
     weights = "ensemble.json, which lists the members' folders and weights"
@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _describe(options: argparse.Namespace) -> dict[str, Any]:
-    """Print the model's parameters, shapes and learning rate."""
+    """Print the model's parameter count, shapes and learning rate."""
     backend.choose("jax", "tensorflow")
     config = config_module.load(options.config)
     _refuse_below_1("--images", options.images)

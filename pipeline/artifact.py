@@ -2,9 +2,10 @@
 
 An artifact consists of a manifest, weights, and golden inputs and outputs. The weights are stored
 as arrays, keyed by their index in the model (`pipeline.models.weight_names`). To load them, the
-same code rebuilds the model and assigns the weights. Saved Keras models are not used, because Keras
-3.13.2 on Kaggle's GPU image cannot load models from Keras 3.15 on its TPU image, and because
-loading a model can run code. Pickle is never used.
+same code rebuilds the model and assigns the weights.
+
+Keras' own format is not used: Keras 3.13.2 on Kaggle's GPU image cannot load models from Keras 3.15
+on its TPU image, and loading a model can run code. Pickle is never used either.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,17 +34,17 @@ class Artifact:
     """A trained model that is ready to be saved, or that was loaded and verified.
 
     Attributes:
-        manifest: contents of manifest.json. For `save`, which adds the rest, it must contain
-            run_id, status, versions, git_commit, bundle_sha256 and metrics, and can contain other
-            values.
+        manifest: contents of manifest.json. When passed to `save`, it must contain run_id, status,
+            versions, git_commit, bundle_sha256 and metrics, and can contain other values. `save`
+            adds the remaining ones.
         encoding: encoding of a table, state of a custom reader, or None for images.
-        prior: mean prediction over the validation examples, which is used for corrupt inputs, as
-            float32 (k,), or with the shape of one output if target="custom".
-        weights: arrays by key (`weight_names`), in the model's order. With folds, the keys are
-            "fold-1/<key>" and so on, one fold after the other, as returned by `joined`.
+        prior: mean prediction over the validation examples, float32 (k,), or in the shape of one
+            output if target="custom". It is used for corrupt inputs.
+        weights: arrays by key (`weight_names`), in the model's order. With folds, these are the
+            arrays returned by `joined`, whose keys start with "fold-1/", "fold-2/" and so on.
         golden_inputs: uint8 (g, height, width, channels), or float32 (g, features).
-        golden_outputs: float32 (g, k), the training run's float32 predictions, averaged over the
-            folds.
+        golden_outputs: float32 (g, k), predictions that the training run computed in float32,
+            averaged over the folds.
         golden_file: contents of the first golden input's image file, or None if it has no file.
     """
 
@@ -59,7 +60,7 @@ class Artifact:
 
     @property
     def folds(self) -> tuple[Mapping[str, np.ndarray], ...]:
-        """Weights of each fold, keyed as in the model, or one entry if all folds are identical."""
+        """The weights of each fold, keyed as in the model. Identical folds have only one entry."""
         if self.config.folds is None:
             return (self.weights,)
         parts: dict[str, dict[str, np.ndarray]] = {}
@@ -98,8 +99,10 @@ def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
 
 
 def joined(folds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return the weights of all folds as one mapping. Arrays that are identical in all folds, such
-    as those of a frozen network, are only stored with the first fold.
+    """Return the weights of all folds as one mapping.
+
+    Arrays that are identical in all folds, such as the arrays of a frozen network, are stored only
+    with the first fold.
 
     >>> zero, one = np.zeros(1), np.ones(1)
     >>> list(joined([{"0 a": one, "1 b": one}, {"0 a": one, "1 b": zero}]))
@@ -123,7 +126,7 @@ def save(folder: Path, artifact: Artifact) -> dict[str, Any]:
     """Write an artifact folder, replacing any existing one, and return its manifest.
 
     The parent of the folder must exist. If the artifact cannot be written, `DiskError` is raised
-    and an existing one is kept.
+    and any existing one is kept.
     """
     config, target, encoding = artifact.config, artifact.target, artifact.encoding
     golden = {"inputs": artifact.golden_inputs, "outputs": artifact.golden_outputs}

@@ -1,9 +1,9 @@
-"""Describe a config's model, as built by the installed library versions, in a blueprint.
+"""Create a blueprint of a config's model, as built by the installed library versions.
 
 A blueprint contains the model's outputs for synthetic rows and weights. A synthetic weight depends
-only on its index and shape, and artifacts also store weights by index. Two versions with identical
-blueprints therefore compute the same outputs from the same artifact. `python -m workbench images`
-compares the blueprints of Kaggle's two images.
+only on its index and shape, and artifacts also store weights by index. If two library versions have
+identical blueprints, they therefore compute the same outputs from the same artifact. `python -m
+workbench images` compares the blueprints of Kaggle's two images.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ ROWS = 2
 def draw(config: Config, networks: published.Networks | None = None) -> dict[str, Any]:
     """Return the blueprint of a config's model with the current backend, ready for `json.dumps`.
 
-    It has the library versions, the networks as an artifact stores them, each weight's place, path,
-    shape and dtype in the model's order, and outputs of shape (2, …). If the argument `networks` is
-    None, the networks come from the presets.
+    It contains the library versions, the networks in the format of an artifact, and outputs of
+    shape (2, …). It also lists the place, path, shape and dtype of each weight, in the model's
+    order. If `networks` is None, the networks are read from the presets.
     """
     given = published.networks(config) if networks is None else networks
     architectures.seed(config.seed)

@@ -17,7 +17,7 @@ Command = Callable[[argparse.Namespace], dict[str, Any]]
 
 
 class Once(argparse.Action):
-    """An option that can only be passed once. argparse itself would use the last value."""
+    """An option that can only be passed once. By default, argparse uses the last value."""
 
     def __call__(self, parser: Any, namespace: Any, value: Any, option: Any = None) -> None:
         if first := getattr(namespace, self.dest):
@@ -39,7 +39,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 class Commands:
     """The commands of a program.
 
-    `examples` has one example per line, each of which is also shown in its command's help.
+    `examples` contains one example per line. Each is also shown in the help of its command.
     """
 
     def __init__(self, program: str, about: str, examples: str) -> None:
@@ -57,7 +57,7 @@ class Commands:
 
         Args:
             command: function to call, whose docstring is the help text.
-            options: names of `OPTIONS`; --json is always added.
+            options: keys of `OPTIONS`; --json is always added.
         """
         about, example = command.__doc__, f"example:\n{self._examples[name]}"
         added = self._commands.add_parser(
@@ -101,5 +101,5 @@ def refuse_missing_input(folder: Path) -> None:
 
 
 def show(line: str) -> None:
-    """Print a line and flush. Progress lines are text on a terminal and JSON in a pipe."""
+    """Print a line and flush. Progress lines are text on a terminal, and JSON otherwise."""
     print(progress_log.readable(line) if sys.stdout.isatty() else line, flush=True)

@@ -1,6 +1,6 @@
 """The errors that `pipeline` raises. docs/dev/design.md lists their exit codes.
 
-Each message states what happened, what was expected, and which edit fixes it.
+Each message states what happened, what was expected, and how to fix it.
 """
 
 import re
@@ -37,7 +37,7 @@ class ConfigError(PipelineError):
 
 
 class DataError(PipelineError):
-    """A competition file is missing, corrupt, or does not match the config."""
+    """A competition file is missing or corrupt, or does not match the config."""
 
 
 class DeviceError(PipelineError):
@@ -52,8 +52,8 @@ class DivergedError(PipelineError):
     """A loss or weight is no longer finite. `what` names the values and the learning rate."""
 
     def __init__(self, what: str) -> None:
-        # Resuming does not help: the same learning rate would diverge again, and the checkpoints
-        # do not accept another one.
+        # Resuming would not help: training would diverge again at the same learning rate, and a run
+        # cannot resume with a different one.
         super().__init__(
             f"{what}; expected finite numbers. This state was not saved.\n"
             "Decrease optimizer.base_rate or increase warmup_epochs in the config.\n"
@@ -87,7 +87,7 @@ def reading(path: Path | str, kind: type[PipelineError], advice: str) -> Iterato
 
 
 def place(error: BaseException, file: Path) -> str:
-    """Return " (line <n>)" for the last line of `file` in the traceback, or "" if there is none."""
+    """Return " (line <n>)", the last line of `file` in the traceback, or "" if it is not there."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename) == file]
     if isinstance(error, SyntaxError) and error.filename == str(file):

@@ -16,7 +16,7 @@ def way(config: Config) -> dict[str, str]:
     data, given = config.data, config.optimizer
     target = config.target if config.num_classes == 0 else f"{config.target}, {config.num_classes}"
     fields = (name for change in CHANGES for name in change.fields)
-    changes = ", ".join(name for name in fields if getattr(data, name)) or "none built in"
+    changes = ", ".join(name for name in fields if getattr(data, name)) or "no built-in changes"
     growing = config.progressive
     held_out = f"{data.validation_fraction:g} of the rows"
     if config.folds:
@@ -32,14 +32,14 @@ def way(config: Config) -> dict[str, str]:
         ("data/folds.py", f"holds out {held_out}"),
         (
             "train/pseudo_labels.py",
-            config.pseudo_labels and f"adds rows that {config.pseudo_labels.teacher} labels",
+            config.pseudo_labels and f"adds rows labelled by {config.pseudo_labels.teacher}",
         ),
         ("data/sampler.py", config.sampler and f"draws rows with {config.sampler!r}", "sampler"),
         ("train/loop.py", f"runs and validates {config.epochs} epochs (batch size {config.batch})"),
-        ("train/feed.py", f"moves the batches of a call to the devices (feed={config.feed})"),
+        ("train/feed.py", f"transfers batches to the devices (feed={config.feed})"),
         ("data/row_gathering.py", "copies the rows of a batch on all cores"),
         ("augment/augmentation.py", f"augments images ({changes})", "augment", "augment_batch"),
-        ("train/phases.py", growing and f"increases image sides from {growing} of their size"),
+        ("train/phases.py", growing and f"trains on smaller images first (progressive={growing})"),
         ("models/backbones.py", f"builds {config.model}" * (config.model in BACKBONES)),
         (
             "models/published.py",
@@ -49,11 +49,11 @@ def way(config: Config) -> dict[str, str]:
         ("models/group_layers.py", "makes BatchNorm and dropout independent of micro-batches"),
         ("evaluate/losses.py", f"computes the loss ({config.loss or 'default'})", "loss"),
         ("train/step.py", "sums the gradients and updates the weights", "train_step"),
-        ("train/optimizer.py", f"gives {given.name} each weight's learning rate", "optimizer.name"),
+        ("train/optimizer.py", f"runs {given.name} with a rate for each weight", "optimizer.name"),
         (
             "train/learning_rate.py",
-            f"scales the learning rate {given.base_rate:g} from {given.base_batch} to"
-            f" {config.batch} images, with the schedule {given.schedule}",
+            f"scales the learning rate {given.base_rate:g} from batch size {given.base_batch} to"
+            f" {config.batch}, and follows the schedule {given.schedule}",
             "optimizer.schedule",
         ),
         ("train/checkpoint.py", "saves the run's state to disk"),

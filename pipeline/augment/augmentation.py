@@ -22,10 +22,10 @@ class Change(NamedTuple):
 
     Attributes:
         fields: fields of `Data`, any of which enables the change.
-        draw: host function of a generator, the number of images n and the data. It returns random
-            numbers, int32 (n, k).
-        apply: device function of images, uint8 (n, height, width, channels), the random numbers and
-            the data. It returns augmented images.
+        draw: host function that takes a generator, the number of images n and the data, and returns
+            random numbers, int32 (n, k).
+        apply: device function that takes images, uint8 (n, height, width, channels), the random
+            numbers and the data, and returns augmented images.
     """
 
     fields: tuple[str, ...]
@@ -60,7 +60,7 @@ SAME = "Return the changed arguments with the same shapes and types: use .astype
 
 @dataclass(frozen=True)
 class Augmentation:
-    """The random changes of a config. Tables have none.
+    """The random changes that a config makes to images. Tables are not changed.
 
     Attributes:
         batch: images per step over all replicas.
@@ -143,9 +143,9 @@ class Augmentation:
             return given[0], labels, given[1:]
         if shapes != [mixtures[0], _form(labels)]:
             raise TypeError(
-                f"it returned {', '.join(shapes)}; expected images, {mixtures[0]}, and"
-                f" labels, {_form(labels)}; or images, the index of each one's partner,"
-                f" {mixtures[1]}, and each one's own weight, {mixtures[2]}"
+                f"it returned {', '.join(shapes)}; expected images ({mixtures[0]}) and labels"
+                f" ({_form(labels)}), or images, the index of each image's partner ({mixtures[1]})"
+                f" and the weight of the image itself ({mixtures[2]})"
             )
         return (*given, None)
 

@@ -18,12 +18,12 @@ NARROWEST, TRIES = 3 / 4, 10  # minimum width / height; attempts to draw a windo
 
 
 def draw_windows(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw the first row, number of rows, first column and number of columns of windows for random
-    resized crops, int32 (batch, 4).
+    """Draw windows for random resized crops, int32 (batch, 4).
 
+    The numbers are the first row, number of rows, first column and number of columns of a window.
     A window's fraction of the image area is uniform between `data.crop_scale` and 1, and its
-    log(width / height) is uniform between log(3/4) and log(4/3). If none of ten windows fits into
-    the image, the whole image is used.
+    log(width / height) is uniform between log(3/4) and log(4/3). If ten attempts do not result in
+    a window that fits into the image, the whole image is used.
 
     Reference: Szegedy et al. 2014, arXiv:1409.4842, section 6; RandomResizedCrop in torchvision.
     """
@@ -84,8 +84,10 @@ def flip_vertical(images: Any, flipped: Any, data: Data) -> Any:
 
 
 def draw_crops(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw a window's first row and column in the padded image, and whether to flip it, int32
-    (batch, 3). If `data.flip` is set, half of the windows are flipped.
+    """Draw windows in the padded images, int32 (batch, 3).
+
+    The numbers are a window's first row, its first column, and 1 to flip it. If `data.flip` is set,
+    half of the windows are flipped.
     """
     windows = random.integers(0, 2 * data.crop_padding + 1, (2, batch))
     mirrored = (random.random(batch) < 0.5) & data.flip
@@ -93,7 +95,7 @@ def draw_crops(random: np.random.Generator, batch: int, data: Data) -> np.ndarra
 
 
 def crop_and_flip(images: Any, numbers: Any, data: Data) -> Any:
-    """Pad each image, crop a window of the original size from it, and flip the window if drawn.
+    """Pad each image, and crop a window of the original size, which may be flipped.
 
     >>> data = Data(height=2, width=2, channels=1, crop_padding=1, flip=True)
     >>> image = jnp.array([[[[1], [2]], [[3], [4]]]], jnp.uint8)
@@ -111,13 +113,13 @@ def crop_and_flip(images: Any, numbers: Any, data: Data) -> Any:
 def resampled(images: Any, positions: Any, axis: int) -> Any:
     """Resample images linearly at fractional positions along an axis, with zeros outside the image.
 
-    TPUs cannot gather single pixels fast, so they multiply by matrices with two weights per row
+    TPUs cannot gather single pixels quickly, so they multiply by matrices with two weights per row
     instead. Products of integers up to 256 are exact in bfloat16 with float32 sums, so both methods
     produce the same bits.
 
     Args:
         positions: int32 (n, size) positions along `axis` in 16.16 fixed point, used for all lines
-            of an image. Pixel centers are integers. Fractions are rounded down to 256ths.
+            of an image. Pixel centres are integers. Fractions are rounded down to 256ths.
         axis: 1 for row positions, 2 for column positions.
 
     >>> line = jnp.array([[[[0], [100], [200]]]], jnp.uint8)

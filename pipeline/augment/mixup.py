@@ -17,8 +17,10 @@ COLUMNS = 5
 
 
 def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
-    """Draw mixtures as int32 (batch, 5): the image's own weight in 65,536ths, and the first row,
-    end row, first column and end column of the rectangle cut from its neighbour.
+    """Draw mixtures, int32 (batch, 5).
+
+    The numbers are the image's own weight in 65,536ths, and the first row, end row, first column
+    and end column of the rectangle that is cut from its neighbour.
 
     Weights are drawn from a beta distribution whose alpha is `data.mixup` or `data.cutmix`. For
     CutMix, the weight determines the area of the rectangle before it is clipped at the border. If
@@ -58,7 +60,7 @@ def mixed(images: Any, numbers: Any, data: Data) -> Any:
     down, across = (rows >= top) & (rows < bottom), (columns >= left) & (columns < right)
     inside = (down[:, :, None] & across[:, None, :])[..., None]
     others, weight = neighbours(images), share[:, :, None, None]
-    # A weight times a level has 24 bits. The result is rounded, because models expect uint8.
+    # A weight times a level needs 24 bits. The result is rounded, because models expect uint8.
     sums = weight * images + (ONE - weight) * others.astype(jnp.int32) + ONE // 2
     return jnp.where(inside, others, sums >> 16).astype(jnp.uint8)
 

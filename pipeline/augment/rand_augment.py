@@ -4,8 +4,8 @@ Reference: Cubuk et al. 2019, arXiv:1909.13719, with the 14 operations in sectio
 they are as strong as in AutoAugment (arXiv:1805.09501, table 6). Results match Pillow's up to
 rounding, except that rotations resample rows and then columns (Catmull & Smith 1980).
 
-`keras.layers.RandAugment` is not suitable, since it draws once for all images of a call, equalizes
-them with a shared histogram, and rotates by up to 180 degrees by default (Keras 3.13.2 and 3.15.1).
+`keras.layers.RandAugment` is not suitable. In Keras 3.13.2 and 3.15.1, it draws once for all images
+in a call, equalizes them with a shared histogram, and rotates by up to 180 degrees by default.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ COLUMNS = 7  # numbers per operation: an index and six parameters
 def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
     """Draw operations for each image, int32 (batch, 7 x data.rand_augment).
 
-    Each has the strength `data.rand_magnitude` with a random sign.
+    Each operation has the strength `data.rand_magnitude` with a random sign.
     """
     chosen = random.integers(0, len(OPERATIONS), (batch, data.rand_augment))
     strengths = data.rand_magnitude * (2 * random.integers(0, 2, chosen.shape) - 1)
@@ -152,10 +152,10 @@ class Operation(NamedTuple):
     """An image operation.
 
     Attributes:
-        apply: device function of an image, uint8 (height, width, channels), and six parameters in
-            65,536ths. It returns the modified image.
-        numbers: host function of strengths (-1 to 1), height and width. It returns up to six
-            parameters.
+        apply: device function that takes an image, uint8 (height, width, channels), and six
+            parameters in 65,536ths, and returns the modified image.
+        numbers: host function that takes strengths (-1 to 1), height and width, and returns up to
+            six parameters.
     """
 
     apply: Callable[[Any, Any], Any]

@@ -9,8 +9,8 @@ from enum import IntEnum
 class Stream(IntEnum):
     """The purpose of a stream, which is the second part of its generator's seed.
 
-    Do not change existing numbers, because a seed would then generate different batches. The number
-    6 is not used. A new stream gets the next number.
+    Do not change existing numbers, because a seed would then generate different batches. Use the
+    next number for a new stream. The number 6 is not used.
     """
 
     ORDER = 1  # order of the images in an epoch

@@ -81,34 +81,35 @@ class Optimizer(Checked):
             "Lion", or a custom function that returns an optimizer.
         base_rate: learning rate that was tuned for `base_batch`.
         base_batch: images per step, summed over all replicas, for which `base_rate` was tuned.
-        arguments: keyword arguments for any optimizer other than "sgd", "adam" and "adamw".
-        scaling: how to scale these optimizers' learning rate from `base_batch` to `batch`:
+        arguments: keyword arguments for any optimizer except "sgd", "adam" and "adamw".
+        scaling: how to scale the learning rate of these optimizers from `base_batch` to `batch`:
             "linear" multiplies it by batch / base_batch, "sqrt" by the square root of that, and
             "none" keeps it. With "", both batch sizes must be the same.
-        layer_rates: {layer: factor} to multiply the learning rate of layers with these names and
-            of their sublayers. * and ? are wildcards, and the first matching name applies.
+        layer_rates: {name: factor} to multiply the learning rate of layers with this name and of
+            their sublayers. * and ? are wildcards, and the first matching name applies.
         momentum: momentum of "sgd".
         beta_1, beta_2, epsilon: hyperparameters of "adam" and "adamw".
         weight_decay: decoupled weight decay for "sgd" and "adamw". As in Keras, each step subtracts
             learning rate x decay x weight. Biases and normalization parameters are exempt (Goyal et
             al. 2017, 1706.02677; He et al. 2018, 1812.01187).
-        clip_norm: maximum global norm of a batch's mean gradient, to which larger gradients are
-            scaled down (typically 1; None disables clipping).
+        clip_norm: maximum global norm of a batch's mean gradient. Larger gradients are scaled down
+            to this norm. A typical value is 1; None disables clipping.
         layer_decay: factor by which the learning rate decreases from each block to the one before
             it, starting at the head. If the network is not a stack of blocks, it is divided into
             twelfths (`pipeline.train.layer_rates.factors`). Typical values for pretrained networks
             are 0.65 to 0.9; 1 disables the decay.
-        schedule: learning rate schedule after the warm-up, or a custom function. "cosine" follows a
-            half cosine down; "one_cycle" also warms up along one; "constant" stays flat and decays
-            at the end (`pipeline.train.learning_rate.schedule`).
+        schedule: learning rate schedule after the warm-up, or a custom function. "cosine" decays
+            along half a cosine; "one_cycle" also warms up along half a cosine; "constant" only
+            decays at the end (`pipeline.train.learning_rate.schedule`).
         decay_share: fraction of steps in which a "constant" schedule decays to 0 (None means 0.2).
-        ema_momentum: momentum of a moving average of the weights and BatchNorm statistics, which
-            evaluation and the artifact then use (None disables it). At step t the momentum is at
-            most (1 + t) / (10 + t), so that the random initial weights are soon forgotten.
-        swa_start: fraction of all steps after which the mean of the weights and BatchNorm
-            statistics of all following steps is kept, which evaluation and the artifact then use
-            (stochastic weight averaging, Izmailov et al. 2018, 1803.05407). A typical value is
-            0.75; None disables it.
+        ema_momentum: momentum of a moving average of the weights and BatchNorm statistics.
+            Evaluation and the artifact use this average. At step t, the momentum is at most
+            (1 + t) / (10 + t), so that the random initial weights are soon forgotten. None disables
+            the average.
+        swa_start: fraction of all steps after which weights and BatchNorm statistics are averaged
+            over all following steps (stochastic weight averaging, Izmailov et al. 2018,
+            1803.05407). Evaluation and the artifact use this average. A typical value is 0.75; None
+            disables it.
     """
 
     prefix = "optimizer."
@@ -159,7 +160,7 @@ class Baseline(Checked):
         model: description of the model.
         metric: name of a metric in pipeline.evaluate.metrics.
         score: value of that metric.
-        error: standard error of the score, estimated for other rows of the same kind.
+        error: estimated standard error of the score on other rows of the same kind.
         rows: number of predicted rows, which are all labelled rows or a large sample. Each row was
             predicted by a model that was not trained on it.
     """
@@ -179,21 +180,22 @@ class Baseline(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class PseudoLabels(Checked):
-    """Rows without labels to train on, labelled with the predictions of an earlier run, the teacher
+    """Unlabelled rows to train on. Their labels are the predictions of an earlier run, the teacher
     (docs/pseudo-labels.md).
 
     Attributes:
-        teacher: the artifact of a run with the same folds: its folder, or owner/slug/version of the
+        teacher: artifact of a run with the same folds: its folder, or the owner/slug/version of the
             dataset that contains it.
-        rows: the rows to label: a path in the competition folder of a table, a folder of images, an
-            array, or TFRecords, like data.test_csv, data.test_images and so on. "" uses the test
+        rows: rows to label: the path of a table, a folder of images, an array or TFRecord files in
+            the competition folder, like data.test_csv, data.test_images and so on. "" uses the test
             set.
-        confidence: minimum probability of a row's most probable label. Rows below are not used.
+        confidence: minimum probability of a row's most probable label. Less certain rows are not
+            used.
         share: fraction of the rows of each predicted label to use, beginning with the most
             confident ones.
-        power: exponent that is applied to probabilities, whose sum for target="classes" is then
-            scaled to 1 again. Above 1, labels become more certain. For multilabel, small
-            probabilities, which are often noise, become smaller.
+        power: exponent that is applied to probabilities. For target="classes", they are then
+            divided by their sum, so an exponent above 1 makes labels more certain. For
+            "multilabel", it makes small probabilities, which are often noise, even smaller.
         weight: weight of these rows in the loss. Labelled rows have a weight of 1.
     """
 
@@ -208,7 +210,7 @@ class PseudoLabels(Checked):
 
     @property
     def defaults(self) -> bool:
-        """Whether every probability is used as it is, which is the only choice for numbers."""
+        """Whether predictions are used unchanged, which regression requires."""
         return (self.confidence, self.share, self.power) == (0, 1, 1)
 
 
@@ -245,11 +247,11 @@ class Config(Checked):
             spread evenly over all labels. A typical value is 0.1.
         class_weights: for classes and ordinal, the weight of each label's rows in the loss:
             "balanced" (1 / the label's number of training rows) or {label: weight}, where labels
-            that are not listed get 1. Weights are scaled to a mean of 1 over the training rows. ""
-            weights all labels equally.
+            that are not listed have a weight of 1. Weights are scaled to a mean of 1 over the
+            training rows. "" gives all labels the same weight.
         augment: custom function that augments an image after the augmentations in `data`.
-        augment_batch: custom function that mixes a group of `batchnorm_batch` images and replaces
-            data.mixup and data.cutmix.
+        augment_batch: custom function that mixes the images of a group (`batchnorm_batch`). It
+            replaces data.mixup and data.cutmix.
         sampler: "balanced" to draw each label equally often in an epoch, or a custom function that
             returns an epoch's rows or a weight per row. "" uses each row once.
         train_step: custom function that replaces `pipeline.train.step.TrainStep.train_step`.
@@ -257,55 +259,59 @@ class Config(Checked):
         read_training, read_test: custom functions that read the inputs if data.kind="custom".
         postprocess: custom function that changes averaged predictions before they are scored or
             submitted (`pipeline.evaluate.postprocess`).
-        thresholds: for a metric of labels, whether to search the thresholds or class factors that
-            decide the labels on out-of-fold rows (`pipeline.evaluate.thresholds`).
-        write_submission: custom function that returns the columns of the submission. For "", see
-            `pipeline.infer.submission`.
+        thresholds: for a metric of labels, whether to decide the labels with thresholds or class
+            factors that are found on out-of-fold rows (`pipeline.evaluate.thresholds`).
+        write_submission: custom function that returns the columns of the submission.
+            `pipeline.infer.submission` describes the default.
         init_from: earlier artifact to start from: its folder, or the owner/slug of a dataset that
             contains it (pipeline.train.warm_start).
-        pseudo_labels: trains on rows without labels as well, using another run's predictions.
-        drop_path: stochastic depth for residual networks, an argument of the model's function: the
-            fraction of training images that skip the branch of the last block, increasing linearly
-            from 0 over the blocks (typically 0.1, or 0.2 and more for deep networks).
+        pseudo_labels: unlabelled rows to train on as well, with labels predicted by another run.
+        drop_path: stochastic depth for residual networks, an argument of the model's function. This
+            fraction of the training images skips the branch of the last block. The fraction
+            increases linearly from 0 over the blocks. Typical values are 0.1, or 0.2 and more for
+            deep networks.
         batch: images per optimizer step, summed over all replicas (only this size affects
             optimization).
         epochs: number of passes over the training images.
         frozen_epochs: number of initial epochs in which only new layers, such as the head, are
-            trained. Then the pretrained network is trained as well. If the model has no pretrained
-            network, all layers except the last one with weights are frozen. Only weights are
-            frozen: dropout stays active, and a BatchNormalization that is trained later uses batch
-            statistics and updates its moving ones (unlike `trainable = False` in Keras).
-        progressive: fractions of height and width for the first images, such as (0.5, 0.75). The
-            epochs are split into equal parts, one per fraction and a final one with full-size
-            images. Sides are rounded (`pipeline.train.phases.sizes`). Validation and inference
-            always use full-size images.
+            trained. After these, the pretrained network is trained as well. If the model has no
+            pretrained network, all layers except the last one with weights are frozen. Only weights
+            are frozen: dropout stays active, and a BatchNormalization layer that is trained later
+            uses batch statistics and updates its moving averages (unlike `trainable = False` in
+            Keras).
+        progressive: fractions of the full height and width at which training starts, such as
+            (0.5, 0.75). The epochs are split into equal parts: one per fraction, and a final one
+            with full-size images. Sides are rounded (`pipeline.train.phases.sizes`). Validation and
+            inference always use full-size images.
         warmup_epochs: number of epochs in which the learning rate increases from 0 to its peak.
-        batchnorm_momentum: momentum at the optimizer's `base_batch`, scaled like a moving average.
+        batchnorm_momentum: momentum of BatchNorm's moving averages at the optimizer's `base_batch`.
+            It is scaled to other batch sizes.
         batchnorm_batch: number of images that BatchNorm normalizes together, and that a custom loss
             can compare. Unlike the number of replicas and the memory size, this number affects the
             result. None selects the optimizer's `base_batch`, or the next smaller divisor of
             `batch`.
         micro_batch: images per forward and backward pass on one replica. None tries all of a
-            replica's images at first, then as many as fit in memory.
+            replica's images first, and then as many as fit in memory.
         keep: "last" saves the final weights in the artifact. "best" saves the weights of the epoch
             with the best validation score, measured with the competition's metric (ties are broken
             by the smallest validation loss).
-        patience: number of epochs without improvement after which training stops, compared as for
-            `keep` (None runs all epochs).
+        patience: number of epochs without improvement after which training stops. Epochs are
+            compared as for `keep`. None runs all epochs.
         folds: number of parts into which the labelled images are split, stratified by label. For
-            each part, a model is trained on all the others. None trains a single model and holds
+            each part, a model is trained on all other parts. None trains a single model and holds
             out `data.validation_fraction`.
         limit_predictions: for regression, whether to clip predictions to the range of the training
             labels. Set it to False if labels can lie outside this range, for example in a trend.
-        views: number of test-time augmentations whose predictions are averaged: the original image,
-            mirrored if data.flip is set, upside down if data.flip_vertical is set, turned if
-            data.rotate is set; all of these with an enlarged centre if data.crop_scale is set, and
-            shifted by a pixel if data.crop_padding is set (`pipeline.infer.views`). Views are
-            dropped first when time runs short.
+        views: number of test-time augmentations whose predictions are averaged. After the original
+            image, these are mirrored images if data.flip is set, upside-down images if
+            data.flip_vertical is set, and turned images if data.rotate is set. Then, all of them
+            are repeated with an enlarged centre if data.crop_scale is set, and shifted by a pixel
+            if data.crop_padding is set (`pipeline.infer.views`). If time runs short, views are
+            dropped first.
         precision: precision for training. "auto" uses bfloat16 on hardware that supports it,
-            float16 on older GPUs such as the T4 if its outputs agree at the start, and float32 for
-            tables and other float32 inputs. "float32" uses full precision on every device.
-            "mixed_float16" scales the loss (`pipeline.train.loss_scale`).
+            float16 on older GPUs such as the T4 if its outputs agree with float32 at the start, and
+            float32 for tables and other float32 inputs. "float32" uses full precision on every
+            device. "mixed_float16" scales the loss (`pipeline.train.loss_scale`).
         feed: "device" keeps all images in device memory, "host" transfers each batch, "files"
             decodes each batch again, and "auto" selects the first of these that fits
             (pipeline.train.feed). All produce the same batches.
@@ -313,14 +319,14 @@ class Config(Checked):
             "float32" otherwise (pipeline.infer.check).
         handoff: "dataset" publishes the artifact as a dataset; "kernel" mounts the train kernel's
             output.
-        session_hours: time limit in hours, measured from the start of the process, before which the
-            run saves its state and finishes as "partial" (None disables the limit; Kaggle stops a
-            TPU session after 9 hours).
+        session_hours: time limit in hours, measured from the start of the process. Before it is
+            reached, the run saves its state and finishes as "partial". None disables the limit.
+            Kaggle stops a TPU session after 9 hours.
         infer_hours: the competition's time limit for inference (None uses session_hours).
         progress_seconds: minimum time between progress lines.
         checkpoint_seconds: minimum time between checkpoints (None derives it from their cost).
-        baseline: score of a simple model, measured by `invoke inspect`, with which the run is
-            compared at the end.
+        baseline: score of a simple model, measured by `invoke inspect`. The run is compared with it
+            at the end.
     """
 
     name: Annotated[str, NAME]
@@ -333,7 +339,7 @@ class Config(Checked):
     pretrained: Annotated[str | tuple[str, ...], rules.one_or_more(rules.ANY_TEXT)] = ""
     num_classes: Annotated[int, whole(0, 10**6)] = 0
     target: Annotated[str, choice(*TARGETS)] = "classes"
-    # FREE, because if a metric changes the labels, it also changes the data's fingerprint.
+    # FREE, because a metric that changes the labels also changes the fingerprint of the data.
     metric: Annotated[str, rules.ANY_TEXT, FREE] = ""
     fit: Annotated[str, choice("", "linear", "boosting")] = ""
     loss: Function = ""
@@ -388,7 +394,8 @@ class Config(Checked):
         fitted = self.model != "columns" or (self.fit and data.kind == "table")
         expected = "another model, or a table with fit='boosting' or fit='linear'"
         yield "model", fitted, expected
-        yield "fit", not (self.fit and too), f"'' with {', '.join(too)}, because fit runs no steps"
+        expected = f"'' with {', '.join(too)}, because fit does not run training steps"
+        yield "fit", not (self.fit and too), expected
         yield "frozen_epochs", self.frozen_epochs < epochs, f"fewer than epochs={epochs}"
         of_images = not self.progressive or data.images
         yield "progressive", of_images, f"() because kind={data.kind!r} has no images"
@@ -430,13 +437,13 @@ class Config(Checked):
         mixed = self.augment_batch and (data.mixup or data.cutmix)
         yield "augment_batch", not mixed, "'' with data.mixup or data.cutmix, which also mix images"
         mixes = target in CLASSES.values or not data.cutmix
-        expected = f"0 with target={target!r}: cutting an image does not cut its number"
+        expected = f"0 with target={target!r}, because CutMix requires class labels"
         yield "data.cutmix", mixes, f"{expected}; use mixup instead"
         for name in ("loss", "metric", "write_submission"):
             custom = getattr(self, name).isidentifier() or not free
             yield name, custom, f"{FUNCTION.expected}, because target='custom'"
         together = bool(data.custom_labels) == free and (data.kind == "custom") >= free
-        expected = 'a type and shape with data.kind="custom" and target="custom", otherwise none'
+        expected = 'a type and shape with data.kind="custom" and target="custom", otherwise ()'
         yield "data.custom_labels", together, expected
 
     @property
@@ -475,8 +482,9 @@ class Config(Checked):
 
     @property
     def outputs(self) -> int:
-        """Number of model outputs per example. With target="custom" this is just `num_classes`,
-        because the custom functions determine the shape.
+        """Number of model outputs per example.
+
+        With target="custom", this is `num_classes`, because custom functions determine the shape.
         """
         if self.target == "custom":
             return self.num_classes
@@ -495,8 +503,9 @@ class Config(Checked):
 
     @property
     def training_files(self) -> tuple[str, ...] | None:
-        """Paths or patterns of the competition's files that training reads, or None if a custom
-        reader can read any file.
+        """Paths or patterns of the competition's files that training reads.
+
+        This is None for a custom reader, which can read any file.
         """
         files, pseudo = self.data.files("train"), self.pseudo_labels
         if files is None or pseudo is None:
@@ -512,8 +521,8 @@ class Config(Checked):
     def with_epochs(self, epochs: int) -> dict[str, Any]:
         """Return the changed fields for a run with this number of epochs.
 
-        Warm-up and frozen epochs are reduced in proportion. There are at most as many image sizes
-        as epochs.
+        Warm-up and frozen epochs are reduced in proportion. The number of image sizes is limited to
+        the number of epochs.
 
         >>> from dataclasses import replace
         >>> from pipeline import config

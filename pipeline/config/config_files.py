@@ -76,7 +76,7 @@ def load(config: str) -> Config:
 
 
 def named_files() -> dict[str, Path]:
-    """Return the paths of all configs in pipeline/configs/ by name (__init__.py for a package)."""
+    """Return {name: path} for all configs in pipeline/configs/ (__init__.py for a package)."""
     files = {path.stem: path for path in CONFIGS.glob("[!_.]*.py")}
     packages = {path.parent.name: path for path in CONFIGS.glob("[!_.]*/__init__.py")}
     return dict(sorted((files | packages).items()))  # like Python, prefer a package
@@ -121,6 +121,6 @@ def _run(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"relay_config_{path.stem}", path)
     assert spec is not None  # noqa: S101 - always true for a .py file
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses need it
-    # Python's cache misses an edit within the same second if the file size does not change.
+    # Python's cache does not detect an edit within the same second if the file size is the same.
     exec(compile(path.read_bytes(), path, "exec"), vars(module))  # noqa: S102 - same as an import
     return module

@@ -1,8 +1,8 @@
 """Find a config's custom functions, which are defined in the same file as the config.
 
-Custom functions have precedence over built-in ones with the same name. Checkpoints and artifacts
+Custom functions take precedence over built-in ones with the same name. Checkpoints and artifacts
 contain a digest of all code that the weights depend on. The digest does not include `CONFIG`,
-comments, docstrings, or functions that are only used after training, so you can still fix these.
+comments, docstrings, or functions that are only used after training, so you can still edit these.
 Code is always run from the file, never from an artifact.
 """
 
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from pipeline.config.config import OPTIMIZERS, SCHEDULES, Config
 from pipeline.errors import ConfigError, PipelineError, place
 
-# Fields that can contain the name of a custom function. The first ones affect the weights.
+# Fields that can name a custom function. The fields in `TRAINING` affect the weights.
 TRAINING = (
     *("model", "loss", "augment", "augment_batch", "sampler", "train_step", "read_training"),
     *("optimizer.name", "optimizer.schedule"),
@@ -67,7 +67,7 @@ def register(config: Config, module: ModuleType, path: Path) -> None:
 
 
 def _is_ours(config: Config, field: str, name: str) -> bool:
-    """Return whether a name can be a built-in one. Names in Keras are only checked when used."""
+    """Return whether a name can be built in. Names in Keras are only checked when they are used."""
     return {
         "model": True,
         "metric": config.target != "custom",
@@ -125,11 +125,11 @@ def require(config: Config, trained: str) -> None:
     if digest(config) != trained:
         here = file(config) if config.name in _loaded else "pipeline/configs/"
         raise ConfigError(
-            f"The custom functions of the config {config.name!r} are not those used in training:"
-            f" their sha256 starts with {digest(config)[:12] or '(no functions)'}, but expected"
-            f" {trained[:12] or 'no functions'}. We looked for them in {here}.\nRestore the"
-            f" version of pipeline/configs/{config.name}.py that was used in training, or pass its"
-            " path to --config."
+            f"The custom functions of the config {config.name!r} are not the ones used in training:"
+            f" their sha256 starts with {digest(config)[:12] or '(no functions)'}; expected"
+            f" {trained[:12] or 'no functions'}. We looked for them in {here}.\nRestore the version"
+            f" of pipeline/configs/{config.name}.py that was used in training, or pass its path to"
+            " --config."
         )
 
 
@@ -144,7 +144,7 @@ def described(config: Config, field: str) -> str:
 
 @contextmanager
 def telling(config: Config, field: str) -> Iterator[None]:
-    """Convert an exception in a custom function to a `ConfigError` with the file and line."""
+    """Convert an exception from a custom function to a `ConfigError` with the file and line."""
     try:
         yield
     except PipelineError:
@@ -156,7 +156,7 @@ def telling(config: Config, field: str) -> Iterator[None]:
         late = kind == "UnexpectedTracerError" or "corresponding 1:1" in first
         if field == "model" and late:
             more = (
-                " If one of its layers contains other layers, build those in its build() method, or"
+                " If one of its layers contains other layers, build them in its build() method, or"
                 " remove compute_output_shape."
             )
         raise ConfigError(
@@ -168,8 +168,8 @@ def telling(config: Config, field: str) -> Iterator[None]:
 def fingerprint(path: Path, training: Collection[str]) -> str:
     """Return the SHA-256 of the code in `files(path)` that training depends on.
 
-    This includes functions that are listed in `training`, decorated, or used by other included
-    code. It also includes all other statements except `CONFIG` and docstrings.
+    Functions are included if they are listed in `training`, have a decorator, or are used by other
+    included code. All other statements are included, except `CONFIG` and docstrings.
     """
     statements = [
         (file.relative_to(path.parent).as_posix(), statement)
@@ -192,8 +192,9 @@ def fingerprint(path: Path, training: Collection[str]) -> str:
 
 
 def files(path: Path) -> list[Path]:
-    """Return the files of a config: all files in its package, or its own file and the neighbouring
-    files that it imports.
+    """Return the files of a config.
+
+    These are all files in its package, or its own file and the neighbouring files that it imports.
     """
     folder, files, waiting = path.parent, set(), {path}
     if path.name == "__init__.py":
@@ -230,7 +231,7 @@ def _is_config(statement: ast.stmt) -> bool:
 
 
 def _names_read(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement reads, excluding imports that are not renamed."""
+    """Return the names that a statement reads. An import only reads the names that it renames."""
     if isinstance(statement, ast.Import | ast.ImportFrom):
         return {alias.name for alias in statement.names if alias.asname}
     nodes = list(ast.walk(statement))

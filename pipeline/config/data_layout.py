@@ -74,13 +74,13 @@ class Data(Checked):
             and pads with zeros.
         decode: size at which JPEGs are decoded. "full" does not reduce the quality of the resized
             image. "reduced" uses half, a quarter or an eighth of the size if that is at least 0.8
-            times the new size, which is faster but has a mean error of 2 levels.
+            times the new size. This is faster, but has a mean error of 2 levels.
         alpha: for image files with an alpha channel. "drop" ignores it; "white" and "black" put the
             image on a background of that colour (some drawings only exist in the alpha channel).
-        white: for grey image files with more than 8 bits, the value that is mapped to 255. Values
-            above it, and negative ones, are clipped. Use 4095 for 12 bits in 16-bit files (X-rays,
-            microscopy) and 1.0 for floats from 0 to 1. None means 65535 and is an error for floats.
-            `invoke inspect` measures this value.
+        white: for grey image files with more than 8 bits, the value that is mapped to 255. Larger
+            and negative values are clipped. Use 4095 for 12 bits in 16-bit files (X-rays,
+            microscopy) and 1.0 for floats from 0 to 1. None means 65535, and raises an
+            error for floats. `invoke inspect` measures this value.
         train_csv: table (.csv or .parquet) with `id_column`, the label columns and, for "pixels"
             and "table", the inputs of each example. For "images", None means that each subfolder of
             train_images is a label (train/cats/1.jpg), and ids are file paths.
@@ -92,13 +92,13 @@ class Data(Checked):
             searched.
         train_array, test_array: .npy files (or .npz files with one array) of type uint8 and shape
             (n, height, width), or with channels as a fourth axis.
-        train_records, test_records: TFRecord files, where * and ? are wildcards, such as
-            "tfrecords/train*.tfrec", or a tuple of such patterns. They replace train_csv:
+        train_records, test_records: pattern of TFRecord files, such as "tfrecords/train*.tfrec",
+            where * and ? are wildcards, or a tuple of patterns. The files replace train_csv:
             `id_column`, `label_column` and `group_column` are then names of features.
         image_feature: TFRecord feature that contains an encoded image file.
         sample_submission: CSV with the ids, order, columns and types of a submission, or None if
             the competition does not provide one. The ids are then the values of `id_column` in
-            test_csv, its row numbers if it has no column "id", or the file names in test_images.
+            test_csv, its row numbers if it has no "id" column, or the file names in test_images.
             Columns are named after `label_column`, or after each label if the metric needs
             probabilities of more than two labels.
         id_column: column with ids. It is optional in train_csv, except for "images", where an id
@@ -108,15 +108,16 @@ class Data(Checked):
             contains a class's votes or probabilities.
         label_separator: separator between labels in a single column, such as "|" in "cat|dog".
             Spaces around it are ignored.
-        positive_label: for two labels, the one whose probability is written to a submission with a
-            single column. None selects the label that the column is named after, or else the second
-            label in alphabetical order.
+        positive_label: for two labels, the label whose probability is written to a submission with
+            a single column. None selects the label that the column is named after, or else the
+            second label in alphabetical order.
         numeric_columns, categorical_columns: inputs for kind="table", proposed by `invoke inspect`.
-        date_columns: dates or times for kind="table", in the same common format in the whole
-            column. The model's inputs are days since 1970, month, day, weekday and hour of each
-            date, and the days between each pair of dates.
+        date_columns: columns with dates or times for kind="table". All dates in a column must have
+            the same common format. The model's inputs are days since 1970, month, day, weekday and
+            hour of each date, and the days between each pair of dates.
         day_first: whether the day comes first in ambiguous dates such as 03/04/2026.
-        most_categories: number of categories per column, including one for all rarer categories.
+        most_categories: maximum number of categories per column, including one for all rarer
+            categories.
         suffix: file extension of the images. Use "" if ids are complete file names, and "*" for any
             of .png, .jpg, .jpeg, .jfif, .webp, .bmp, .gif, .tif and .tiff in lower or upper case.
         crop_padding: pixels of zero padding before a random crop to the original size; 0 disables
@@ -126,18 +127,18 @@ class Data(Checked):
         crop_scale: minimum fraction of the image area in a random crop, which is resized to full
             size. Use 0.08 for large datasets and many epochs, 0.5 for smaller ones, and 0 to
             disable it.
-        rand_augment: number of RandAugment operations per image, out of 14; typically 2, and 0
+        rand_augment: number of RandAugment operations per image, out of 14. A typical value is 2; 0
             disables it.
         rand_magnitude: strength of these operations, from 0 to 1.
-        mixup, cutmix: alpha of the Beta distribution from which the mixing ratio is drawn;
-            typically 0.2 and 1, and 0 disables them.
-        validation_fraction: fraction of the labelled examples to hold out, stratified by label (not
-            used with `Config.folds`; rare labels may be missing from the held-out set).
-        group_column: column of train_csv whose values identify groups (one patient, one scene).
+        mixup, cutmix: alpha of the Beta distribution from which the mixing ratio is drawn.
+            Typical values are 0.2 and 1; 0 disables them.
+        validation_fraction: fraction of the labelled examples to hold out, stratified by label. It
+            is not used with `Config.folds`. Rare labels may be missing from the held-out set.
+        group_column: column of train_csv whose values identify groups, such as patients or scenes.
             Examples of a group are never split between training and validation, so the held-out
             fraction is only close to the nearest 1/n.
-        weight_column: column of train_csv with each row's weight in the loss, 0 or more (the loss
-            is still divided by the number of rows).
+        weight_column: column of train_csv with each row's weight in the loss, 0 or more. The loss
+            is still divided by the number of rows.
         group_duplicates: whether to keep near-duplicate images together, in either training or
             validation. Training detects them by their pixels. A label whose images all form a
             single group is missing from the held-out set.
@@ -202,10 +203,10 @@ class Data(Checked):
         square = not self.rotate or self.shape[0] == self.shape[1]
         yield "rotate", square, f"False, because the shape {self.shape} is not square"
         a_csv = not (self.sample_submission or "").lower().endswith(".parquet")
-        yield "sample_submission", a_csv, "a CSV file, as required by Kaggle; write the ids to one"
+        yield "sample_submission", a_csv, "a CSV file, as required by Kaggle; convert it"
         foldered = len(self.labels) == 1 and not self.row_columns
         foldered &= self.kind in ("images", "custom")
-        expected = "a table; None is only for images in one folder per label, without other columns"
+        expected = "a table; None requires images in one folder per label, and no other columns"
         yield "train_csv", self.train_csv or foldered, expected
         inputs = self.kind != "table" or self.input_columns
         expected = "the model's inputs, unless there are categorical_columns or date_columns"
@@ -216,7 +217,7 @@ class Data(Checked):
         yield from self._different_columns()
 
     def _different_columns(self) -> Iterator[Need]:
-        """Require that each column is only used once, so that labels do not leak."""
+        """Require that each column is used only once, so that labels do not leak."""
         names = ["label_column", "numeric_columns", "categorical_columns", "date_columns"]
         names += ["group_column", "weight_column"]
         seen = {self.id_column: "id_column"}
@@ -268,8 +269,9 @@ class Data(Checked):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of an example's input: (height, width, channels), (features,) for a table, or
-        (bytes,) for several custom inputs, which are packed.
+        """Shape of an example's input: (height, width, channels), or (features,) for a table.
+
+        Several custom inputs are packed, so their shape is (bytes,).
         """
         forms = [*self.forms.values()]
         return sizes(forms[0]) if len(forms) == 1 else (sum(map(bytes_of, forms)),)
@@ -315,7 +317,7 @@ def called(kind: str) -> str:
 
 
 def sizes(form: Form) -> tuple[int, ...]:
-    """Return the shape in a form, which is a tuple of a type and a shape.
+    """Return the shape in a form, which consists of a type and a shape.
 
     >>> sizes(("uint8", 28, 28)), bytes_of(("float32", 3))
     ((28, 28), 12)

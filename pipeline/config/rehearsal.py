@@ -1,4 +1,4 @@
-"""Shorten a config for a rehearsal on the local Kaggle, for example to fewer epochs.
+"""Shorten a config for a rehearsal on the local Kaggle, for example by reducing its epochs.
 
 The local Kaggle passes the changes in an environment variable that does not exist on kaggle.com, so
 a rehearsal runs exactly the notebook that will be pushed.

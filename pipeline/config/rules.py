@@ -32,18 +32,18 @@ Need = tuple[str, object, str]
 
 
 class Rule(NamedTuple):
-    """The values that are valid for a field. `expected` follows "expected" in the error message."""
+    """The valid values of a field. In the error message, `expected` follows the word "expected"."""
 
     allows: Callable[[Any], bool]
     expected: str
 
 
 class Only(NamedTuple):
-    """Marks a field that must be None, 0 or empty unless another field has one of some values.
+    """Marks a field that must be None, 0 or empty unless another field has one of `values`.
 
     Attributes:
-        field: name of the other field, which must be declared before this one ("part.field" for a
-            field of a part).
+        field: name of the other field, which must be declared before the marked one. For a field of
+            a part, this is "part.field".
         needed: whether the marked field is required for these values.
     """
 

@@ -1,4 +1,4 @@
-"""Classify tumours as malignant or benign from thirty cell measurements, scored with AUC.
+"""Classify tumours as malignant or benign from thirty cell measurements. The metric is AUC.
 
 The 369 labelled rows are included.
 

@@ -1,4 +1,4 @@
-"""Predict the progression of diabetes over a year from ten numbers, scored with RMSE.
+"""Predict the progression of diabetes over a year from ten numbers. The metric is RMSE.
 
 The 292 labelled rows, some with missing values, are included.
 

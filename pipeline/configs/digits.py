@@ -16,7 +16,7 @@ CONFIG = Config(
     data=Data(height=8, width=8, channels=1, crop_padding=1, labelled=1197),
     model="small_cnn",
     model_options={"width": 32, "dropout": 0.3},
-    # Nothing is scaled, because no check confirmed a scaling rule for Adam with so few rows.
+    # No check has confirmed a scaling rule for Adam on such a small data set, so nothing is scaled.
     optimizer=Optimizer(name="adam", base_rate=4e-3, base_batch=128),
     batchnorm_momentum=0.9,
     batchnorm_batch=32,

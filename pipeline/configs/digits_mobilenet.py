@@ -1,11 +1,12 @@
 """Classify handwritten digits, resized to 32x32, with a network from keras.applications.
 
-This shows how to use a pretrained model, but it starts from random weights.
+This config shows how to use a pretrained model, but it starts from random weights.
 
 Command   invoke dry-run --config digits_mobilenet
 Expect    accuracy of about 0.97 on 500 held-out images; training takes a few minutes on 2 CPU cores
 
-For photographs, set pretrained="imagenet", backbone_rate=0.1 and a larger height and width.
+For photographs, set pretrained="imagenet", model_options={"backbone_rate": 0.1}, and a larger
+height and width.
 """
 
 from pipeline.config import Config, Data, Optimizer

@@ -1,4 +1,4 @@
-"""Predict from a text whether a guest would come again. docs/text.md explains this config.
+"""Predict from a review whether a guest would return. docs/text.md explains this config.
 
 Command   invoke dry-run --config reviews
 Expect    accuracy of about 0.97 on 600 held-out texts; training takes about 20 seconds on 2 CPU
@@ -43,8 +43,9 @@ def words(text):
 
 
 def tokens(texts, vocabulary):
-    """Convert texts to word indices, int32 (n, 40), where 1 stands for unknown words. Texts are
-    padded with zeros on the left, so that they all end at the same position.
+    """Convert texts to word indices, int32 (n, 40), where 1 stands for unknown words.
+
+    Texts are padded with zeros on the left, so that they all end at the same position.
     """
     places = {word: place for place, word in enumerate(vocabulary, start=2)}
     found = np.zeros((len(texts), LENGTH), np.int32)

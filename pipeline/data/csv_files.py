@@ -53,7 +53,7 @@ def read(
 ) -> pd.DataFrame:
     """Read a table. Its columns contain strings (object) unless they are listed in `numbers`.
 
-    Missing values of a parquet table become "", and its integers have no decimal point.
+    In a parquet table, missing values become "", and integers are read without a decimal point.
 
     Args:
         path: .parquet file, or CSV in UTF-8, with or without a byte order mark.
@@ -65,9 +65,10 @@ def read(
             other text is not a number, the column contains strings.
 
     Raises:
-        ConfigError: if a `required` column is missing, or the table then has no rows.
-        kind: if the file cannot be read, is empty, contains a NUL, has duplicate column names, or a
-            row with more or fewer fields than the header.
+        ConfigError: if a `required` column is missing, or the table has no rows and `required` is
+            not empty.
+        kind: if the file cannot be read, is empty, contains a NUL, has duplicate column names, or
+            has a row with more or fewer fields than the header.
     """
     keep = None if keep is None else {*keep, *required}
     with _reading(path, kind, advice), _opened(path, keep) as file:
@@ -132,9 +133,10 @@ def check_column(path: Path, column: pd.Series, wrong: Any, expected: str, edit:
     found = column[wrong]
     if len(found):
         examples = ", ".join(map(repr, found.map(str).unique()[:3]))
+        where = f"{len(found):,} rows, starting with row" if len(found) > 1 else "row"
         raise DataError(
-            f"{path} has {examples} in {column.name!r} (rows: {len(found):,}, the first: "
-            f"{found.index[0] + 1}); expected {expected}.\n{edit}"
+            f"{path} has {examples} in {column.name!r} ({where} {found.index[0] + 1}); "
+            f"expected {expected}.\n{edit}"
         )
 
 

@@ -25,7 +25,7 @@ Inputs = np.ndarray | Mapping[str, np.ndarray]
 
 
 class NotFinite(DataError):
-    """An input is infinite or NaN. In a test set, its row gets the mean prediction."""
+    """An input is infinite or NaN. For a row of a test set, the mean prediction is used."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Rows:
             string or number per example, or (n, k) for several label columns.
         groups: n strings if `data.group_column` is set. Rows of a group are never split between
             training and validation.
-        weights: n numbers if `data.weight_column` is set, each row's weight in the loss.
+        weights: n numbers, the weight of each row in the loss, if `data.weight_column` is set.
         state: anything from the training set that `read_test` requires, such as a vocabulary. It
             must consist of numbers, strings, lists and dicts, and is stored in the artifact.
     """
@@ -119,9 +119,9 @@ def _table(rows: Rows, config: Config, reader: str) -> pd.DataFrame:
     except ValueError as error:
         raise DataError(
             f"{reader} returned {len(rows.ids)} ids, labels of shape {np.shape(rows.labels)}, "
-            f"groups and weights, which do not form a table: {error}; expected for each id "
-            f"{len(data.labels)} labels, a group if data.group_column is set, and a weight if "
-            "data.weight_column is set.\nReturn these, or correct the fields in the config."
+            f"groups and weights, which do not form a table: {error}.\nExpected {len(data.labels)} "
+            "labels for each id, a group if data.group_column is set, and a weight if "
+            "data.weight_column is set. Return these, or correct the fields in the config."
         ) from error
     edit = "Omit these rows, or fill in the values."
     for _, column in table.items():
@@ -131,7 +131,7 @@ def _table(rows: Rows, config: Config, reader: str) -> pd.DataFrame:
 
 
 class TestInputs:
-    """A test set's inputs, which are read when indexed.
+    """The inputs of a test set. They are read when indexed.
 
     Args:
         state: state of the training set, as JSON.
@@ -169,7 +169,7 @@ class TestInputs:
 def check_test(folder: Path, config: Config, state: str, show: Callable[[str], None]) -> None:
     """Read a few rows of the test set twice, in different orders, before training starts.
 
-    The errors are those of `read_training`.
+    Raises the same errors as `read_training`.
     """
     if not samples.is_there(folder, config.data):
         return

@@ -50,10 +50,10 @@ class Examples:
         inputs: images as uint8 (n, height, width, channels) or `image_arrays.FileImages`, rows of a
             table as float32 (n, features), or custom inputs from `custom_readers.pack`.
         labels: labels from `pipeline.data.labels.read`.
-        groups: int32 (n,), or None without `data.group_column` and `data.group_duplicates`.
+        groups: int32 (n,), or None unless `data.group_column` or `data.group_duplicates` is set.
         encoding: encoding of a table, state of a custom reader as JSON, or None for images.
         broken: {id: reason} for each skipped image.
-        weights: float64 (n,), or None without `data.weight_column`.
+        weights: float64 (n,), or None unless `data.weight_column` is set.
         first_file: file content of the first image, or None if there are no image files.
     """
 
@@ -153,7 +153,10 @@ def read_training(
 
 
 def training_images(folder: Path, config: Config) -> image_arrays.Paths:
-    """Return the source of each training image, with the order and errors of `read_training`."""
+    """Return the source of each training image, in the same order as `read_training`.
+
+    Raises the same errors as `read_training`.
+    """
     return _rows(folder, config).sources
 
 
@@ -200,7 +203,7 @@ def _rows(folder: Path, config: Config, show: Show | None = None) -> _Rows:
 
 
 def group_codes(column: pd.Series, path: Path) -> np.ndarray:
-    edit = "Fill in a group (it can be unique to its row), or omit group_column."
+    edit = "Fill in a group, which can be unique to its row, or omit group_column."
     check_column(path, column, column == "", "the group of each row", edit)
     return pd.factorize(column, sort=True)[0].astype(np.int32)
 
@@ -215,11 +218,11 @@ def _weights(column: pd.Series, path: Path) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TestSet:
-    """A test set in the order of the sample submission, which can be read in blocks.
+    """A test set, in the order of the sample submission. It can be read in blocks.
 
     Attributes:
         source: inputs of shape (n, …): an array, or an object that reads rows on every access.
-        broken: {row: reason} for each unusable row. Such an object adds to it when it reads.
+        broken: {row: reason} for each unusable row. An object adds rows to it as it reads them.
     """
 
     __test__ = False  # not a pytest class, despite its name
@@ -292,13 +295,13 @@ def read_test(folder: Path, config: Config, encoding: Encoding | str | None = No
         check_column(path, table[key], ~table[key].isin(ids), f"ids of {sample.path.name}", edit)
         check_column(sample.path, names, ~names.isin(given), f"ids of {path.name}", edit)
         rows = given.get_indexer(pd.Index(ids))
-        if not np.array_equal(rows, np.arange(len(rows))):  # do not load a memory map needlessly
+        if not np.array_equal(rows, np.arange(len(rows))):  # avoids loading a memory map
             inputs = inputs[rows]
         broken = {place: broken[row] for place, row in enumerate(rows.tolist()) if row in broken}
     elif len(inputs) != len(ids):
         raise DataError(
-            f"{path} has {len(inputs)} rows and no column {data.id_column!r} or {first!r}, but "
-            f"{sample.path.name} has {len(ids)} rows; expected the same number.\n"
+            f"{path} has {len(inputs)} rows, but {sample.path.name} has {len(ids)}; expected the "
+            f"same number, because {path.name} has no {data.id_column!r} or {first!r} column.\n"
             "Use files from the same download, or correct id_column in the config."
         )
     return TestSet(ids, inputs, broken, images=data.images)
@@ -323,7 +326,7 @@ class Batches:
         inputs: uint8 (m, height, width, channels) or float32 (m, features).
         labels: (m,) or (m, k).
         rows: int64 (n,), rows to train on. None uses all.
-        weights: float32 (m,), each row's weight in the loss. None weights all rows equally.
+        weights: float32 (m,), each row's weight in the loss. None gives all rows the same weight.
         sampler: see `pipeline.data.sampler.of`. None uses each image once per epoch.
     """
 

@@ -21,17 +21,17 @@ TRIED = 100  # number of texts from which formats are guessed
 # Formats that pandas cannot guess.
 MORE = ("%d.%m.%y", "%d-%b-%y", "%b-%y", "%B %Y", "%b %Y")
 NEVER = "0000-00-00"  # MySQL's value for a missing date
-YEARS = (1678, 2261)  # supported range of pandas before 3.0
+YEARS = (1678, 2261)  # range supported by pandas before 3.0
 
 
 def form(column: pd.Series, *, day_first: bool = False) -> str:
-    """Return the format, in pandas' notation, that matches most texts in a column, or "".
+    """Return the format, in pandas' notation, that matches the most texts in a column, or "".
 
     >>> form(pd.Series(["03/04/2026", "25/12/2026"])), form(pd.Series(["2026-04-03", "NA"]))
     ('%d/%m/%Y', 'ISO8601')
     """
     texts = pd.Series(_clean(column).dropna().unique(), dtype=object)
-    with warnings.catch_warnings(action="ignore"):  # about a different order of day and month
+    with warnings.catch_warnings(action="ignore"):  # about the order of day and month
         guesses = [
             guess_datetime_format(text, dayfirst=first)
             for first in (day_first, not day_first)

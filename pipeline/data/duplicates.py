@@ -1,8 +1,8 @@
-"""Find near-duplicate images, which were saved again, resized or slightly brightened.
+"""Find near-duplicates: images that were saved again, resized or slightly brightened.
 
 The model's input pixels are compared, so the result is the same on every machine. A k-d tree over
-a few coordinates of the thumbnails finds candidates, so the time grows almost linearly: comparing
-100,000 images of 28x28 takes 3 seconds.
+a few coordinates of the thumbnails finds candidates, so the time grows almost linearly. Comparing
+100,000 images of 28x28 pixels takes 3 seconds.
 """
 
 import hashlib
@@ -24,9 +24,10 @@ SAMPLE = 500  # sample size to estimate the number of pairs
 
 
 def groups(pixels: Any, known: np.ndarray | None = None) -> np.ndarray:
-    """Return a group number for each image, int32 (n,), which near-duplicates share.
+    """Return a group number for each image, int32 (n,).
 
-    Groups are transitive, so a copy of a copy belongs to the same group.
+    Near-duplicates have the same number. Groups are transitive, so a copy of a copy belongs to the
+    same group.
 
     Args:
         pixels: uint8 (n, height, width, channels), or `image_arrays.FileImages`.
@@ -58,7 +59,7 @@ def row_digests(inputs: Any) -> list[bytes]:
 
 
 def equal(keys: Sequence[Hashable]) -> list[list[int]]:
-    """Return the indices of each key that occurs more than once, in order. None is ignored.
+    """Return the indices of each key that occurs more than once, in order, ignoring None.
 
     >>> equal(["a", "b", None, "a", None])
     [[0, 3]]

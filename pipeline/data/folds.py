@@ -1,8 +1,8 @@
 """Split the examples into training and held-out rows, using the config's seed.
 
 Each fold contains the same fraction of each label, to within one row, and groups are never divided
-between folds. One row of each group of duplicates is assigned to a fold, and the others follow.
-Groups from `data.group_column` can be large, so their split takes all rows into account.
+between folds. One row of each group of duplicates is assigned to a fold, and the other rows follow
+it. Groups from `data.group_column` can be large, so their split takes all rows into account.
 """
 
 import hashlib
@@ -50,8 +50,9 @@ def splits(
             f"{len(rows):,} rows in {number:,} groups (by data.group_column, duplicates, or single "
             f"rows) are too few or too uneven for folds={config.folds} and "
             f"data.validation_fraction={config.data.validation_fraction:g}; expected each label in "
-            f"several groups. Without training rows in some fold: {', '.join(names) or 'no label'}."
-            f"\nComplete {config.data.train_csv or 'the training data'}, lower folds or raise "
+            "several groups. Labels without training rows in some fold: "
+            f"{', '.join(names) or 'none'}.\n"
+            f"Complete {config.data.train_csv or 'the training data'}, lower folds or raise "
             f"data.validation_fraction in the config, merge labels, {LOOSEN}."
         )
     if text := few_held_out(examples, config, pairs):
@@ -66,9 +67,9 @@ def few_held_out(examples: Examples, config: Config, pairs: list[Pair]) -> str:
         return ""
     return (
         f"{number:,} of {len(examples):,} rows are held out, but "
-        f"data.validation_fraction={share:g} requires {wanted:,}. A score on so few rows is "
+        f"data.validation_fraction={share:g} requires {wanted:,}. A score on a few rows is "
         "unreliable. A label with a single row or group is never held out, and groups may be "
-        f"uneven. Merge labels, or set folds, {LOOSEN}"
+        f"uneven. Merge labels, set folds, {LOOSEN}"
     )
 
 
@@ -76,7 +77,7 @@ def _by_rows(examples: Examples, config: Config, show: Callable[[str], None]) ->
     groups = np.arange(len(examples)) if examples.groups is None else examples.groups
     strata = examples.target.strata(examples.labels)
     _, codes, counts = np.unique(strata, return_inverse=True, return_counts=True)
-    # For each group, use the row with the rarest label, so that every label is represented.
+    # Each group is represented by the row with the rarest label, so that no label is lost.
     rare_first = np.argsort(counts[codes], kind="stable")
     names, first, sizes = np.unique(groups[rare_first], return_index=True, return_counts=True)
     chosen = rare_first[first]
@@ -101,7 +102,7 @@ def _stratified(
 ) -> np.ndarray:
     """Hold out a fraction `share` of all rows, and of each class, to within one row.
 
-    A small class may have no held-out row, but each class keeps at least one row for training.
+    A small class may not have a held-out row, but each class keeps at least one row for training.
     StratifiedShuffleSplit is not used, because it cannot hold out fewer rows than classes.
 
     Args:
@@ -139,8 +140,9 @@ def _by_group_column(examples: Examples, config: Config) -> list[np.ndarray]:
 
 
 def fingerprint(examples: Examples, pair: Pair) -> str:
-    """Return the SHA-256 of the examples and the split, which may depend on the versions of this
-    project and of scikit-learn.
+    """Return the SHA-256 of the examples and the split.
+
+    The split may depend on the versions of this project and of scikit-learn.
     """
     digest = hashlib.sha256(examples.fingerprint.encode())
     digest.update(np.ascontiguousarray(pair[1], np.int64).data)
@@ -159,6 +161,6 @@ def _warn(examples: Examples, rows: np.ndarray, count: int, show: Callable[[str]
     if rare:
         show(
             f"Warning: {len(rare):,} of {len(members):,} labels have fewer rows than "
-            f"folds={count}, such as {named}. Some folds hold out none of their rows, and one fold "
-            "does not train on a label with a single row."
+            f"folds={count}, such as {named}. Some folds do not hold out any of their rows. If a "
+            "label has a single row, one fold does not train on that label."
         )

@@ -1,4 +1,4 @@
-"""Decode images on all CPU cores: all at once, into memory or onto disk, or on access.
+"""Decode images on all CPU cores, either all at once (to memory or disk) or on access.
 
 Threads are sufficient, because Pillow releases the GIL: on 2 cores, one thread resizes 511
 photographs per second from 500x375 to 224x224, and two threads resize 912. Forking is not safe
@@ -6,8 +6,8 @@ after TensorFlow and JAX have started.
 
 Decoded images are stored in shards: `<name>.npy` with pixels and `<name>.json` with the reasons for
 broken images. A shard's name is a digest of the decoding rules and of the files' paths and sizes.
-The .json file is written last, and contains the SHA-256 of the pixels and of itself, so the run
-after an interruption only uses complete shards.
+The .json file is written last, and contains the SHA-256 of the pixels and of itself, so a run after
+an interruption only uses complete shards.
 """
 
 import errno
@@ -45,7 +45,7 @@ Source = str | os.PathLike[str] | Part
 Paths = Sequence[Source]
 Show = Callable[[str], None]
 MISSING = os.devnull  # source of a missing file
-RUN = 16  # images per thread task, few enough that all threads finish at the same time
+RUN = 16  # images per thread task, few enough that all threads finish at about the same time
 SHARE = 0.5  # fraction of memory available to decoded images
 SHARD = 1 << 28  # size of a shard's pixels in bytes
 SHOW_SECONDS = 10.0
@@ -63,9 +63,10 @@ class FileImages:
     Attributes:
         sources: as passed.
         broken: {row: reason} for images that could not be decoded. Their pixels are zeros.
-        row_digests: digests for `pipeline.data.duplicates`. None computes them from the pixels.
+        row_digests: digests for `pipeline.data.duplicates`. If None, they are computed from the
+            pixels.
         decodable: whether all images could be decoded at the start of the run. If so, `DataError`
-            is raised for any that cannot be decoded later.
+            is raised for an image that cannot be decoded later.
     """
 
     dtype, decodable = np.dtype(np.uint8), False
@@ -112,14 +113,14 @@ class FileImages:
         except BrokenImage as error:
             if self.decodable:
                 raise DataError(
-                    f"{source} could be decoded at the start of this run, but no longer can be: "
+                    f"{source} could be decoded at the start of this run, but not anymore: "
                     f"{error}.\nRestore the file, and run the same command to resume."
                 ) from error
             into[:], self.broken[row] = 0, "it is missing" if source == MISSING else str(error)
 
 
 def joined(first: Any, second: Any, data: Data) -> Any:
-    """Return the rows of two arrays or `FileImages` as one. Nothing is decoded."""
+    """Concatenate two arrays or `FileImages`, without decoding any image."""
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
         return np.concatenate([first, second])
     parts = [
@@ -157,7 +158,7 @@ def read(
     prepared: Sequence[Path] = (),
     in_files: bool = False,
 ) -> tuple[Any, dict[int, str]]:
-    """Decode images, and return them with {row: reason} for those that could not be decoded.
+    """Decode images, and return them with {row: reason} for images that could not be decoded.
 
     Args:
         cache: folder in which large images (`Data.decoding`) are stored for the next run, if it is
@@ -269,7 +270,7 @@ def shard(sources: Paths, data: Data, name: str, folders: Sequence[Path], show: 
 def save(folder: Path, name: str, decoded: Decoded, rest: int = 0) -> Decoded:
     """Save a shard in a folder, and return it as a memory map.
 
-    The `rest`, the bytes that still have to be saved, may use up to half of the free space.
+    The bytes that still have to be saved, `rest`, may use up to half of the free space.
 
     Raises:
         DiskError: if there is not enough space, or the shard cannot be written.

@@ -20,8 +20,8 @@ pages        multiple pages or frames are an error, but only the first image is 
              stored several in a JPEG
 profiles     ICC profiles and gamma are ignored, as in the loaders above
 
-The same bytes always result in the same pixels for a given version of Pillow and of OpenCV, which
-decodes some JPEGs with decode="reduced". Other JPEG decoder versions may differ by one level.
+For given versions of Pillow and OpenCV, the same bytes always result in the same pixels. OpenCV
+decodes some JPEGs with decode="reduced". Other versions of a JPEG decoder may differ by one level.
 """
 
 import io
@@ -48,7 +48,7 @@ FILTER = Image.Resampling.BILINEAR
 # Much larger images are first reduced by an integer factor (2, 4 or 8 in the JPEG decoder), but not
 # below this multiple of the new size (docs/decisions/0011).
 GAPS = {"full": 2.0, "reduced": 0.8}
-# OpenCV's bilinear filter has no antialiasing, which is not visible down to this scale. Below it,
+# OpenCV's bilinear filter has no antialiasing. This is not visible down to this scale. Below it,
 # Pillow is used.
 LEAST_SCALE = 0.8
 ORIENTATION = 0x0112
@@ -88,7 +88,7 @@ def _may_use_opencv(data: Data) -> bool:
 
 
 def differing(known: Mapping[str, Any], here: Mapping[str, Any], where: str) -> str:
-    """Describe the differences between two `rules`. Return "" if there are none.
+    """Describe the differences between two `rules`. Return "" if they are equal.
 
     >>> differing({"alpha": "white", "Pillow": "13"}, {"alpha": "drop", "Pillow": "13"}, "there")
     "alpha: 'white' there, 'drop' here"
@@ -107,8 +107,9 @@ def decode(content: bytes, data: Data) -> np.ndarray:
 
     Raises:
         BrokenImage: if the file is empty, truncated or in an unsupported format, contains several
-            pages, exceeds Pillow's limit (179 million pixels), or (with "exact") has another size.
-            Flipped bits in a JPEG may go unnoticed, because the format has no checksum.
+            pages, exceeds Pillow's limit (179 million pixels), or has a different size and
+            resize="exact". Flipped bits in a JPEG may go unnoticed, because the format does not
+            have a checksum.
 
     >>> file = io.BytesIO()
     >>> Image.new("RGBA", (40, 30), (255, 0, 0, 128)).save(file, "PNG")
@@ -122,7 +123,7 @@ def decode(content: bytes, data: Data) -> np.ndarray:
         raise
     except UnidentifiedImageError as error:
         raise BrokenImage(
-            f"its first bytes match none of {', '.join(FORMATS)}, or its header is corrupt"
+            f"its first bytes do not match any of {', '.join(FORMATS)}, or its header is corrupt"
         ) from error
     except Exception as error:  # Pillow raises many types for corrupt bytes
         raise BrokenImage(f"it cannot be decoded: {error or type(error).__name__}") from error
@@ -135,7 +136,7 @@ def decode(content: bytes, data: Data) -> np.ndarray:
 
 
 def _upright(content: bytes, data: Data) -> np.ndarray:
-    """Return the resized, upright image, of shape (h, w) if it is grey and (h, w, 3) otherwise."""
+    """Return the resized, upright image. Its shape is (h, w) for grey and (h, w, 3) for colour."""
     image = _opened(content)
     try:
         orientation = image.getexif().get(ORIENTATION)
@@ -186,7 +187,7 @@ def _by_pillow(image: Image.Image, data: Data, part: int, box: Box, size: Size) 
 def _by_opencv(content: bytes, part: int, box: Box, size: Size) -> np.ndarray | None:
     """Return a resized region of a colour JPEG, twice as fast as Pillow.
 
-    Return None if Pillow must be used, which also reports errors in the file.
+    Return None if Pillow must be used, for example because it reports errors in the file.
     """
     import cv2
 
@@ -208,7 +209,7 @@ def _by_opencv(content: bytes, part: int, box: Box, size: Size) -> np.ndarray | 
 
 
 def laid_on(image: Image.Image, colour: str) -> Image.Image:
-    """Place an image with transparency on a background, in mode RGB. Return other images unchanged.
+    """Place a transparent image on a background, in mode RGB. Return other images unchanged.
 
     >>> drawn = Image.new("RGBA", (2, 1), (0, 0, 0, 0))  # black, and fully transparent
     >>> drawn.putpixel((0, 0), (0, 0, 0, 255))

@@ -17,13 +17,13 @@ from pipeline.errors import DataError, reading
 RERUN = "KAGGLE_IS_COMPETITION_RERUN"  # set by Kaggle in the scored rerun
 DEPTH = 6  # maximum depth of the folder search, because links can be cyclic
 MOST_SKIPPED = 0.01  # maximum fraction of training images to skip
-FEW = 3  # training images that can be skipped, if they are at most MOST_BROKEN of all
+FEW = 3  # training images that can be skipped, up to the fraction MOST_BROKEN
 MOST_BROKEN = 0.1  # maximum fraction of test images to skip
 Places = str | tuple[str, ...]
 
 
 def find(folder: Path, ids: Sequence[str], data: Data, *, test: bool = False) -> list[Source]:
-    """Return each id's image as a file or a part of a TFRecord file, or `MISSING`.
+    """Return the source of each id's image: a file, a part of a TFRecord file, or `MISSING`.
 
     Raises:
         DataError: if more than `most_skipped` ids have no image. In the test set, the limit is one
@@ -57,7 +57,7 @@ def find(folder: Path, ids: Sequence[str], data: Data, *, test: bool = False) ->
 
 
 def paths_by_id(folder: Path, places: Places, ids: Collection[str], data: Data) -> dict[str, str]:
-    """Return the path of each id's image file. If several places contain an id, the first is used.
+    """Return the path of each id's image file. The first place that contains an id is used.
 
     An id can contain folders, such as `cats/1`. If a place itself contains no images, all its
     subfolders are searched. Raises `DataError` if two folders of a place contain the same id.
@@ -184,9 +184,10 @@ def other_endings(ids: Sequence[str], folders: Sequence[Path]) -> Counter[str]:
 
 def _files(place: Path, ids: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield the name and path of each file in a place, and in its subfolders if the place itself
-    contains no images. The subfolders of a place with images may contain others, such as masks.
+    contains no images.
 
-    If ids contain folders, names are relative paths, and all subfolders are searched.
+    Subfolders of a place with images are skipped, because they may contain other images, such as
+    masks. If ids contain folders, names are relative paths, and all subfolders are searched.
     """
     deep = any("/" in name for name in ids)
     for inside, names in walk(place) if place.is_dir() else ():

@@ -27,7 +27,7 @@ from pipeline.config import Config
 from pipeline.data.csv_files import as_numbers, check_column
 from pipeline.errors import DataError
 
-# The metric shown next to the loss for every epoch. The error is in standard deviations.
+# The metric shown next to the loss for every epoch. The absolute error is in standard deviations.
 FIGURE = dict.fromkeys(("classes", "ordinal", "multilabel"), "accuracy")
 FIGURE |= {"regression": "absolute_error", "custom": "mean_output"}
 MOST = 1e30  # largest number to predict, so that its square is finite
@@ -62,7 +62,7 @@ class Target:
         return Target(**{**value, **lists})
 
     def limited(self, labels: np.ndarray) -> "Target":
-        """Return this regression target, changed to clip predictions to the range of `labels`.
+        """Return a copy of this regression target that clips predictions to the range of `labels`.
 
         Networks extrapolate linearly, or exponentially with `log`, so a single incorrect input
         could determine the whole score.
@@ -139,8 +139,10 @@ class Target:
         return np.maximum(np.expm1(numbers), 0) if self.log else numbers
 
     def strata(self, labels: np.ndarray) -> np.ndarray:
-        """Return each row's stratum for a split, int (n,): its label, the rarest of its labels, the
-        decile of its number, or 0 for "custom".
+        """Return each row's stratum for a split, int (n,).
+
+        The stratum is the row's label, the rarest of several labels, the decile of a number, or 0
+        for "custom".
         """
         if self.kind == "custom":
             return np.zeros(len(labels), int)
@@ -153,8 +155,10 @@ class Target:
         return np.searchsorted(edges, labels[:, 0])
 
     def losses(self, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-        """Return each row's error, float64 (n,): the negative logarithm of the true label's
-        probability, or the absolute error in standard deviations.
+        """Return each row's error, float64 (n,).
+
+        For labels, this is the negative logarithm of the true label's probability. For numbers, it
+        is the absolute error in standard deviations.
         """
         likely = predictions.astype(np.float64).clip(1e-12, 1 - 1e-12)
         if self.single and labels.ndim > 1:
@@ -171,8 +175,10 @@ class Target:
         return np.asarray((numbers - np.array(self.center)) / np.array(self.spread))
 
     def best(self, predictions: np.ndarray) -> list[str]:
-        """Return each row's prediction as a string: the most probable class, all labels with a
-        probability above 1/2, the numbers or, for "custom", the mean output.
+        """Return each row's prediction as a string.
+
+        This is the most probable class, all labels with a probability above 1/2, the numbers or,
+        for "custom", the mean output.
         """
         if self.kind == "custom":
             return [f"{row.mean():.7g}" for row in predictions]
@@ -195,7 +201,9 @@ def parts(text: str, separator: str) -> list[str]:
 
 
 def codes(labels: Any) -> Any:
-    """Return each row's class, int (n,). For soft labels, this is the first most probable one.
+    """Return each row's class, int (n,).
+
+    For soft labels, this is the most probable class, or the first if tied.
 
     >>> codes(np.array([[0.2, 0.4, 0.4], [0, 0, 1]])).tolist(), codes(np.array([2, 0])).tolist()
     ([1, 2], [2, 0])
@@ -206,8 +214,10 @@ def codes(labels: Any) -> Any:
 def repeated(
     rows: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Convert soft labels for scikit-learn, by repeating each row once per class with the class's
-    probability as its weight. The returned weights are None if all are 1.
+    """Convert soft labels for scikit-learn, by repeating each row once per class.
+
+    The weight of a repeated row is the probability of its class. The returned weights are None if
+    all of them are 1.
     """
     if labels.ndim == 1:
         return rows, labels, weights
@@ -269,8 +279,9 @@ def figure(kind: str, labels: Any, logits: Any) -> Any:
 def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.ndarray]:
     """Return the target and the labels of a table of strings.
 
-    Labels are int32 (n,) for classes and ordinal in one column, and otherwise float32 (n, k). The
-    labels of a regression are standardized.
+    Labels are int32 (n,) for one column of classes or ordinal labels, and otherwise float32
+    (n, k).
+    Regression labels are standardized.
 
     Raises:
         DataError: if the labels do not match the config.

@@ -37,7 +37,7 @@ def prepare(
         earlier: folders with shards from earlier sessions, which are copied.
 
     Raises:
-        ConfigError: if there is nothing to decode, or more than Kaggle keeps.
+        ConfigError: if images do not have to be decoded, or if they exceed Kaggle's limit.
         DataError: if an image is missing or cannot be read.
         DiskError: if a shard cannot be written.
     """
@@ -50,7 +50,7 @@ def prepare(
             f"{len(sources):,} images of {data.height}x{data.width} are {size / 1e9:.1f} GB; "
             f"expected at most {MOST_BYTES / 1e9:g} GB, the limit on what Kaggle keeps from a "
             f"session.\nSet height={int(data.height * share)} and width={int(data.width * share)} "
-            f"in the config {config.name}, or train without a preparation:\n"
+            f"in the config {config.name}, or train without preparing images:\n"
             f"invoke push-train --config {config.name}"
         )
     shards, folders = image_arrays.shards(sources, data, folder), [output, *earlier]
@@ -82,6 +82,6 @@ def require_images(config: Config) -> None:
         raise ConfigError(
             f'{config.name} has nothing to prepare: kind="{config.data.kind}" and '
             f"height={config.data.height}; expected image files (images or tfrecords) that are "
-            f"decoded to more than {CACHED_ABOVE} pixels per side.\nTrain without a preparation:\n"
-            f"invoke push-train --config {config.name}"
+            f"decoded to more than {CACHED_ABOVE} pixels per side.\n"
+            f"Train without preparing images:\ninvoke push-train --config {config.name}"
         )

@@ -1,7 +1,7 @@
-"""Select each epoch's rows for configs that do not use every row once (`Config.sampler`).
+"""Select each epoch's rows for configs that do not use each row exactly once.
 
-The rows depend only on (seed, epoch), so a resumed run uses the same ones. All epochs have the same
-number of rows, so some rows are repeated and others omitted.
+`Config.sampler` determines the rows. They depend only on (seed, epoch), so a resumed run uses the
+same ones. All epochs have the same number of rows, so some rows are repeated and others omitted.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Sampler = Callable[[int], np.ndarray]
 
 
 def of(config: Config, labels: np.ndarray) -> Sampler | None:
-    """Return a function that maps an epoch, from 0, to indices into the training rows, int64 (n,).
+    """Return a function that maps an epoch, from 0, to indices of training rows, int64 (n,).
 
     Return None if each row is used once.
     """
@@ -36,8 +36,10 @@ def of(config: Config, labels: np.ndarray) -> Sampler | None:
 
 
 def balanced(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return rows for an epoch in which all labels, and all rows of a label, occur equally often,
-    to within one row.
+    """Return an epoch's rows, in which all labels, and all rows of a label, occur equally often.
+
+    The numbers differ by at most one row.
+
     >>> rows = balanced(np.array([0, 0, 0, 0, 0, 1]), np.random.default_rng(0))
     >>> sorted(rows.tolist())[-3:], len(set(rows.tolist()))
     ([5, 5, 5], 4)
@@ -61,7 +63,7 @@ def _rows(given: np.ndarray, count: int, random: np.random.Generator) -> np.ndar
         if given.dtype.kind == "f" and 0 < given.sum() < np.inf:
             return random.choice(count, count, p=given / given.sum())
     raise ValueError(
-        f"it returned {given.dtype} {given.shape}, from {least} to {most}, for {count} rows;"
-        f" expected ({count},): weights of 0 or more as floats, or rows from 0 to {count - 1} as"
-        " integers"
+        f"it returned {given.dtype} {given.shape}, with values from {least} to {most}, for {count}"
+        f" rows; expected ({count},): weights of 0 or more as floats, or rows from 0 to {count - 1}"
+        " as integers"
     )

@@ -1,7 +1,7 @@
 """Read the sample submission, which lists the ids to predict and the columns to write.
 
-Without one (`data.sample_submission=None`), it is generated from the ids in the test table, or from
-the file names of the test images.
+If a competition does not provide one (`data.sample_submission=None`), it is generated from the ids
+in the test table, or from the file names of the test images.
 """
 
 from collections.abc import Iterable
@@ -63,14 +63,14 @@ def ids(folder: Path, data: Data) -> Sample:
         first = csv_files.header(path, DataError, ADVICE)[0]
         return Sample(path, csv_files.read(path, DataError, ADVICE, (), required=(first,)))
     path, column, why = _of_test_set(folder, data)
-    made = f"the competition has no sample; ids are {why}"
+    made = f"the competition has no sample, so the ids are {why}"
     return Sample(path, pd.DataFrame({data.id_column: list(column)}, dtype=object), made=made)
 
 
 def of(folder: Path, data: Data, kind: type[PipelineError] = DataError) -> Sample:
-    """Return a competition's sample submission, with the errors of `ids`.
+    """Return a competition's sample submission, and raise the same errors as `ids`.
 
-    A generated sample only has ids, because the other columns depend on the target.
+    A generated sample only contains ids, because the other columns depend on the target.
     """
     if data.sample_submission is None:
         return ids(folder, data)

@@ -1,13 +1,13 @@
 """Convert a table's numbers and categories to model inputs, and arrays to images.
 
 A row becomes float32 (features,). Each number, including those derived from dates, is standardized.
-A missing number becomes 0, and another feature marks it with 1. Each category becomes its index in
-the training table, or 0 if it is unknown.
+A missing number becomes 0, and an additional feature is set to 1. Each category becomes its index
+in the training table, or 0 if it is unknown.
 
-Numbers are first clipped to the smallest and largest values whose distance from the 1st or 99th
-percentile does not exceed the distance between these percentiles. A typo therefore barely affects
-the mean and standard deviation. A value that most rows share does not affect the percentiles, so a
-column of mostly zeros keeps its range.
+Numbers are first clipped. The range extends beyond the 1st and the 99th percentile by at most the
+distance between these percentiles, and ends at the outermost values within these limits. A typo
+therefore barely affects the mean and standard deviation. A value that most rows share does not
+affect the percentiles, so a column of mostly zeros keeps its range.
 """
 
 import math
@@ -59,7 +59,7 @@ class Encoding:
     """The encoding of a table, computed from the training table.
 
     Attributes:
-        numbers: scale of each of `Data.number_names`.
+        numbers: scale of each number in `Data.number_names`.
         categories: categories of each categorical column, starting with the most frequent.
         dates: format of each date column.
     """
@@ -76,7 +76,7 @@ class Encoding:
     def from_json(value: Any, data: Data) -> "Encoding":
         """Restore the encoding from `to_json`.
 
-        Columns are in the order of `data`, because the manifest does not preserve it.
+        Columns are in the order of `data`, because a manifest does not preserve their order.
 
         Raises:
             KeyError: if a column is missing.
@@ -92,7 +92,7 @@ def fit(table: pd.DataFrame, data: Data, path: Path) -> Encoding:
     """Return the encoding of a training table. Numeric columns can contain numbers or strings.
 
     Raises:
-        DataError: if a numeric column contains no numbers, or any text that is not a number.
+        DataError: if a numeric column contains no numbers, or contains text that is not a number.
     """
     numbers = {}
     for name in data.numeric_columns:
@@ -116,7 +116,9 @@ def fit(table: pd.DataFrame, data: Data, path: Path) -> Encoding:
 
 
 def scale_of(values: np.ndarray) -> Scale:
-    """Return the scale of a column's known values, float64 (n,), at least one and all finite.
+    """Return the scale of a column's known values, float64 (n,).
+
+    There must be at least one value, and all of them must be finite.
 
     >>> typo = scale_of(np.array([*np.linspace(5, 6, 500), 318.0]))
     >>> typo.low, round(typo.high, 2)
@@ -157,7 +159,8 @@ def encode(
             where the table cannot be corrected.
 
     Raises:
-        DataError: if a text in a numeric or date column is not a number or date.
+        DataError: if a numeric column contains text that is not a number, or a date column
+            contains text that is not a date.
     """
     numbers, categories = encoding.numbers, encoding.categories
     inputs = np.empty((len(table), 2 * len(numbers) + len(categories)), np.float32)
@@ -178,8 +181,8 @@ def encode(
 def pixels(path: Path, data: Data, others: Collection[str]) -> tuple[np.ndarray, dict[int, str]]:
     """Return the images in a table as uint8 (n, height, width, channels), and {broken row: reason}.
 
-    Rows with values other than integers from 0 to 255 become zeros. All columns except `others`
-    contain pixels.
+    If a row contains anything but integers from 0 to 255, its pixels become zeros. All columns
+    except `others` contain pixels.
 
     Raises:
         DataError: if the number of pixel columns is not height x width x channels.

@@ -1,6 +1,6 @@
 """Find images and labels in TFRecord files, as used in Kaggle's TPU competitions.
 
-Each file is read once, to verify all checksums, and only its small features are kept. TensorFlow's
+Each file is read once to verify all checksums, but only its small features are kept. TensorFlow's
 record reader and `Example` do not start its runtime, so the accelerator remains available to JAX.
 """
 
@@ -46,12 +46,12 @@ def read(
             if not (one_image and values.keys() >= set(features)):
                 counts = {name: len(held) for name, held in values.items()}
                 raise DataError(
-                    f"{where}: the numbers of values are {counts}; expected one encoded image file "
-                    f"in {image!r}, and values in {', '.join(map(repr, features))}.\nSet "
+                    f"{where}: the features contain {counts} values; expected one encoded image "
+                    f"file in {image!r}, and values in {', '.join(map(repr, features))}.\nSet "
                     "image_feature, id_column and label_column in the config, or complete the "
                     "download."
                 )
-            # `index` is fast, because the image takes up most of a record.
+            # `index` is fast, because most of a record is the image.
             parts.append(Part(str(path), start + record.index(content[0]), len(content[0])))
             rows.append([text(values[name]) for name in features])
     if not rows:

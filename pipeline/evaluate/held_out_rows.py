@@ -51,7 +51,7 @@ class EpochScore:
         """Return a sort key that is larger for better epochs.
 
         It compares the metric and then the validation loss. An epoch without a metric value has a
-        lower key than any epoch with one.
+        lower key than all other epochs.
         """
         value, loss = metrics.get(self.name), -metrics["validation_loss"]
         return (False, 0.0, loss) if value is None else (True, self.metric.sign * value, loss)
@@ -65,8 +65,9 @@ class EpochScore:
 def scored(
     metric: Metric, truth: np.ndarray, predictions: np.ndarray, show: Callable[[str], None]
 ) -> dict[str, float]:
-    """Return {"validation_<metric>": value}. If there is no value, show a warning and return {}, so
-    that the training run is not lost.
+    """Return {"validation_<metric>": value}.
+
+    If there is no value, show a warning and return {}, so that the training run is not lost.
     """
     try:
         return {f"validation_{metric.name}": metric(truth, predictions)}
@@ -114,7 +115,7 @@ class HeldOutRows:
 
 
 def decided(held_out: HeldOutRows, folder: Path, show: Callable[[str], None]) -> HeldOutRows:
-    """Apply the config's `postprocess`, and to each row the thresholds found on other rows."""
+    """Apply the config's `postprocess`, and then decide each row by thresholds from other rows."""
     config, examples, rows = held_out.config, held_out.examples, held_out.rows
     labels, groups, found = examples.labels[rows], examples.groups, None
     predictions, ids = held_out.predictions.copy(), [examples.ids[row] for row in rows]
@@ -237,8 +238,9 @@ def keep_examples(output: Path, rows: np.ndarray, pictures: np.ndarray | None) -
 
 
 def _losses(held_out: HeldOutRows) -> np.ndarray:
-    """Return the error of each row, float (m,), or an empty array if a custom loss requires more
-    than labels and outputs.
+    """Return the error of each row, float (m,).
+
+    The array is empty if a custom loss requires more than labels and outputs.
     """
     labels = held_out.examples.labels[held_out.rows]
     predictions = held_out.predictions[held_out.rows]
@@ -263,7 +265,7 @@ def _small(pixels: np.ndarray) -> np.ndarray:
 
 
 def differing(config: Config) -> str:
-    """Return a message if the baseline's metric is not the config's metric, otherwise ""."""
+    """Return a message if the baseline uses a different metric, or "" if it does not."""
     metric = metrics.of(config).name
     if config.baseline is None or config.baseline.metric == metric:
         return ""

@@ -29,9 +29,10 @@ def asked(config: Config) -> set[str]:
 
 
 def of(config: Config, *, training: bool = False) -> Callable[..., dict[str, Any]]:
-    """Return the loss function. Its arguments are the labels, the outputs, the extra outputs by
-    name, and a JAX random key (None in validation). It returns {name: a value per row, (n,)}, and
-    training minimizes their sum.
+    """Return the loss function.
+
+    Its arguments are the labels, the outputs, the extra outputs by name, and a JAX random key (None
+    in validation). It returns {name: a value per row, (n,)}. Training minimizes the sum of these.
     """
     custom: Any = custom_code.function(config, "loss")
     wanted = asked(config)
@@ -50,10 +51,10 @@ def of(config: Config, *, training: bool = False) -> Callable[..., dict[str, Any
 
 
 def focal(kind: str, labels: Any, logits: Any) -> Any:
-    """Return each row's cross-entropy times (1 - p) ** 2, where p is the probability of the true
-    label (for soft labels, exp(-cross-entropy)). For several labels, return the mean.
+    """Return each row's cross-entropy times (1 - p) ** 2.
 
-    An exponent of 2 was best in the paper (section 4.1).
+    p is the probability of the true label or, for soft labels, exp(-cross-entropy). If a row has
+    several labels, the values are averaged. An exponent of 2 was best in the paper (section 4.1).
     """
     import keras
 

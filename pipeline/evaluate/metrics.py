@@ -12,11 +12,11 @@ clipping itself:
 
 kl_divergence, log_loss and a custom metric of probabilities compare soft labels with the
 predictions. All other metrics receive the most probable class, or the first if tied. With several
-columns (labels, or one-vs-rest classes), a metric is averaged over those that have a value.
+columns (labels, or one-vs-rest classes), a metric is averaged over the columns that have a value.
 
 The name of a custom metric's second parameter selects what it receives: labels, probabilities or
-numbers. Whether greater is better is determined by scoring the truth itself, except with
-target="custom", where the metric must declare it.
+numbers. The truth itself is scored to find out whether greater is better. With target="custom", the
+metric must declare this.
 """
 
 import inspect
@@ -59,11 +59,11 @@ class Metric:
         name: name in a config. In `METRICS`, a final `<k>` or `<beta>` is a placeholder for a
             number that is passed to `score` as k or beta.
         takes: form of the predictions in `score` and in a submission. "classes" means the most
-            probable class (the first if tied), int (n,), or for several labels 1 above 0.5, int
-            (n, k). "ranking" means classes by decreasing probability (in order if tied), int
-            (n, k), of which a submission contains the first k. "scores" means probabilities or
-            numbers, float64 (n, k).
-        targets: kinds of target that the metric supports, or from `find`, the one that it scores.
+            probable class (the first if tied), int (n,). For several labels, it means 1 for a
+            probability above 0.5 and 0 otherwise, int (n, k). "ranking" means classes by decreasing
+            probability (in order if tied), int (n, k). A submission contains the first k of these.
+            "scores" means probabilities or numbers, float64 (n, k).
+        targets: kinds of target that the metric supports. `find` reduces this to a single one.
         soft: whether `score` receives soft labels instead of the most probable class.
     """
 
@@ -169,9 +169,9 @@ def _custom(score: Callable[..., float], config: Config) -> Metric:
     if not good or config.metric in MEASURES:
         gets = "labels" if config.target in CLASSES else "numbers"
         raise ConfigError(
-            f"{described} has parameters ({', '.join(parameters)}); expected (truth, labels),"
+            f"{described} has the parameters ({', '.join(parameters)}); expected (truth, labels),"
             " (truth, probabilities) or (truth, numbers), or with target='custom', (truth, numbers,"
-            f" greater_is_better=True or False). The name must differ from"
+            f" greater_is_better=True or False). The metric must not be called"
             f" {', '.join(sorted(MEASURES))}.\n"
             "Name the second parameter after what it receives. To use a function of a package, wrap"
             f" it as def my_{config.metric}(truth, {gets}): return {config.metric}(truth, {gets}),"
@@ -226,11 +226,11 @@ def standard_error(
     most: int = MOST_RESAMPLES,
     other: np.ndarray | None = None,
 ) -> float:
-    """Return the bootstrap standard error of the metric's value (Efron, 1979), or of its difference
-    from the value of `other` predictions for the same rows.
+    """Return the bootstrap standard error of the metric's value (Efron, 1979).
 
-    It uses `most` resamples, or fewer (down to 100) for more than 10,000 values. Resamples without
-    a value are skipped.
+    With `other` predictions for the same rows, return the standard error of the difference between
+    the two values. It uses `most` resamples, or fewer (down to 100) for more than 10,000 values.
+    Resamples without a value are skipped.
 
     >>> coin = np.arange(400) % 2
     >>> found = standard_error(find("accuracy", "classes"), coin, np.eye(2)[coin * 0], 0)
@@ -262,12 +262,11 @@ def balanced_accuracy(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def f_beta(truth: np.ndarray, predicted: np.ndarray, beta: float = 1.0) -> float:
-    """Return the mean F-score over classes or labels, with recall weighted beta times as much as
-    precision.
+    """Return the mean F-score over classes or labels.
 
-    For two classes, the mean is used as well, although some competitions only score the second
-    class. A class or label that is neither true nor predicted in any row is skipped. If all of them
-    are skipped, the result is NaN.
+    Recall is weighted beta times as much as precision. For two classes, the mean is used as well,
+    although some competitions only score the second class. A class or label that is neither true
+    nor predicted in any row is skipped. If all of them are skipped, the result is NaN.
     """
     # With "macro", scikit-learn treats the 0 and 1 of a single column as two classes.
     average = "binary" if truth.shape[1:] == (1,) else "macro"
@@ -276,8 +275,9 @@ def f_beta(truth: np.ndarray, predicted: np.ndarray, beta: float = 1.0) -> float
 
 
 def qwk(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the quadratic weighted kappa (Cohen, 1968), which is 1 for perfect agreement, 0 for
-    chance, and NaN for a single class.
+    """Return the quadratic weighted kappa (Cohen, 1968).
+
+    It is 1 for perfect agreement, 0 for chance, and NaN for a single class.
     """
     if truth.min() == truth.max():
         return math.nan
@@ -290,7 +290,7 @@ def auc(truth: np.ndarray, predicted: np.ndarray) -> float:
     """Return the area under the ROC curve.
 
     For two classes, it is computed for the second class. For more classes, or for labels, it is the
-    mean over all columns whose truth contains both 0 and 1, or NaN if there are none.
+    mean over all columns whose truth contains both 0 and 1, or NaN without such columns.
     """
     from scipy.stats import rankdata  # type: ignore[import-untyped]
 
@@ -307,11 +307,11 @@ def auc(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean negative log of the true class's probability, or the mean cross-entropy for
-    soft labels. Several labels are averaged.
+    """Return the mean negative log of the true class's probability.
 
-    Probabilities of classes are normalized to a sum of 1 per row. scikit-learn keeps probabilities
-    at least 2.2e-16 away from 0 and 1, so the largest value of a row is 36.04.
+    For soft labels, this is the mean cross-entropy. Several labels are averaged. Probabilities of
+    classes are normalized to a sum of 1 per row. scikit-learn keeps probabilities at least 2.2e-16
+    away from 0 and 1, so the largest value of a row is 36.04.
     """
     soft = truth.ndim > 1 and truth.dtype.kind == "f"
     if soft or truth.ndim == 1:
@@ -328,8 +328,9 @@ def log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def kl_divergence(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean Kullback-Leibler divergence of the predictions from soft labels, which is
-    their `log_loss` minus the labels' entropy. For hard labels, it is `log_loss`.
+    """Return the mean Kullback-Leibler divergence of the predictions from soft labels.
+
+    It is the `log_loss` minus the entropy of the labels. For hard labels, it is the `log_loss`.
     """
     from scipy.special import entr
 
@@ -349,7 +350,7 @@ def rmsle(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def r2(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean R² over all columns whose truth varies, or NaN if there are none."""
+    """Return the mean R² over all columns whose truth varies, or NaN if every truth is constant."""
     varied = truth.min(axis=0) < truth.max(axis=0)
     return sklearn("r2_score", truth[:, varied], predicted[:, varied]) if varied.any() else math.nan
 
@@ -357,9 +358,8 @@ def r2(truth: np.ndarray, predicted: np.ndarray) -> float:
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        # Name, function, greater is better, form of predictions, targets, soft. For several labels,
-        # a row is only accurate if all of its columns are right. Errors are averaged over columns.
-        # A function returns NaN if it has no value.
+        # For several labels, a row is only accurate if all of its columns are right. Errors are
+        # averaged over columns. A function returns NaN if it has no value.
         Metric("accuracy", partial(sklearn, "accuracy_score"), True, "classes", LABELS),
         Metric("balanced_accuracy", balanced_accuracy, True, "classes", CLASSES),
         Metric("f1", f_beta, True, "classes", LABELS),

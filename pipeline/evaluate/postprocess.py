@@ -18,7 +18,7 @@ def unchanged(ids: Sequence[str], predictions: np.ndarray) -> np.ndarray:
 
 
 def of(configs: Sequence[Config], folder: Path | None) -> Postprocess:
-    """Return the `postprocess` of all members, with checks of its result.
+    """Return the `postprocess` function that all members share. It also checks the result.
 
     Raises:
         ConfigError: if the members name different functions, or the function is missing or invalid.
@@ -29,9 +29,9 @@ def of(configs: Sequence[Config], folder: Path | None) -> Postprocess:
         return unchanged
     if custom is None or len(names) > 1:
         raise ConfigError(
-            f"postprocess is {' and '.join(map(repr, names))} in the config of"
+            f"postprocess is {' and '.join(map(repr, names))} in the configs of"
             f" {', '.join(each.name for each in configs)}; expected the same function for all.\n"
-            "Edit the configs and train again, which only updates complete runs. If a config is"
+            "Edit the configs and train again; complete runs are only updated. If a config is"
             " outside pipeline/configs/, pass its path as --config."
         )
     place = (folder,) if len(inspect.signature(custom).parameters) > 2 else ()
@@ -44,8 +44,9 @@ def of(configs: Sequence[Config], folder: Path | None) -> Postprocess:
             found = np.asarray(custom(tuple(ids), predictions.copy(), *place), np.float32)
         if found.shape != predictions.shape or not np.isfinite(found).all():
             raise ConfigError(
-                f"{described} returned {found.shape} with {(~np.isfinite(found)).sum()} non-finite"
-                f" numbers; expected finite {predictions.shape}.\nReturn a row for each id."
+                f"{described} returned shape {found.shape} with {(~np.isfinite(found)).sum()}"
+                f" non-finite numbers; expected finite numbers of shape {predictions.shape}.\n"
+                "Return a row for each id."
             )
         return found
 

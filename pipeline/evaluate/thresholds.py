@@ -5,8 +5,8 @@
     classes      a factor for the probability of each class, before the largest one is chosen
     ordinal      increasing cut points for the mean class, sum(k * p_k)
 
-A score on the rows that thresholds were found on is optimistic. In the nested score, the rows of
-each part are decided by thresholds from the other parts.
+A score is optimistic on the rows on which the thresholds were found. For the nested score, the rows
+of each part are decided by thresholds from the other parts.
 """
 
 from collections.abc import Mapping
@@ -21,17 +21,18 @@ from pipeline.evaluate.metrics import Metric, f_beta
 Found = Mapping[str, Any]
 """`kind` and `values`; the scores `plain` (without thresholds), `optimistic` and `nested`; and
 `used`, whether the nested score is better than the plain one."""
-PARTS, SWEEPS = 5, 3  # parts of rows without folds; passes over all values
-# Candidates for a value on each side, and rows times candidates in a pass.
+PARTS, SWEEPS = 5, 3  # parts of the rows if there are no folds; passes over all values
+# Minimum and maximum number of candidates for a value on each side, and maximum of rows times
+# candidates in a pass.
 LEAST, MOST, BUDGET = 6, 20, 10**7
 
 
 def apply(found: Found | None, predictions: np.ndarray) -> np.ndarray:
-    """Return the decided labels as predictions, float32 (n, k) of 0 and 1. Without used thresholds,
-    return the predictions.
+    """Return the decided labels as predictions, float32 (n, k) of 0 and 1.
 
-    For multilabel, values below the threshold become at most 1/2 instead of 0, because a submission
-    needs the most likely label of a row that has none.
+    If thresholds are not used, return the predictions unchanged. For multilabel, values below the
+    threshold become at most 1/2 instead of 0, because a submission needs the most likely label of
+    a row without labels.
 
     >>> found = {"kind": "classes", "values": (1.0, 4.0), "used": True}
     >>> apply(found, np.array([[0.7, 0.3], [0.9, 0.1]])).tolist()
@@ -59,7 +60,8 @@ def fit(
 ) -> tuple[Found, np.ndarray]:
     """Return thresholds for all rows, and the predictions to score, float (n, k).
 
-    The latter are the nested decisions if they are used, otherwise the given predictions.
+    These predictions are the nested decisions if thresholds are used. Otherwise, they are the given
+    predictions.
 
     Args:
         truth, predictions: see `pipeline.evaluate.metrics`.
@@ -91,8 +93,8 @@ def random_parts(strata: np.ndarray, groups: np.ndarray, seed: int) -> np.ndarra
 def search(metric: Metric, kind: str, truth: np.ndarray, predictions: np.ndarray) -> Found:
     """Return the thresholds with the best score, changing one value at a time.
 
-    Of several values with the same score, the closest to the default is chosen. A label that all or
-    no rows have keeps its default.
+    If several values have the same score, the value closest to the default is chosen. A label keeps
+    its default if all rows have it, or if no row has it.
     """
     levels, every = _levels(kind, predictions), np.arange(predictions.shape[1])
     of_labels = getattr(metric.score, "func", metric.score) is f_beta
@@ -153,7 +155,7 @@ def _of_f_beta(truth: np.ndarray, levels: np.ndarray, beta: float) -> list[float
 
 
 def _between(levels: np.ndarray, has: np.ndarray, most: int) -> np.ndarray:
-    """Return positive values just below some rows with the label, and just above some without it.
+    """Return positive values just below some rows with the label, or just above some without it.
 
     Each value lies between the levels of two rows.
     """

@@ -12,8 +12,10 @@ from pipeline.infer.inference import Predictions
 def least_sure(
     predictions: Predictions, output: Path, *, show: Callable[[str], None] = print
 ) -> list[Path]:
-    """Plot the test images with the lowest confidence, lowest first, to `output`/predictions.png.
-    Nothing is plotted without images or confidences.
+    """Plot the test images with the lowest confidence to `output`/predictions.png.
+
+    The image with the lowest confidence comes first. Nothing is plotted if there are no images or
+    confidences.
     """
     values = predictions.values
     sums_to_1 = (

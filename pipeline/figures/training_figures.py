@@ -37,7 +37,7 @@ def of_training(
         kind = _manifest(output)["target"]["kind"]
     confusion = {"confusion": _confusion}
     judged = {"classes": confusion, "ordinal": confusion, "regression": {"predicted": _scatter}}
-    curves = {"curves": _curves} if not config.fit else {}  # there are no epochs with `fit`
+    curves = {"curves": _curves} if not config.fit else {}  # `fit` does not train in epochs
     pictures = {**curves, **judged.get(kind, {}), "time": _time}
     if status == "partial":
         pictures = {"curves": _curves} if _histories(output)[0].is_file() else {}
@@ -52,8 +52,8 @@ def training_sample(
 ) -> list[Path]:
     """Plot the first images of the first training batch, with their labels, to images.png.
 
-    Images are augmented unless `config.fit` is set. Nothing is plotted without images or with
-    custom labels.
+    Images are augmented unless `config.fit` is set. Nothing is plotted if there are no images, or
+    if labels are custom.
     """
     if not config.data.images or config.target == "custom":
         return []

@@ -171,7 +171,7 @@ def test_labels_of_any_shape_go_from_a_custom_reader_to_a_submission(finished, t
     assert [line["id"] for line in lines] == [*found.ids] == IDS[11::-1]
     assert float(lines[0]["largest"]) == found.values[0].min()
     other = written(tmp_path, "keras.ops.square(outputs - labels)", "keras.ops.abs(outputs)")
-    with pytest.raises(ConfigError, match="not those used in training"):
+    with pytest.raises(ConfigError, match="not the ones used in training"):
         inference.infer(loaded, folder, tmp_path / "3", config=other, show=str)
 
 
@@ -203,7 +203,7 @@ def test_a_submission_with_wrong_columns_is_refused_before_training_too(maps, tm
         ("greater_is_better=False", "other=3", "greater_is_better=True"),
         ("CONFIG = Config(", "CONFIG = Config(feed='files',", "feed='files' is invalid"),
         ('kind="custom", ', 'kind="custom", flip=True, ', "data.flip=True is invalid"),
-        ("farthest", "mean_output", "name must differ from absolute_error, .*mean_output"),
+        ("farthest", "mean_output", "must not be called absolute_error, .*mean_output"),
     ],
 )
 def test_contradictory_fields_are_refused(maps, before, after, said):

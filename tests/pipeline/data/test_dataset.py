@@ -129,7 +129,7 @@ THREE = "a,9\nb,A b\nc,ß\n"
     [
         (
             "id,label\nr000,10\nr000,9\n",
-            "has 'r000' in 'id' .rows: 1, the first: 2.; expected each id once",
+            "has 'r000' in 'id' .row 2.; expected each id once",
         ),
         ("id,label\nr000,10\nr001,9,x\n", "line 3 has 3 fields"),
         ("id,label\n", "0 rows"),
@@ -271,7 +271,7 @@ def test_images_may_be_columns_of_a_table_without_ids(recognizer):
     assert test.ids == ("1", "2", "3", "4", "5", "6") and test.images
     assert np.array_equal(test.inputs(np.array([4, 0])), PIXELS[[4, 0]])
     (folder / "test.csv").write_text("\n".join([HEADER, *flat(PIXELS[:5])]))
-    with pytest.raises(DataError, match=r"5 rows and no column 'id' or 'ImageId', .* has 6 rows"):
+    with pytest.raises(DataError, match=r"5 rows, but .* has 6; .* no 'id' or 'ImageId' column"):
         read_test(folder, config)
 
 

@@ -200,7 +200,7 @@ def test_another_seed_is_another_split_with_another_fingerprint():
         (of_sizes([5, 6]), asked(count=5), ""),
         (of_sizes([10, *[1] * 10]), asked(0.5), ""),  # 9 of the 10 that are asked for
         (of_sizes([500, 500, 3]), asked(count=5), r"1 of 3 labels .* folds=5, .*'2' \(3\)"),
-        (of_sizes([50, 1]), asked(count=5), r"'1' \(1\).*one fold does not train on a label"),
+        (of_sizes([50, 1]), asked(count=5), r"'1' \(1\).*one fold does not train on that label"),
         (of_groups([[3]] * 200 + [[1, 1]]), asked(**COPIES), "1 of 602 rows are held out.* 60"),
         (of_groups([[3]] * 200 + [[1, 1]]), asked(**COPIES), "set data.group_duplicates=False"),
         (of_groups([[400, *[1] * 12]]), asked(0.3, **PATIENTS), "change data.group_column"),
@@ -344,7 +344,7 @@ def test_a_missing_group_column_and_a_row_without_a_group_are_named(competition,
         dataset.read_training(competition, grouped)
 
     with_patients(competition, ["a", ""] * 48)
-    with pytest.raises(DataError, match=r"has '' in 'patient' \(rows: 48"):
+    with pytest.raises(DataError, match=r"has '' in 'patient' \(48 rows"):
         dataset.read_training(competition, grouped)
 
 

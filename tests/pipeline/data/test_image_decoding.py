@@ -292,10 +292,10 @@ def test_a_truncated_file_is_refused(photograph, kind):
         (b"", "empty"),
         (b"<html>403 Forbidden</html>", "text, not an image: '<html>403"),
         (b"version https://git-lfs.github.com/spec/v1", "text, not an image: 'version https"),
-        (b"\0" * 999, "match none of PNG, JPEG, WEBP, BMP, GIF, TIFF"),
+        (b"\0" * 999, "do not match any of PNG, JPEG, WEBP, BMP, GIF, TIFF"),
         (b"\x89PNG\r\n\x1a\n", "or its header is corrupt"),
         (b"RIFF\x10\0\0\0WEBPVP8 " + bytes(40), "decode"),
-        (written(Image.new("L", (16, 16)), "PPM"), "none of"),
+        (written(Image.new("L", (16, 16)), "PPM"), "not match any of"),
     ],
 )
 def test_an_unusable_file_has_a_precise_reason(content, said):

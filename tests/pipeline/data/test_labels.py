@@ -181,10 +181,10 @@ def test_a_loss_is_least_where_the_prediction_is_right(kind, right, label):
     ("kind", "texts", "said"),
     [
         ("classes", ["9" * 999, "b"], r"2 different labels \('9{60}…', 'b'\);.*=3"),
-        ("classes", ["a", "b", ""], "'' in 'y' .rows: 1, the first: 3.; expected a label"),
+        ("classes", ["a", "b", ""], "'' in 'y' .row 3.; expected a label"),
         ("ordinal", ["1", "2", "good"], "'good' in 'y'.*expected numbers"),
         ("multilabel", ["a b", "b"], "2 different labels.*num_classes=3"),
-        ("regression", ["1", "inf", "1_0"], "'inf', '1_0' in 'y' .rows: 2"),
+        ("regression", ["1", "inf", "1_0"], "'inf', '1_0' in 'y' .2 rows, starting with row 2"),
         ("regression", ["699050.6946514922"] * 3, "expected different numbers"),
         ("rmsle", ["3", "-1"], "'-1' in 'y'.*expected .*0 or more for the metric rmsle"),
         ("rmsle", ["3e300", "1"], "'3e300' in 'y'.*expected finite numbers up to 1e.30"),

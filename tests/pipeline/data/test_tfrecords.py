@@ -152,15 +152,15 @@ def test_a_file_that_is_damaged_is_named_with_its_record(both, place, flipped):
     [
         (
             {"image": b"b", "name": "b"},
-            r"values are {'image': 1, 'name': 1}; expected .* in 'image', and values in 'id'",
+            r"contain {'image': 1, 'name': 1} values; expected .* in 'image', and values in 'id'",
         ),
         (
             {"id": "a", "image": [b"", b""]},
-            r"numbers of values are {'id': 1, 'image': 2}; expected one encoded image file",
+            r"features contain {'id': 1, 'image': 2} values; expected one encoded image file",
         ),
         (
             {"id": "a", "image": [1, 2, 3]},
-            r"numbers of values are {'id': 1, 'image': 3}; expected one encoded",
+            r"features contain {'id': 1, 'image': 3} values; expected one encoded",
         ),
         (b"\xff\xff no example", "it is not a tf.train.Example"),
     ],

@@ -190,11 +190,11 @@ def test_votes_are_read_as_shares_of_their_sum(tiny):
 @pytest.mark.parametrize(
     ("votes", "fields", "said"),
     [
-        (["1", "-1", "2", "0"], {}, r"'-1' in '9' .rows: 1, the first: 2.; expected votes or prob"),
+        (["1", "-1", "2", "0"], {}, r"'-1' in '9' .row 2.; expected votes or prob"),
         (["1", "many", "2", "0"], {}, "'many' in '9'"),
         (["1", "", "2", "0"], {}, "'' in '9'"),
         (["1", "inf", "2", "0"], {}, "'inf' in '9'"),
-        (["0", "0.0", "0", "0"], {}, r"'b' in 'id' .rows: 1, the first: 2.; expected a label col"),
+        (["0", "0.0", "0", "0"], {}, r"'b' in 'id' .row 2.; expected a label col"),
         (["0.5", "0.5", "0", "0"], {"target": "multilabel"}, 'use target="classes" for votes'),
     ],
 )

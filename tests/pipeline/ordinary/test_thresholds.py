@@ -270,7 +270,7 @@ def small(ids, predictions):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("return predictions[:, :1]", r"returned \(16, 1\) .* expected finite \(16, 2\)"),
+        ("return predictions[:, :1]", r"shape \(16, 1\) .* finite numbers of shape \(16, 2\)"),
         ("return predictions * np.nan", "32 non-finite numbers"),
         ("return np.random.default_rng().random(predictions.shape)", "different predictions when"),
         ("return predictions[ids]", "raised .*line"),
@@ -294,5 +294,5 @@ def test_members_with_different_postprocess_functions_are_refused(tiny, custom, 
         trained(config, folder, tmp_path / f"run-{word}")
         loaded.append(artifact.load(tmp_path / f"run-{word}" / "artifact"))
 
-    with pytest.raises(ConfigError, match="postprocess is '' and 'swapped' in the config of"):
+    with pytest.raises(ConfigError, match="postprocess is '' and 'swapped' in the configs of"):
         inference.infer(loaded, folder, tmp_path / "out", show=str)

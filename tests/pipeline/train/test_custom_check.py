@@ -167,9 +167,9 @@ def test_functions_that_changed_since_the_training_are_refused(own):
 
     with pytest.raises(ConfigError, match=r"in pipeline/configs/.*\n.*configs/nowhere.py"):
         custom_code.require(replace(trained, name="nowhere"), "0" * 64)
-    for name, has in (("digits", "no functions"), ("cells", "starts with [0-9a-f]{12},")):
+    for name, has in (("digits", "no functions"), ("cells", "starts with [0-9a-f]{12};")):
         with pytest.raises(
-            ConfigError, match=f"not those used in training.*{has}.*expected 0{{12}}"
+            ConfigError, match=f"not the ones used in training.*{has}.*expected 0{{12}}"
         ):
             custom_code.require(shipped(name), "0" * 64)
 

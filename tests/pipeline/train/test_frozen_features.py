@@ -238,7 +238,7 @@ def test_new_layers_and_options_of_steps_are_refused(linear, tiny, tmp_path):
     with pytest.raises(ConfigError, match=r"head_attention.* has no published weights"):
         training.train(new, tmp_path, tmp_path / "out", show=str)
     with pytest.raises(
-        ConfigError, match="'' with sampler, label_smoothing, because fit runs no steps"
+        ConfigError, match="'' with sampler, label_smoothing, because fit does not run training"
     ):
         replace(tiny, fit="linear", sampler="balanced", label_smoothing=0.1)
 

@@ -365,7 +365,7 @@ def test_a_run_does_not_resume_with_other_labels(taught, tmp_path, what):
     ("fields", "expected"),
     [
         ({"target": "ordinal"}, "None with target='ordinal'"),
-        ({"fit": "linear"}, "pseudo_labels, because fit runs no steps"),
+        ({"fit": "linear"}, "pseudo_labels, because fit does not run training steps"),
     ],
 )
 def test_a_config_that_cannot_use_them_is_refused(tiny, fields, expected):
