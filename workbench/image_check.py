@@ -36,8 +36,8 @@ class Unknown(PipelineError):
 def concerns(config: Config) -> bool:
     """Return whether the two images might build different models for a config.
 
-    Models that consist only of Keras layers and of keras.applications networks in `BACKBONES` are
-    the same in both images (docs/facts.md).
+    Models that contain only Keras layers and the keras.applications networks in `BACKBONES` are the
+    same in both images (docs/facts.md).
     """
     return bool(config.presets or LIBRARY.search(_own_code(config)))
 
@@ -79,10 +79,10 @@ def by_table(config: Config) -> str:
 
 
 def check(config: Config, name: str, show: Show) -> tuple[str, bool]:
-    """Compare the models that the library versions of each image build.
+    """Build the model with the library versions of each image, and compare the two models.
 
     Returns:
-        A message, and whether both models could be built. If they could not be built, the message
+        A message, and True if both models could be built. If they could not be built, the message
         explains why, and includes the result of `by_table`.
 
     Raises:
@@ -148,9 +148,9 @@ def compared(config: str, trained: Mapping[str, Any], inferred: Mapping[str, Any
         pair = ours.get(place), theirs.get(place)
         if _form(pair[0]) != _form(pair[1]):
             raise ConfigError(
-                f"{config}: the images build different models. The first weight that differs is"
-                f" {_in_words(pair[0])} on the {TPU.name} and {_in_words(pair[1])} on the"
-                f" {GPU.name}, so infer-gpu could not load the weights.\n{WITH_BOTH} ({PAGE})."
+                f"{config}: the images build different models, so infer-gpu could not load the"
+                f" weights. The first difference is a weight that is {_in_words(pair[0])} on the"
+                f" {TPU.name}, but {_in_words(pair[1])} on the {GPU.name}.\n{WITH_BOTH} ({PAGE})."
             )
     renamed = {place for place in ours if ours[place]["path"] != theirs[place]["path"]}
     outputs, others = (np.array(each["outputs"], float) for each in (trained, inferred))
@@ -163,9 +163,10 @@ def compared(config: str, trained: Mapping[str, Any], inferred: Mapping[str, Any
         moved = before & after
         which = f": {', '.join(sorted(moved))}" if moved else ", or a layer computes differently"
         raise ConfigError(
-            f"{config}: with the same weights, the images' outputs differ by {apart:.2g}, relative"
-            f" to the largest output; expected at most {TOLERANCE[FULL]:g}. Layers of the same"
-            f" shape are in a different order{which}.\n{WITH_BOTH} ({PAGE})."
+            f"{config}: with the same weights, the model's outputs in the two images differ by"
+            f" {apart:.2g}, relative to the largest output. The difference must be at most"
+            f" {TOLERANCE[FULL]:g}. Layers of the same shape are in a different order{which}.\n"
+            f"{WITH_BOTH} ({PAGE})."
         )
     named = f"; {len(renamed)} have different names, which is harmless" if renamed else ""
     if not finite:

@@ -66,10 +66,10 @@ def feeds(pattern: int) -> tuple[str, ...]:
 def cells(patterns: Iterable[int], batches: Iterable[int]) -> list[Cell]:
     """Return all cells of a grid, starting with the most informative ones.
 
-    Intermediate batch sizes follow the smallest and the largest batch size. Additional feeds come
-    last. Keras' fit is directly followed by this project's training, so that even an interrupted
-    benchmark can compare them. This project's training always decodes images on all cores, so it is
-    not measured for patterns with workers.
+    The smallest and the largest batch size come first, followed by the sizes in between. Additional
+    feeds come last. Keras' fit is directly followed by this project's training, so that even an
+    interrupted benchmark can compare them. This project's training always decodes images on all
+    cores, so it is not measured for patterns with workers.
 
     >>> [str(cell) for cell in cells([3], [64, 128, 256])][:3]
     ['fit-3-generator-64', 'ours-3-own-64', 'fit-3-generator-256']

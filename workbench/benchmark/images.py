@@ -73,8 +73,8 @@ def find(config: Config, folder: Path | None, show: Callable[[str], None]) -> Im
 
     Args:
         folder: competition folder, some of whose labelled images are held out, as in training. If
-            it is None, the images are CIFAR-100 if CIFAR-100 has the config's shape and Keras can
-            download it. Otherwise, they are random noise.
+            it is None, CIFAR-100 is used if its images have the shape that the config requires and
+            Keras can download it. Otherwise, the images are random noise.
     """
     data, classes = config.data, config.classes
     if folder is not None:

@@ -65,11 +65,11 @@ class Measured:
     def summary(self) -> dict[str, float]:
         """Return the results of a successful training run as a table row.
 
-        `before` and `first` are the seconds before and in the first epoch. `mean` and `deviation`
-        describe the seconds of later epochs without compilation. `late` is the compilation time
-        after epoch 1, for example for a smaller last batch, and `compiling` is the total
-        compilation time. `images` and `validated` are means over later epochs, and `accuracy` is
-        the final training accuracy.
+        `before` is the number of seconds before the first epoch, and `first` is the duration of the
+        first epoch. `mean` and `deviation` are the mean and the standard deviation of the duration
+        of later epochs, excluding compilation. `late` is the compilation time after epoch 1, for
+        example for a smaller last batch, and `compiling` is the total compilation time. `images`
+        and `validated` are means over later epochs, and `accuracy` is the final training accuracy.
         """
         epochs = pd.DataFrame(self.epochs)
         later = epochs[1:]
@@ -164,8 +164,9 @@ def work(config: Config, images: Images) -> str:
 
 
 def folder_name(about: dict[str, Any]) -> str:
-    """Return the name of the folder for cells with these `about` values, ignoring `cpus`.
+    """Return the name of the folder for cells with these `about` values.
 
+    The name does not depend on `cpus`.
     >>> folder_name({"config": "cifar100_wrn", "devices": "8 x TPU v5 lite (tpu)", "epochs": 3})
     'cifar100-wrn-8-x-tpu-v5-lite-tpu-3-epochs-d2729e38'
     """

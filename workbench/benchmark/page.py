@@ -125,7 +125,7 @@ def read(folders: Sequence[Path]) -> list[Measured]:
         paths = sorted((folder / FOLDER).glob("*/*.json"))
         if not paths:
             raise ConfigError(
-                f"{folder} has no {FOLDER}/DEVICES/*.json; expected the output of a benchmark.\n"
+                f"{folder} has no {FOLDER}/DEVICES/*.json. It must be the output of a benchmark.\n"
                 "Correct the path, or run python -m workbench bench --config C --output DIR"
             )
         found += map(measurement.read, paths)
@@ -165,7 +165,7 @@ def table(measured: Sequence[Measured], accuracy: float) -> pd.DataFrame:
 
 
 def compare(rows: pd.DataFrame, accuracy: float) -> pd.DataFrame:
-    """Return the durations for each device and way of training, relative to the fastest.
+    """Return the durations for each device and training method, relative to the fastest one.
 
     Args:
         rows: rows of `table` with the same work and pattern, and the pattern's main feed.
@@ -241,7 +241,7 @@ def _advice(rows: pd.DataFrame, reached: pd.DataFrame, accuracy: float) -> str:
         )
     row, devices = reached.iloc[0], ", ".join(sorted({*rows["devices"]}))
     return (
-        f"On {devices}, the fastest run to reach an accuracy of {accuracy:g} was {row['name']}. It"
+        f"On {devices}, {row['name']} was the fastest run to reach an accuracy of {accuracy:g}. It"
         f" did so in epoch {row['reached']:.0f}, after {row['seconds']:,.1f} s including"
         " compilation."
     )

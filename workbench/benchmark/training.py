@@ -1,4 +1,4 @@
-"""Time the epochs of a training run that uses Keras' fit, as in 2018, or this project's training.
+"""Time the epochs of training with Keras' fit (as in 2018) or with this project's training.
 
 Both train the config's network. Keras' fit uses Adam with its default learning rate, categorical
 cross-entropy and the default BatchNorm momentum. The four workers are threads, because a process

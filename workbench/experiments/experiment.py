@@ -65,8 +65,8 @@ def read(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"{path} is not a manifest of this version: {type(error).__name__}:"
-            f" {str(error)[:200]}.\nExpected the folder of a complete run: the --output of"
-            " `python -m pipeline train`, or a folder created by `invoke pull`."
+            f" {str(error)[:200]}.\nPass the folder of a complete run, which is the --output of"
+            " `python -m pipeline train` or a folder created by `invoke pull`."
         ) from error
 
 
@@ -125,7 +125,7 @@ def shown(value: Any, most: int = 40) -> str:
 
 
 def score_differences(one: Row, other: Row) -> dict[str, tuple[float, float | None]]:
-    """Return the difference (second minus first) and its standard error for each score.
+    """For each score, return the second value minus the first, and its standard error.
 
     Scores that are unknown or that use different metrics are omitted.
     """

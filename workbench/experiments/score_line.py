@@ -1,18 +1,18 @@
-"""Relate local scores to given scores (hidden or public), and find runs off the line.
+"""Fit a line to local and given scores (hidden or public), and find runs far from the line.
 
 Both scores use the same metric, so an improvement on this machine should appear as an equal
 improvement on Kaggle. The slope is therefore 1, unless the runs clearly show a different positive
 slope.
 
-A run is off the line if it is more than `FAR` standard errors away from it. The standard error
-combines the errors of both scores and the uncertainty of the line. If the errors of the scores do
-not explain how far the other runs are from the line, the errors are scaled up. If only the errors
-were used, runs would be flagged because of seed noise. If only the distances were used, a run could
-be flagged just because a few other runs happen to agree. The fit starts from the median difference
+A run is off the line if its distance from the line is more than `FAR` standard errors. The standard
+error combines the errors of both scores and the uncertainty of the line. If the other runs are
+farther from the line than the errors of their scores explain, the errors are scaled up. With the
+errors alone, runs would be flagged because of seed noise. With the distances alone, a run could be
+flagged just because a few other runs happen to agree. The fit starts from the median difference
 between the scores, and iteratively excludes runs that are far from the line.
 
-Among tables of 8 to 30 random runs without leaks, 1 % to 6 % contain a flagged run. If the errors
-are unknown, as they are for public scores, up to 10 % of the tables do.
+Of the tables with 8 to 30 random runs and no leaks, 1 % to 6 % contain a flagged run. If the errors
+are unknown, as they are for public scores, up to 10 % of these tables contain one.
 """
 
 import math
@@ -102,9 +102,10 @@ class ScoreLine:
 
 
 def fit(rows: Sequence[Row], name: str) -> ScoreLine | None:
-    """Fit a line to the runs with a local score and the named score in the newest run's metric.
+    """Fit a line to the runs that have a local score and the named score.
 
-    Return None if there are fewer than `FEWEST` runs, or if all scores are equal.
+    Runs whose metric differs from the newest run's are omitted. Return None if there are fewer than
+    `FEWEST` runs, or if all scores are equal.
     """
     metric, keys = rows[-1]["metric"], ("local", name, "local_error", f"{name}_error")
     rows = [
@@ -161,7 +162,7 @@ def _once(numbers: np.ndarray, *, every: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _explained(numbers: np.ndarray, slope: float) -> np.ndarray:
-    """Return how far each run can be from the line due to the errors of its scores, float (n,).
+    """Return the distance from the line that the errors of each run's scores explain, float (n,).
 
     Unknown values are replaced by the median. Values below half the median are raised to half the
     median, because resampling estimates an error of 0 for a perfect score.

@@ -1,9 +1,9 @@
 """Fit a simple model within seconds as a baseline, and compute its out-of-fold score.
 
 For images, the baseline is a random forest that uses thumbnails, colour histograms and any table
-columns. For tables, it is gradient boosting. If there are many classes, images and tables use
-nearest neighbours instead. For texts, the baseline is a linear model on TF-IDF features. For
-segmentation, it is the mean mask.
+columns. For tables, it is gradient boosting. For images and tables with many classes, it is nearest
+neighbours instead. For texts, the baseline is a linear model on TF-IDF features. For segmentation,
+it is the mean mask.
 """
 
 import warnings
@@ -50,10 +50,10 @@ def fit(config: Config, examples: Examples, beside: Any = None) -> Baseline:
     """Fit the baseline, and score it with the config's metric.
 
     Args:
-        config: the config. If its `data.kind` is "table", columns are used instead of pixels.
+        config: the config. If its `data.kind` is "table", the baseline uses columns, not pixels.
         examples: images, uint8 (n, height, width, channels), or encoded table rows.
         beside: rows of `workbench.inspect.inputs.Reader.features` for these examples. If they are
-            sparse (texts), no other inputs are used.
+            sparse, as they are for texts, no other inputs are used.
 
     Raises:
         DataError: if there are too few rows, or if the metric is undefined for them.
@@ -102,7 +102,7 @@ def _places(examples: Examples, chosen: Examples) -> np.ndarray:
 
 
 def of_texts(texts: "pd.Series[str]", beside: np.ndarray | None) -> Any:
-    """Return the TF-IDF features of texts, followed by other columns, as sparse float32 (n, k)."""
+    """Return a sparse matrix of TF-IDF features, followed by other columns, float32 (n, k)."""
     from scipy import sparse  # type: ignore[import-untyped]
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -114,11 +114,11 @@ def of_texts(texts: "pd.Series[str]", beside: np.ndarray | None) -> Any:
 def gain(
     images: np.ndarray, beside: np.ndarray, labels: Any, kind: str
 ) -> tuple[float, float, float]:
-    """Compare a simple model on at most `MOST_TRIED` images with a model that also uses columns.
+    """Compare a simple model with one that also uses columns, on at most `MOST_TRIED` images.
 
     Returns:
-        The scores without and with columns, and the difference between them that is expected by
-        chance. The score is the accuracy if `kind` is "classes", and the explained variance
+        The scores without and with columns, and the difference between them that chance alone would
+        explain. The score is the accuracy if `kind` is "classes", and the explained variance
         otherwise.
     """
     from sklearn import decomposition, model_selection
@@ -177,15 +177,17 @@ def part(examples: Examples, rows: np.ndarray) -> Examples:
 
 
 def out_of_fold(config: Config, examples: Examples) -> np.ndarray:
-    """Predict each example, float (n, k), with a model that was fitted on other examples.
+    """Predict each example with a model that was fitted on other examples.
 
+    Returns:
+        The predictions, float (n, k).
     Raises:
         DataError: if there are too few rows or groups.
     """
     if len(examples) < LEAST_ROWS:
         raise DataError(
-            f"Too few labelled rows for a baseline: expected at least {LEAST_ROWS}, got "
-            f"{len(examples)}.\nAdd labelled rows."
+            f"There are too few labelled rows for a baseline: at least {LEAST_ROWS} are required, "
+            f"but there are only {len(examples)}.\nAdd labelled rows."
         )
     target, labels, categories = examples.target, examples.labels, None
     if config.data.kind == "table":

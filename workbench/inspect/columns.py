@@ -228,7 +228,7 @@ def pixels(path: Path, header: Sequence[str]) -> tuple[str, ...]:
 
 
 def _levels(path: Path, names: Sequence[str]) -> bool:
-    """Return whether the first rows only contain whole numbers up to 255, including large ones.
+    """Return whether the first rows contain only whole numbers up to 255, and not only small ones.
 
     This check is needed because columns with numbers as names can contain any kind of feature.
     """

@@ -157,7 +157,7 @@ def place(name: str) -> Path:
     valid = NAME.fullmatch(path.stem) and not keyword.iskeyword(path.stem)
     if not valid or ("/" in name and not is_path):
         raise ConfigError(
-            f"Invalid --write {name}: expected a name or the path of a .py file.\n"
+            f"Invalid --write {name}: it must be a config name or the path of a .py file.\n"
             "Use only lower-case letters, digits and underscores, and start with a letter."
         )
     return path
@@ -221,7 +221,7 @@ def stated(config: str = "") -> dict[str, Stated]:
     """Return some fields of each config in pipeline/configs/, keyed by config name.
 
     Config files are parsed without running them, so a config is omitted if its slug is not a string
-    literal. Only the config with the name `config` is run.
+    literal. Only the file of the config named `config` is run.
 
     Raises:
         ConfigError: if there is no config with that name, or if running it fails.
@@ -253,7 +253,7 @@ def put(name: str, fields: Mapping[str, Any]) -> Path:
 
 
 def edit(path: Path, before: Config, fields: Mapping[str, Any]) -> None:
-    """Set fields in a config file that currently defines `before`.
+    """Set fields in a config file. `before` is the config that the file currently defines.
 
     Raises:
         ConfigError: if the file cannot be edited safely. In that case, the file is not changed, and
@@ -271,8 +271,8 @@ def edit(path: Path, before: Config, fields: Mapping[str, Any]) -> None:
         lines = "".join(f"\n{name}={literal(value, -LINE)}," for name, value in fields.items())
         raise ConfigError(
             f"{path} was not changed: {str(error).splitlines()[0]}.\n"
-            f"Expected CONFIG = Config(…) with literal values for {' and '.join(fields)}. "
-            f"Add these lines yourself:{lines}"
+            "The file must contain CONFIG = Config(…) with literal values for "
+            f"{' and '.join(fields)}. Add these lines yourself:{lines}"
         ) from error
     atomic_file.write(path, new.encode())
 

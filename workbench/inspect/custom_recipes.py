@@ -34,7 +34,7 @@ class Tried:
 
 
 def recipe(task: Task, reader: Reader, plan: Plan, measure: Callable[[Config], Speed]) -> Recipe:
-    """Return the recipe with the largest images for which there is time for enough epochs."""
+    """Return the recipe with the largest images that can be trained for enough epochs."""
     if reader.template == "pictures_and_columns":
         return _pictures_and_columns(task, reader, plan, measure)
     best: tuple[Tried, Speed] | None = None

@@ -45,8 +45,8 @@ class Finding:
 class Findings(list[Finding]):
     """A list of findings.
 
-    `found` adds a fact about the data, `chosen` a choice with its reason, `unknown` a question that
-    only the user can answer, and `warning` a problem that the user should check.
+    `found` adds a fact about the data, and `chosen` adds a choice with its reason. `unknown` adds a
+    question that only the user can answer, and `warning` adds a problem that the user should check.
     """
 
     def found(self, about: str, text: str) -> None:
@@ -128,7 +128,7 @@ def called(names: Iterable[str], pattern: re.Pattern[str]) -> list[str]:
 
 
 def shortened(names: Iterable[object], most: int = 6) -> str:
-    """Join the first `most` names, and append the total number if there are more.
+    """Join at most `most` names, and append the total number if there are more.
 
     >>> shortened("abc", 2)
     'a, b … (3)'

@@ -75,9 +75,9 @@ def of_files(contents: Contents, findings: Findings) -> Inputs | None:
             wrong = "has file extensions in the ids of only one set"
             fix = "Add the extensions to the ids of both tables, or remove them from both."
         raise DataError(
-            f"{contents.folder} {wrong}. Expected one file per id, and file extensions in either "
-            f"all ids or no ids; got {ids[0]!r} in {contents.train}, and {test_ids[0]!r} in "
-            f"{contents.asking}.\n{fix}"
+            f"{contents.folder} {wrong}. Each id must have one file, and either all ids or none "
+            f"must include file extensions. The first ids are {ids[0]!r} in {contents.train} and "
+            f"{test_ids[0]!r} in {contents.asking}.\n{fix}"
         )
     suffix = endings.pop() if len(endings) == 1 else "*"
     # A hidden test set may use other subfolders of the same folder.
@@ -202,8 +202,8 @@ def _folders(
 def _above(places: Sequence[str], images: Images, ids: set[str], least: int = 2) -> tuple[str, ...]:
     """Replace folders by their common parent folder, if possible.
 
-    There must be at least `least` folders, the parent must not contain other folders with images,
-    and no id may occur in two folders.
+    The parent must replace at least `least` folders, and must not contain other folders with
+    images. No id may occur in two of the folders.
 
     >>> images = {"train/00": frozenset(["a.png"]), "train/01": frozenset(["b.png"])}
     >>> _above(("train/01", "train/00"), images, {"a", "b"})
@@ -268,8 +268,8 @@ def _decoded(data: Data, train: Seen, test: Seen, findings: Findings) -> Inputs:
     found = headers(present)
     if found.empty:
         raise DataError(
-            "None of the images could be opened; expected PNG, JPEG, WebP, BMP, GIF or TIFF.\n"
-            "Download the competition files again."
+            "None of the images could be opened. The supported formats are PNG, JPEG, WebP, BMP, "
+            "GIF and TIFF.\nDownload the competition files again."
         )
     findings.found("sizes", describe(found))
     complete = (len(train.rows), len(test.rows)) == (len(train.ids), len(test.ids))
@@ -305,7 +305,7 @@ def _fewer(seen: Seen, share: float) -> Seen:
 
 
 def _read(seen: Seen, data: Data) -> Seen:
-    """Decode the images of these rows. The keys of broken images do not match any other key."""
+    """Decode the images of these rows. The key of a broken image matches no other key."""
     pixels, broken = image_arrays.read(seen.sources, data)
     digests = duplicates.row_digests(pixels)
     keys = [None if place in broken else digest for place, digest in enumerate(digests)]
@@ -396,7 +396,8 @@ def _some(files: Sequence[Source]) -> Iterator[Any]:
 def _alpha(files: Sequence[Source], findings: Findings) -> dict[str, Any]:
     """Choose the `alpha` field of `Data` if the alpha channel of these files contains the image.
 
-    The colours of such files are flat, but they have contrast on a white or black background.
+    The colours of such files are nearly uniform, but the image becomes visible on a white or black
+    background.
     """
     seen = []
     for image in _some(files):

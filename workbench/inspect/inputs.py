@@ -90,7 +90,7 @@ class Inputs:
 
 
 def some(count: int, most: int = MOST_IMAGES) -> np.ndarray:
-    """Return the sorted positions of at most `most` of `count` images, int64."""
+    """Return the positions of all `count` images, or of `most` random ones, sorted, int64."""
     if count <= most:
         return np.arange(count)
     return np.sort(np.random.default_rng(0).choice(count, most, replace=False))
@@ -99,7 +99,7 @@ def some(count: int, most: int = MOST_IMAGES) -> np.ndarray:
 def base(contents: Contents, *, tested: bool = False) -> dict[str, Any]:
     """Return the fields of `Data` that are the same for all kinds of inputs.
 
-    If `tested` is set, `test_csv` is included even if the ids come from a sample submission.
+    If `tested` is True, `test_csv` is included even if the ids come from a sample submission.
     """
     labels, read = contents.labels, tested or contents.sample is None
     ids = contents.ids or contents.sample_id
@@ -131,8 +131,8 @@ def of_pixels(contents: Contents, findings: Findings) -> Inputs | None:
     extra = [name for name in map(str, contents.table) if name not in others]
     if extra:
         raise DataError(
-            f"{folder / contents.train} has {len(names)} pixel columns and other columns: "
-            f"{', '.join(extra[:6])}; expected only pixels.\n"
+            f"{folder / contents.train} has {len(names)} pixel columns and other columns "
+            f"({', '.join(extra[:6])}), but inspect supports only pixel columns here.\n"
             'Remove the other columns in a copy of each table, or write a config with kind="table" '
             "to read all columns."
         )
@@ -156,7 +156,8 @@ def of_arrays(contents: Contents, findings: Findings) -> Inputs | None:
         if len(found) > 1:
             raise DataError(
                 f"{folder} has {len(found)} arrays with {len(table):,} images: "
-                f"{', '.join(found)}; expected one.\nMove the other arrays to a different folder."
+                f"{', '.join(found)}. There must be only one.\n"
+                "Move the other arrays to a different folder."
             )
         chosen += found
     if len(chosen) < 2 or shapes[chosen[0]][1:] != shapes[chosen[1]][1:]:

@@ -51,10 +51,10 @@ class Inspection:
     _groups: dict[Any, np.ndarray] = field(default_factory=dict, repr=False)
 
     def groups(self, data: Data) -> np.ndarray:
-        """Return each training example's group of duplicates, int32 (n,), as computed in training.
+        """Return the duplicate group of each training example, int32 (n,), computed as in training.
 
         An example that was not read or could not be decoded is the only member of its group. Images
-        are decoded again if `data` reads them differently from `inputs.data`.
+        are decoded again if `data` and `inputs.data` specify different decoding.
         """
         decoded_by, seen = attrgetter(*PIXELS), self.inputs.train
         form = decoded_by(data)
@@ -135,8 +135,8 @@ def _nothing_found(contents: Contents) -> str:
     return (
         f"{mounts.listing(contents.folder)}. No inputs were found for the "
         f"{len(contents.table):,} rows of {contents.train}.{example} "
-        "Expected image files named after its ids (with or without extension), pixel columns, an "
-        "image array, or columns that are also in the test set.\n"
+        "There must be image files named after its ids (with or without extension), pixel columns, "
+        "an image array, or columns that are also in the test set.\n"
         "Finish the download, unpack archives, rename files or ids, or select other tables: "
         "--train FILE, --test FILE"
     )

@@ -92,7 +92,8 @@ def duplicates(inputs: Inputs, labels: Sequence[str], kind: str, findings: Findi
 def _describe_split(found: Sequence[Duplicate], inputs: Inputs, findings: Findings) -> None:
     """Add a finding if the training and test sets do not seem to be split at random.
 
-    In such data, duplicates are much more common within the training set than across both sets.
+    Without a random split, duplicates are much more common within the training set than between
+    the two sets.
     """
     train, test = len(inputs.train.rows), max(len(inputs.test.rows), 1)
     ours = {place for pair in found if not pair.test for place in (pair.one, pair.other)}
@@ -168,7 +169,7 @@ def _removal(name: str, inputs: Inputs) -> str:
 
 
 def _reveals(texts: pd.Series, column: Column, labels: np.ndarray) -> bool:
-    """Return whether a column alone determines the labels, class indices or numbers (n,)."""
+    """Return whether one column determines the labels, which are class indices or numbers (n,)."""
     classes = labels.dtype.kind in "iu"
     category = column.use == CATEGORY and classes and len(texts) >= 5 * column.distinct
     if column.distinct < 2 or not (category or column.use == NUMBER):

@@ -186,7 +186,7 @@ def test_rows_of_a_group_are_never_on_both_sides(monkeypatch):
 def test_too_few_rows_have_no_baseline():
     labels = np.array([0, 1, 0, 1], np.int32)
 
-    with pytest.raises(DataError, match="Too few labelled rows"):
+    with pytest.raises(DataError, match="too few labelled rows"):
         baseline.fit(replace(DIGITS, num_classes=4), examples(labels, coloured(labels)))
 
 
