@@ -1,10 +1,10 @@
 """Score averages of weights on the hidden rows of two embedded competitions, for five seeds.
 
-A run with `optimizer.swa_start` provides its last weights and the mean of its weights. A soup
-averages three runs with different learning rates. All three continue the same run, which lasts for
-half the epochs, and train for the other half. Only the local Kaggle has the labels of the hidden
-rows. We propose an average if, in both competitions, it scores at least as well as the last epoch
-in at least four of five seeds.
+A run with `optimizer.swa_start` yields two variants: its last weights, and the mean of its weights.
+A soup averages three runs with different learning rates. All three continue the same run, which was
+trained for half the epochs, and train for the other half. Only the local Kaggle has the labels of
+the hidden rows. We propose an average if it scores at least as well as the last epoch in at least
+four of five seeds. This must be true in both competitions.
 
 `python -m benchmarks.averages CONFIG SEED KIND` trains the runs of one seed in a separate process.
 """
@@ -64,17 +64,18 @@ def main() -> None:
             for part, digits in (("nested", 4), ("nested best", 4), ("members", 0))
         )
         notes.append(
-            f"For {name}, the soups used this many of the three runs, by seed: {members}. On"
+            f"For {name}, each seed's soup used this many of the three runs: {members}. On"
             f" held-out rows that were not used to choose runs, the soups scored {nested}, and the"
             f" best runs scored {best}."
         )
     columns = "competition", "weights", "hidden score, by seed", "mean", "at least as good"
     title = f"Averages of weights, seeds {SEEDS[0]} to {SEEDS[-1]}"
     note = (
-        "The last column counts the seeds in which the score is at least as good as the score of"
-        " the last epoch, or of the run with the best held-out score. The runs of a soup use"
-        f" {', '.join(map(str, RATES))} times the config's learning rate. New BatchNorm statistics"
-        " are means over an epoch of augmented training batches. " + " ".join(notes)
+        "The last column counts the seeds in which the score is at least as good as the reference."
+        " The reference is the last epoch or, for a soup, the run with the best held-out score. The"
+        f" runs of a soup use {', '.join(map(str, RATES))} times the config's learning rate. New"
+        " BatchNorm statistics are means over an epoch of augmented training batches. "
+        + " ".join(notes)
     )
     write("averages", "Averages of weights", [Rows(title, columns, rows, note)], begun)
 
@@ -169,7 +170,7 @@ class Trial:
         return weights
 
     def _new_statistics(self, made: Artifact) -> Sequence[Weights]:
-        """Return the weights with BatchNorm statistics from an epoch with these weights."""
+        """Return the weights after their BatchNorm statistics were recomputed in an epoch."""
         config = made.config
         examples = dataset.read_training(self.folder / "data", config)
         model, weights = architectures.build(config), []

@@ -1,4 +1,4 @@
-"""Benchmark gathering and augmenting batches of images against tf.data and Grain.
+"""Compare how fast we gather and augment batches of images with tf.data and Grain.
 
 On an accelerator, the memory allocator keeps freed memory. On a CPU, it returns freed memory to the
 operating system, so each batch would have to allocate new pages. This process therefore keeps freed
@@ -153,7 +153,10 @@ def tf_data(images: np.ndarray, *, change: bool) -> Callable[[int], Iterable[Any
 
 
 def grain(images: np.ndarray) -> Callable[[int], Iterable[Any]]:
-    """Return a function that creates a Grain pipeline with some batches and a thread per core."""
+    """Return a function that takes a number of batches, and creates a Grain pipeline for them.
+
+    The pipeline uses one thread per core.
+    """
     import grain as library
 
     def changed(row: int, draw: np.random.Generator) -> np.ndarray:

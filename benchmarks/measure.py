@@ -90,7 +90,7 @@ def shown(value: float) -> str:
 
 
 def in_turn(variants: Mapping[str, Callable[[], float]], turns: int) -> dict[str, list[float]]:
-    """Return one measurement per turn of each variant.
+    """Return one measurement for each variant in each turn.
 
     Each turn starts with a different variant. An additional first turn compiles the code and is not
     measured.
@@ -166,7 +166,7 @@ def write(name: str, title: str, tables: Sequence[Table | Rows], begun: float) -
 
 
 def rows_before(section: str, title: str) -> dict[str, Sequence[str]]:
-    """Return the rows of a table on the current page by their first cell.
+    """Return the rows of a table on the current page, keyed by their first cell.
 
     Args:
         section: name of the script that wrote the table.

@@ -56,9 +56,9 @@ def main() -> None:
 def compared(
     folder: Path, data: Path, model: str, precision: str, feed: str
 ) -> dict[tuple[str, str], float]:
-    """Alternately plan and train a case.
+    """Alternate between planning and training a case.
 
-    Return the planned and measured values by (unit, "trained" or "planned").
+    Return the planned and measured values, keyed by the unit and "trained" or "planned".
     """
     config = write_config(folder, model, precision, feed)
     kept = {
@@ -80,7 +80,7 @@ def compared(
 
 
 def train(config: str, data: Path, output: Path) -> dict[str, Any]:
-    """Train, and return the memory of a step and the duration of each epoch after the second."""
+    """Train, and return the memory of a step and the seconds of each epoch after the second one."""
     from pipeline.runtime import backend
 
     settings = configs.load(config)

@@ -1,8 +1,8 @@
 """Score a teacher and two rounds of pseudo-labels on the hidden rows of digits, for five seeds.
 
-A tenth of the rows keep their labels, with the same fraction of each label. The student of a round
-is trained on these rows and on the other nine tenths, which are labelled by the model of the
-previous round. The hidden rows are the test rows. Only the local Kaggle has their labels.
+A tenth of the rows keep their labels, with the same fraction of each label. In each round, a
+student is trained on these rows, and on the other nine tenths with the labels that the model of the
+previous round predicted. The hidden rows are the test rows. Only the local Kaggle has their labels.
 
 `python -m benchmarks.pseudo_labels SEED` trains the runs of one seed in a separate process.
 """

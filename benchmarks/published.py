@@ -55,9 +55,9 @@ def main() -> None:
     title = f"Kaggle's TPU v5e-8, batch {BATCH}, AdamW, mixed_bfloat16"
     note = (
         "The memory is reported by libtpu's compiler, and a core has 16.9 GB. Times were not"
-        " measured. The lower and upper limits follow from the operations and bytes of the compiled"
-        " step, and include the time for starting and compiling. If a step does not fit, the table"
-        " shows the largest micro-batch per core that does."
+        " measured. The lower and upper limits are computed from the operations and bytes of the"
+        " compiled step. They include the time for startup and compilation. If a step does not fit,"
+        " the table shows the largest micro-batch per core that does."
     )
     write("published", "Published networks", [Rows(title, COLUMNS, rows, note)], begun)
 

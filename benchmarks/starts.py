@@ -1,8 +1,8 @@
 """Measure how long a session takes to start training, and how much time checkpoints take.
 
 A second session reuses the programs that the first one compiled. Each start is measured in a
-separate process: `python -m benchmarks.starts FOLDER` prints the seconds from the end of reading
-the data to the end of the first step.
+separate process: `python -m benchmarks.starts FOLDER` prints how many seconds pass after the data
+has been read until the first step is complete.
 """
 
 import json

@@ -27,7 +27,7 @@ class Tensors(pickle.Unpickler):
             return lambda storage, first, shape, strides, *rest: (storage, first, shape, strides)
         if module == "torch" and name in ("FloatStorage", "LongStorage"):
             return name
-        raise pickle.UnpicklingError(f"Expected a file with only tensors, found {module}.{name}.")
+        raise pickle.UnpicklingError(f"The file must only contain tensors, not {module}.{name}.")
 
     def persistent_load(self, place: Any) -> Any:
         """Return the type and key of a storage. Its bytes are located after the pickle."""
@@ -38,7 +38,8 @@ def tensors(file: BinaryIO) -> dict[str, np.ndarray]:
     """Return the arrays in a .pth file that was written by PyTorch before version 1.6.
 
     Such a file starts with three headers. They are followed by a pickle of the tensors and a pickle
-    with the keys of their storages. The rest of the file contains each storage after its length.
+    with the keys of their storages. The rest of the file contains the storages, each preceded by
+    its length.
     """
     for _ in range(3):
         Tensors(file).load()

@@ -5,8 +5,8 @@ after the warm-up:
 
     gap     The largest difference between the mean losses is at most 2 seed s.d.
     ratio   It reaches the target within 1.15 times as many epochs as the base variant.
-    spread  Its s.d. is at most 3 times the base variant's s.d. Otherwise, a single bad seed could
-            increase the seed s.d. enough to pass the first condition.
+    spread  Its s.d. is at most 3 times the base variant's s.d. Without this condition, one bad seed
+            could increase the seed s.d. so much that the variant meets the first condition.
 
     seed s.d.  The square root of the variance between seeds (n - 1), averaged over both variants
                and all epochs, because three seeds are too few to estimate it for each epoch.
@@ -46,7 +46,7 @@ class Compared:
 def compare(base: np.ndarray, other: np.ndarray, warmup: int) -> Compared:
     """Compare the losses of a variant and of the base variant after the warm-up epochs.
 
-    Both must contain at least two seeds, and at least one epoch after the warm-up.
+    Both arrays must contain at least two seeds, and at least one epoch after the warm-up.
 
     >>> base = np.array([[4.0, 2.0, 1.0, 0.50], [4.0, 2.2, 1.2, 0.52]])
     >>> compare(base, base + [[0.0, 0.0, 0.5, 0.0]], warmup=1).holds
@@ -74,8 +74,9 @@ def target_of(base: np.ndarray) -> float:
 
 
 def epochs_to(target: float, losses: np.ndarray) -> float:
-    """Return the fractional epoch at which the mean loss first reaches the target, or infinity.
+    """Return the epoch at which the mean loss first reaches the target, or infinity.
 
+    The epoch can be a fraction, because it is interpolated.
     >>> epochs_to(1.5, np.array([[4.0, 2.0, 1.0], [4.0, 2.0, 1.0]]))
     2.5
     """

@@ -6,13 +6,14 @@
     scaled    TIMES x batch, with hyperparameters scaled by `learning_rate`
     unscaled  TIMES x batch, with the base variant's hyperparameters
 
-TIMES is `batch // base_batch` of the config, or 8 if the config does not scale the base batch.
+TIMES is the config's `batch // base_batch`, or 8 if the config does not scale the base batch.
 
-The check passes if the scaled variant holds (`workbench.loss_curves`) and the unscaled variant does
-not. If both hold, the check is inconclusive. The gap between variants is measured relative to the
-noise between seeds, so the check is weak if runs are noisy. It can also be too strict. With three
-seeds, 17 epochs and noise that is independent between epochs, one in five checks of two equal
-variants finds a gap of more than 2 s.d. If in doubt, repeat the check with a different `seed`.
+The check passes if the scaled variant meets the conditions in `workbench.loss_curves`, and the
+unscaled variant does not. If both variants meet them, the check is inconclusive. The gap between
+variants is measured relative to the noise between seeds, so the check is weak if runs are noisy. It
+can also be too strict. For example, suppose that two variants are equal, and that the noise is
+independent between epochs. With three seeds and 17 epochs, one in five checks still finds a gap of
+more than 2 s.d. If in doubt, repeat the check with a different `seed`.
 
 `sweep` trains with five learning rates, from a quarter to four times the learning rate of the
 config. It uses one seed and a tenth of the epochs. If `check` or `sweep` is interrupted, run it
@@ -53,7 +54,7 @@ Show = Callable[[str], None]
 def check(
     config: Config, folder: Path, output: Path, *, batch: int | None = None, show: Show = print
 ) -> dict[str, Any]:
-    """Train the nine runs, except those that are complete, and return the result of `judged`.
+    """Train those of the nine runs that are not complete yet, and return what `judged` returns.
 
     Args:
         config: config of the run. Its `folds` are ignored.
@@ -100,8 +101,8 @@ def check(
 def judged(config: Config, batch: int, scaled: Compared, unscaled: Compared) -> dict[str, Any]:
     """Return the outcome of a check as values for JSON, in which infinite numbers are None.
 
-    `scaled` and `unscaled` are the comparisons with the base variant (see `Compared`), and whether
-    each holds. `advice` is a message for the user.
+    `scaled` and `unscaled` contain the comparison with the base variant (see `Compared`), and
+    `holds`, which is True if the variant meets the conditions. `advice` is a message for the user.
     """
     both = {"scaled": scaled, "unscaled": unscaled}
     return {
@@ -198,14 +199,16 @@ def _refuse(config: Config, batch: int, rows: int) -> None:
     most = rows // factor // jax.device_count() * jax.device_count()
     if batch > most or batch % jax.device_count():
         raise ConfigError(
-            f"Cannot check batch {batch}: the check requires {factor} x {batch} {config.data.noun}"
-            f" per epoch, split across {jax.device_count()} replicas, but there are {rows}.\n"
+            f"Cannot check batch {batch} with {rows} {config.data.noun} and {jax.device_count()}"
+            f" replicas. An epoch requires {factor} x {batch} {config.data.noun}, and each batch is"
+            " divided equally among the replicas.\n"
             f"Use --batch {min(batch, most) // jax.device_count() * jax.device_count()} or less."
         )
     if config.warmup_epochs > config.epochs - 1:
         raise ConfigError(
             f"warmup_epochs={config.warmup_epochs:g} with epochs={config.epochs} leaves no epochs"
-            " after the warm-up to compare.\nRaise epochs or lower warmup_epochs in the config."
+            " after the warm-up to compare.\nIncrease epochs or decrease warmup_epochs in the"
+            " config."
         )
 
 
@@ -272,13 +275,14 @@ def _advice(config: Config, batch: int, scaled: Compared, unscaled: Compared) ->
         return f"Passed: the {rule} rule works {carries}."
     if scaled.holds:
         return (
-            "Not passed: the unscaled variant holds as well, so the check is inconclusive about the"
-            f" {rule} rule. Use fewer epochs, or a smaller --batch."
+            "Not passed: the unscaled variant also meets the conditions, so the check is"
+            f" inconclusive about the {rule} rule. Use fewer epochs, or a smaller --batch."
         )
     if scaled.gap < 0 and scaled.ratio <= MOST_RATIO and scaled.spread <= MOST_SPREAD:
         return (
-            f"Not passed: the scaled variant is better by {-scaled.gap:.1f} s.d., so batch {large}"
-            " has no disadvantage. Try a different `seed` in the config to see if this is noise."
+            f"Not passed: the scaled variant is {-scaled.gap:.1f} s.d. better than the base"
+            f" variant, so batch {large} has no disadvantage. Try a different `seed` in the config"
+            " to see if this is noise."
         )
     return (
         f"Not passed: the {rule} rule does not work {carries}. To find a learning rate for batch"

@@ -1,11 +1,11 @@
 """Model soups: the mean of the weights of several runs of one architecture, as a single artifact.
 
 Members are chosen greedily (Wortsman et al. 2022, arXiv:2203.05482). The best run is the first
-member. The other runs are tried from the best to the worst, and each one is added if the mean of
-the weights then scores at least as well on the held-out rows. With folds, weights are averaged fold
-by fold. All runs hold out the same rows, so each mean is scored on rows that its models were not
-trained on. BatchNorm statistics are averaged, too. The mean is only useful if the runs started from
-the same weights.
+member. The other runs are then tried from the best to the worst. A run is added if the mean of the
+weights scores at least as well on the held-out rows with the run as without it. With folds, weights
+are averaged fold by fold. All runs hold out the same rows, so each mean is scored on rows that its
+models were not trained on. BatchNorm statistics are averaged, too. The mean is only useful if the
+runs started from the same weights.
 """
 
 import time
@@ -49,7 +49,7 @@ def make(
 
     Raises:
         ArtifactError: if a run does not match the others or the folder.
-        ConfigError, DataError, DiskError, ReportError: see `ensemble.find` and `dataset`.
+        ConfigError, DataError, DiskError, ReportError: as in `ensemble.find` and `dataset`.
     """
     started, rows = time.monotonic(), ensemble.common_rows(outputs, show)
     pot = Pot(rows, folder, output / "decoded", show)
@@ -123,7 +123,7 @@ class Soups(CommonRows):
 
 
 class Pot:
-    """Averages the weights of the members that are used, all with the same share.
+    """Averages the weights of the members that are used. Each member counts equally.
 
     Args:
         rows: the members and their held-out rows.
@@ -165,9 +165,10 @@ class Pot:
                 why = f"its network differs from the network of {first.manifest['run_id']}"
             if why:
                 raise ArtifactError(
-                    f"Run {each.manifest['run_id']} cannot be in this soup: {why}.\nExpected the"
-                    " same network, inputs, seed, folds and validation_fraction. Remove this run,"
-                    " or average predictions:\npython -m pipeline ensemble OUT OUT --output DIR"
+                    f"Run {each.manifest['run_id']} cannot be in this soup: {why}.\nAll runs must"
+                    " have the same network, inputs, seed, folds and validation_fraction. Remove"
+                    " this run, or average predictions:\npython -m pipeline ensemble OUT OUT"
+                    " --output DIR"
                 )
 
     def weights(self, used: np.ndarray) -> list[Weights]:
@@ -183,7 +184,7 @@ class Pot:
     def predictions(self, used: np.ndarray) -> np.ndarray:
         """Return predictions for all examples, float32 (n, …).
 
-        Held-out rows have the predictions of their fold, and other rows have 0.
+        A held-out row gets the prediction of its fold. The predictions for all other rows are 0.
         """
         name = (used > 0).tobytes()
         if name not in self._found:

@@ -84,7 +84,7 @@ GOOD, BAD = Compared(0.5, 9, 1.0, 1.0), Compared(40.0, 9, math.inf, 1.0)
         ),
         (GOOD, GOOD, "is inconclusive"),
         (BAD, BAD, "To check half this batch, use --batch 16"),
-        (replace(GOOD, gap=-2.5), BAD, "better by 2.5 s.d."),
+        (replace(GOOD, gap=-2.5), BAD, "2.5 s.d. better than the base"),
         (replace(GOOD, gap=-2.5, spread=4.0), BAD, "does not work for scaling the learning rate"),
     ],
 )

@@ -93,7 +93,7 @@ def asked(files: Files, headers: Headers, train: str, test: str, labels: tuple[s
     first = str(values.iloc[0, 0]) if values.size else ""  # a placeholder
     table = pd.DataFrame({key: list(ids), **dict.fromkeys(labels, first)}, dtype=object)
     why = (
-        f"not found, so sample_submission=None. The ids are {named}, and the columns to submit are "
+        f"not found, so sample_submission=None. The ids are {named}. The columns to submit are "
         f"{key}, {shortened(labels)} ({grounds}). If the competition page specifies others, edit "
         "id_column, label_column and metric, or pass --sample FILE"
     )
@@ -168,8 +168,8 @@ def only_label(path: Path, found: Sequence[str], where: str, context: str) -> tu
         return usual[0], f"chosen by name from {len(found)} columns {where}"
     columns = f": {shortened(found, 12)}" if found else ""
     raise DataError(
-        f"{path} has {counted(len(found), 'column')} {where}{columns}; expected one label column. "
-        f"{context}\nSelect one, or several separated by commas: "
+        f"{path} has {counted(len(found), 'column')} {where}{columns}. It is therefore unclear "
+        f"which column has the labels. {context}\nSelect one, or several separated by commas: "
         f"--label {found[0] if found else 'COLUMN'}"
     )
 
@@ -199,9 +199,9 @@ def _test_folder(files: Files) -> str:
         files.refuse_packed("test set", TESTS)
     several = f"the test set could be {shortened(tops)}" if tops else "nothing is named test"
     raise DataError(
-        f"{mounts.listing(files.folder)}. There is no sample submission, and {several}; expected "
-        "one table (test.csv) or one image folder (test/).\nFinish the download, select the "
-        "table (--test FILE), or hold out some labelled rows or images as a test set."
+        f"{mounts.listing(files.folder)}. There is no sample submission, and {several}. There must "
+        "be one test table (test.csv) or one folder of test images (test/).\nFinish the download, "
+        "select the table (--test FILE), or hold out some labelled rows or images as a test set."
     )
 
 

@@ -257,7 +257,7 @@ def _out_of_fold(config: Config, folder: Path, examples: Examples) -> dict[str, 
 
 
 def _boosted(config: Config, **options: int) -> Config:
-    """Replace the network by boosting with these options of the model "columns"."""
+    """Replace the network with boosting, and pass these options to the model "columns"."""
     return replace(
         config,
         model="columns",

@@ -54,8 +54,8 @@ def of_masks(contents: Contents, findings: Findings) -> Inputs | None:
         raise DataError(
             f"{contents.folder / contents.train} has run-length masks in {column!r}, but its ids, "
             f"such as {table[contents.ids].iloc[0]!r}, are not names of image files.\n"
-            "Finish the download. If ids consist of an image name and a class, split them in a "
-            "copy of the table, and keep only the rows of one class (docs/segmentation.md)."
+            "Finish the download. If each id combines an image name and a class, split the ids in "
+            "a copy of the table, and keep only the rows of one class (docs/segmentation.md)."
         )
     findings[:] = [line for line in findings if line.about != "size"]  # set by the budget
     by_rows = _by_rows(table[column], found.train, found.headers, findings)
@@ -78,7 +78,7 @@ def mask_forms(pictures: Data) -> dict[str, Any]:
 
 
 def _by_rows(texts: pd.Series, seen: Seen, headers: pd.DataFrame, findings: Findings) -> bool:
-    """Return whether the edges of masks and images match better if runs go along rows."""
+    """Return whether masks fit the edges in the images better if runs are read row by row."""
     sizes = dict(zip(headers.source, zip(headers.width, headers.height, strict=True), strict=True))
     clear, beyond, pixels = np.zeros(2), list[str](), seen.pixels
     drawn = [place for place in range(len(seen.rows)) if seen.sources[place] in sizes]
@@ -117,7 +117,7 @@ def _slopes(picture: np.ndarray) -> np.ndarray:
 
 
 def _beside(contents: Contents) -> tuple[list[Column], str]:
-    """Return the columns besides ids and labels, and the test table's id column.
+    """Return the columns that are neither ids nor labels, and the test table's id column.
 
     The id column is "" unless both tables have one.
     """
@@ -224,9 +224,9 @@ def of_texts(contents: Contents, findings: Findings) -> Inputs | None:
         return None
     if not key:
         raise DataError(
-            f"{contents.folder / contents.train} has texts, which require ids; expected the column "
-            f"{contents.sample_id!r}, as in the sample submission, in this table and in "
-            f"{contents.test}.\nAdd the column {contents.sample_id!r} to a copy of each table."
+            f"{contents.folder / contents.train} has texts, which require ids. This table and "
+            f"{contents.test} must both have the column {contents.sample_id!r}, as in the sample "
+            f"submission.\nAdd the column {contents.sample_id!r} to a copy of each table."
         )
     named = tuple(column.name for column in texts)
     rest = [column for column in every if column.name not in named]

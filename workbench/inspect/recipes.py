@@ -2,8 +2,9 @@
 
 The recipe for a TPU follows winning notebooks. The recipe for a CPU is a linear model on the
 features of a published network if the network's weights are on this machine. Otherwise, it is the
-largest network that can be trained for enough epochs within the budget, according to measured
-steps. Recipes have not been run on a TPU, so the speed of the TPU is assumed (docs/facts.md).
+largest network that can be trained for enough epochs within the budget. The time for the epochs is
+estimated from measured steps. Recipes have not been run on a TPU, so the speed of the TPU is
+assumed (docs/facts.md).
 """
 
 import math
@@ -141,7 +142,7 @@ class Speed:
         return f". For the recommended {network.enough} epochs, pass --budget {minutes}m"
 
     def epochs(self, task: Task, folds: int, seconds: float) -> int:
-        """Return the number of epochs, possibly 0, that can be trained in the given time."""
+        """Return the number of epochs that can be trained in the given time, which may be 0."""
         fixed = self.fixed(task, folds)
         return max(int((FILLED * seconds - fixed) / (self.seconds(task, folds, 1) - fixed)), 0)
 
@@ -227,7 +228,7 @@ def in_budget(epochs: int, seconds: float, plan: Plan) -> str:
 
 
 def batch_of(rows: int, most: int, steps: int = LEAST_STEPS_PER_EPOCH) -> int:
-    """Return the largest batch size up to `most` for which each epoch has enough steps.
+    """Return the largest batch size that gives each epoch enough steps, but at most `most`.
 
     >>> [batch_of(rows, 128) for rows in (50, 1200, 1800, 50_000)]
     [32, 32, 64, 128]
@@ -391,14 +392,14 @@ def _on_features(task: Task, plan: Plan, measure: Callable[[Config], Speed]) -> 
     reasons = _reasons(task, network, config)
     text = in_budget(config.epochs, seconds, plan)
     reasons["epochs"] = (
-        f"{text}. fit='linear' requires one pass ({1 / speed.image:,.0f} images/s measured here). "
-        "Remove that line to fine-tune for this number of epochs"
+        f"{text}. fit='linear' requires only one pass over the images, at {1 / speed.image:,.0f} "
+        "images/s, measured here. Remove that line to fine-tune for this number of epochs"
     )
     return Recipe(config, plan, seconds, reasons)
 
 
 def _sized(data: Data, size: tuple[int, int], side: int) -> Data:
-    """Set the image size to a longest side of `side`, with the aspect ratio of `size`."""
+    """Scale the image size to a longest side of `side`, and keep the aspect ratio of `size`."""
     if data.resize == "pad":
         return replace(data, height=side, width=side)
     width, height = (max(round(each * side / max(size) / ROUND), 2) * ROUND for each in size)

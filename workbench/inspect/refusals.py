@@ -15,7 +15,8 @@ from pipeline.errors import DataError, reading
 from workbench.inspect.folder import ADVICE, Files, Images, shortened
 
 SUPPORTED = (
-    "Expected images, texts or table columns from which to predict labels, numbers or masks.\n"
+    "The inputs must be images, texts or table columns. The targets must be labels, numbers or "
+    "masks.\n"
     "Write the config yourself, as shown in {}."
 )
 ENDINGS = {  # extensions of unsupported files
@@ -35,7 +36,7 @@ REPEATS = 2  # rows per distinct text; a column with more may be a category
 
 
 def segmentation(what: str) -> DataError:
-    """Return the error for unsupported masks. `what` says where the masks were found."""
+    """Return the error for unsupported masks. `what` describes where the masks were found."""
     return DataError(
         f"{what}. For segmentation, inspect can only write a config if the masks are run lengths "
         "in the training table.\n"
@@ -50,8 +51,9 @@ def classes(path: Path, table: pd.DataFrame, ids: str, asked: Sequence[str]) -> 
     if kinds:
         number = table[kinds[0]].nunique()
         raise DataError(
-            f"{path} has masks for {number:,} classes in {kinds[0]!r}; expected one mask per "
-            f"image.\nIn a copy of the table, keep only one class, and remove {kinds[0]!r}. "
+            f"{path} has masks for {number:,} classes in {kinds[0]!r}, but inspect supports only "
+            f"one mask per image.\nIn a copy of the table, keep only one class, and remove "
+            f"{kinds[0]!r}. "
             "To extend the config to all classes, see docs/segmentation.md."
         )
 
@@ -94,7 +96,7 @@ def masks(table: pd.DataFrame, columns: Sequence[str], *, sample: bool = False) 
 
 
 def _run_lengths(texts: pd.Series) -> bool:
-    """Return whether texts are run lengths. Numeric labels repeat, unlike run lengths."""
+    """Return whether texts are run lengths. Unlike numeric labels, run lengths rarely repeat."""
     long = [text for text in texts if len(text) >= LONG and NUMBERS.fullmatch(text)]
     if len(long) >= max(SHARE * len(texts), 1):
         return True  # run lengths that are invalid or in a different format
@@ -107,8 +109,8 @@ def _run_lengths(texts: pd.Series) -> bool:
 def _starts(text: str) -> list[int]:
     """Parse a text of alternating starts and lengths, and return the starts.
 
-    Return [] if the text is in a different format, or if the runs overlap or are not in ascending
-    order.
+    Return [] if the text has a different format, if the runs overlap, or if they are not in
+    ascending order.
 
     >>> [_starts(text) for text in ("3 2 9 1", "3 2 4 1", "3 2 9", "a b")]
     [[3, 9], [], [], []]
@@ -136,7 +138,7 @@ def mask_folder(images: Images) -> str:
 
 
 def prose(texts: pd.Series, least: int = WORDS) -> int:
-    """Return the median number of words per text, or 0 if it is below `least`.
+    """Return the median number of words per text, or 0 if the median is below `least`.
 
     It is also 0 for names, codes and categories.
 

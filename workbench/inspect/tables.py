@@ -167,7 +167,7 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
     if repeated:
         raise DataError(
             f"{place / train} has {counted(len(repeated), 'duplicate id')} in {ids!r}, for example "
-            f"{shortened(repeated, 3)}; expected one row per id.\n"
+            f"{shortened(repeated, 3)}. Each id must have exactly one row.\n"
             "Remove the duplicate rows, or select another table: --train FILE"
         )
     if set(labelled) <= {ids} and (masked := refusals.mask_folder(files.images)):
@@ -229,8 +229,8 @@ def _of_folders(made: Labelled, files: Files, wanted: pd.DataFrame, findings: Fi
         )
         findings.warning("unlabelled", text)
     if made.beside:
-        text = f"{shortened(made.beside)} also have folders for these labels. To use them, add "
-        text += "them to train_images"
+        text = f"there are also folders for these labels in {shortened(made.beside)}. To use them, "
+        text += f"add {shortened(made.beside)} to train_images"
         findings.unknown("folders", text)
     return Source(place, table, class_folders=True)
 
@@ -246,7 +246,8 @@ def _header(path: Path) -> list[str]:
     data = any(name.lower().endswith(ENDINGS) for name in names) or 2 * len(numbers) >= len(names)
     if data and not rising:
         raise DataError(
-            f"{path} has no header: its first line is {shortened(names)}; expected column names.\n"
+            f"{path} has no header. Its first line must contain column names, but it is "
+            f"{shortened(names)}.\n"
             "Add a line of column names at the top."
         )
     return names
@@ -275,7 +276,7 @@ def _given(place: Path, tables: Collection[str], given: str, option: str) -> str
 
 
 def _find_sample(files: Files, given: str) -> str | None:
-    """Return `given`, the only file with a typical name, or None."""
+    """Return the file that `given` selects, or else the only file with a typical name, or None."""
     tables = files.ending(folder.CSV)  # the only format that Kaggle accepts
     if given:
         return _given(files.folder, tables, given, "--sample")
@@ -290,7 +291,7 @@ def _check_sample(path: Path, wanted: pd.DataFrame) -> None:
     if len(wanted.columns) < 2 or not len(wanted):
         raise DataError(
             f"{path} has {len(wanted.columns)} columns ({shortened(wanted.columns)[:300]}) and "
-            f"{len(wanted)} rows; expected ids and a column to predict.\n"
+            f"{len(wanted)} rows. It must contain ids and a column to predict.\n"
             "Finish the download, or select another file: --sample FILE"
         )
 
@@ -301,9 +302,9 @@ def _find_test(
     """Return the path of the test table, or None if there is no test table.
 
     The test table is the table with the same ids as the sample submission. If no table has these
-    ids, it is a table with the same number of rows. Such a table must have "test" in its name, or
-    only columns that also occur in a labelled table. In the test table, the columns to predict are
-    missing or empty.
+    ids, it is a table with the same number of rows. The name of such a table must contain "test",
+    or all of its columns must also occur in a labelled table. In the test table, the columns to
+    predict are missing or empty.
     """
     if given:
         return _given(place, headers, given, "--test")
@@ -339,7 +340,7 @@ def _is_empty(path: Path, asked: Collection[str]) -> bool:
 def lacking_ids(contents: Contents) -> str:
     """Return a message if a table named "test" lacks some ids of the sample submission, or else "".
 
-    A table that also contains other ids is ignored.
+    A table is ignored if it also contains ids that are not in the sample submission.
     """
     first, ids = contents.sample_id, contents.sample_table.iloc[:, 0]
     for name in called(contents.files.tables, TESTS):
@@ -408,7 +409,7 @@ def _find_ids(
         found = [name for name in map(str, table) if asked.issuperset(table[name])]
         if not (found := [*(name for name in named if name in found), *found]):
             raise DataError(
-                f"No TFRecord feature in {files.folder} has the ids of the sample submission "
+                f"No TFRecord feature in {files.folder} contains the ids of the sample submission "
                 f"({first!r}).\n{records.BY_HAND}"
             )
         return found[0], f"{found[0]!r}, because it contains the ids of the sample submission"

@@ -66,12 +66,12 @@ def read(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
     name, count = str(empty.idxmax()), int(empty.max())
     if count == len(table):
         what = f"no label in {name!r} in any of its {counted(count, 'row')}"
-        raise DataError(f"{path} has {what}; expected one per row.\n{FIX}")
+        raise DataError(f"{path} has {what}. Every row must have a label.\n{FIX}")
     several = len(contents.labels) > 1
     if count and not several and not separator_of(table[name]):
         raise DataError(
-            f"{path} has {counted(count, 'row')} without a label in {name!r}; expected one per "
-            f"row.\nAdd the missing labels, or remove the rows without a label. {FIX}"
+            f"{path} has {counted(count, 'row')} without a label in {name!r}. Every row must have "
+            f"one.\nAdd the missing labels, or remove the rows without a label. {FIX}"
         )
     if several:
         made = _of_columns(table, contents, metric, findings)
@@ -153,8 +153,8 @@ def _of_columns(
     bad = [name for name in values if not np.isfinite(values[name]).all()]
     if bad:
         raise DataError(
-            f"{contents.folder / contents.train} has texts in {bad[0]!r}; expected numbers in "
-            f"all {len(table.columns)} label columns.\n{FIX}"
+            f"{contents.folder / contents.train} has texts in {bad[0]!r}, but all "
+            f"{len(table.columns)} label columns must contain numbers.\n{FIX}"
         )
     if why := shares_of_classes(values, contents, metric):
         return _of_shares(values, why, findings)
@@ -178,7 +178,7 @@ def _of_one(table: pd.DataFrame, contents: Contents, findings: Findings) -> Targ
     if len(counts) < 2:
         raise DataError(
             f"{path} has only one label in {column.name!r} for all {len(column):,} rows: "
-            f"{column.iloc[0]!r}; expected at least two different labels.\n{FIX}"
+            f"{column.iloc[0]!r}. There must be at least two different labels.\n{FIX}"
         )
     separator = separator_of(counts)
     # If all texts have the same number of words and one is in the sample, they are names, such as
@@ -223,13 +223,14 @@ def _of_one(table: pd.DataFrame, contents: Contents, findings: Findings) -> Targ
     if not number and columns.commas(column):
         raise DataError(
             f"{path} has numbers with commas in {column.name!r}, such as "
-            f"{next(text for text in counts if ',' in text)!r}; expected plain numbers as labels.\n"
+            f"{next(text for text in counts if ',' in text)!r}. Labels must be plain numbers.\n"
             f"In a copy of the table, {columns.PLAIN}. {FIX}"
         )
     if words := refusals.prose(column):
         raise DataError(
-            f"{path} has texts of about {words} words in the label column {column.name!r}; "
-            f"expected labels or numbers.\nWrite the config yourself, see docs/text.md. {FIX}"
+            f"{path} has texts of about {words} words in the label column {column.name!r}, but "
+            "inspect supports only class labels and numbers.\n"
+            f"Write the config yourself, as described in docs/text.md. {FIX}"
         )
     classes = dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
     _describe_classes(classes, str(path), findings, whole=whole)
@@ -252,7 +253,7 @@ def _describe_classes(
     if len(single) * 2 > len(classes):
         raise DataError(
             f"{len(single)} of the {len(classes)} labels in {table} occur in only one row, for "
-            f"example {examples}; expected most labels to occur in at least two of {rows:,} rows.\n"
+            f"example {examples}. Most labels must occur in at least two of the {rows:,} rows.\n"
             f"Remove these rows, or merge labels. {FIX}"
         )
     if single:
@@ -298,8 +299,8 @@ def _shown(label: str) -> str:
 def separator_of(column: Collection[str]) -> str:
     """Return the separator if texts contain several labels, or "" if each text is a single label.
 
-    A separator is accepted if splitting the texts yields fewer distinct parts than there are
-    distinct texts. Commas within numbers are not separators.
+    A separator is accepted if the split texts have fewer distinct parts than there are distinct
+    texts. Commas within numbers are not separators.
 
     >>> [separator_of(each) for each in (["a b", "b", "c a"], ["a| b c", "b c", "a", "b c| a"])]
     ['', '| ']

@@ -180,7 +180,7 @@ def scatter(labels: np.ndarray, predictions: np.ndarray) -> Markup:
 def score_line(
     numbers: np.ndarray, marks: Sequence[str], line: tuple[float, float], name: str
 ) -> Markup:
-    """Plot given scores against local scores with error bars, and the line fitted to the scores.
+    """Plot given scores against local scores with error bars, and draw the fitted line.
 
     Args:
         numbers: the local scores, the given scores, and the standard errors of both, float (4, n).

@@ -129,7 +129,7 @@ CPU = "cpu"  # the machine that runs this code
 
 
 def named(devices: str) -> str:
-    """Return the runtime with these devices, as written in a manifest, or "" if it is unknown.
+    """Return the runtime that has the devices named in a manifest, or "" if it is unknown.
 
     >>> [named(f"{one} (gpu)") for one in ("2 x Tesla T4", "1 x Tesla T4", "1 x NVIDIA K80")]
     ['gpu-t4x2', '', '']

@@ -52,8 +52,8 @@ class Compiled:
     """The compiler's per-core report for one step.
 
     Attributes:
-        memory: peak memory in bytes. If the step does not fit, it is the memory required in
-            addition to the step's arguments, or 0 if the compiler did not report it.
+        memory: peak memory in bytes. If the step does not fit, this is the memory required on top
+            of the step's arguments, or 0 if the compiler did not report it.
         operations: number of floating-point operations.
         traffic: bytes read from and written to memory.
         collectives: number of collective operations of each kind.
@@ -126,7 +126,7 @@ def largest(
     fixed: float,
     most: int = 2**20,
 ) -> int:
-    """Find the largest batch that fits, using at most three compilations, or return 0.
+    """Return the largest batch that fits, or 0 if none fits, using at most three compilations.
 
     Args:
         compiled: function that compiles a step for a batch size.

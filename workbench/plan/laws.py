@@ -27,14 +27,14 @@ IN_MEMORY = 0.5  # maximum fraction of host memory for decoded images
 
 @dataclass(frozen=True)
 class AffineLaw:
-    """The seconds or bytes of a step with n images: `fixed` + `image` * n."""
+    """Computes the seconds or bytes of a step with n images as `fixed` + `image` * n."""
 
     fixed: float
     image: float
 
     @classmethod
     def through(cls, first: tuple[float, float], second: tuple[float, float]) -> "AffineLaw":
-        """Fit the law to two points.
+        """Return the law that passes through two points.
 
         >>> AffineLaw.through((100, 0.3), (200, 0.4))
         AffineLaw(fixed=0.2, image=0.001)
@@ -51,7 +51,7 @@ class AffineLaw:
         return self.fixed + self.image * images
 
     def most(self, room: float) -> int:
-        """Return the maximum number of images, possibly 0, that fit in `room` seconds or bytes.
+        """Return how many images fit in `room`, which is given in seconds or bytes.
 
         >>> AffineLaw(100.0, 10.0).most(199)
         9
@@ -69,7 +69,7 @@ class Interval:
 
     @classmethod
     def around(cls, number: float, share: float = 0.0) -> "Interval":
-        """Return the interval with the relative error `share`."""
+        """Return an interval around a number with a relative error of `share`."""
         return cls(number * (1 - share), number, number * (1 + share))
 
     def times(self, factor: float) -> "Interval":
@@ -90,7 +90,7 @@ class Interval:
 def roofline(
     core: Accelerator, operations: float, traffic: float = 0.0, *, half: bool = True
 ) -> float:
-    """Return the minimum seconds that the speed and the bandwidth of a core allow.
+    """Return the minimum number of seconds that a core needs, given its speed and bandwidth.
 
     Args:
         operations: floating-point operations per core.
@@ -104,7 +104,7 @@ def roofline(
 
 
 def expected(least: float) -> Interval:
-    """Estimate the seconds per step from their minimum, which `roofline` returns.
+    """Estimate the seconds per step from the minimum that `roofline` returns.
 
     >>> expected(0.35).usual
     1.0

@@ -30,14 +30,14 @@ class Counts:
 
     @property
     def state(self) -> int:
-        """Bytes of the weights, and of two optimizer values for each trainable weight."""
+        """The bytes of the weights, plus two optimizer values for each trainable weight."""
         return 4 * (self.parameters + 2 * self.trainable)
 
 
 def passes(config: Config) -> int:
     """Return the number of operations in a training step, relative to a prediction.
 
-    All config fields that change how often the model is computed are handled here.
+    This function accounts for all config fields that change how often the model is computed.
     """
     frozen = config.model_options.get("backbone_rate") == 0 or config.fit
     once = FORWARD if frozen else FORWARD + BACKWARD
@@ -85,7 +85,10 @@ def image_bytes(config: Config) -> float:
 
 
 def of(config: Config) -> Counts:
-    """Count the parameters and operations of a config's network (see `network` for errors)."""
+    """Count the parameters and operations of a config's network.
+
+    It raises the same errors as `network`.
+    """
     import jax
 
     from pipeline.models import architectures, group_layers

@@ -261,8 +261,9 @@ def _step(plain: Outlook, work: Work, found: Compiled | None) -> tuple[Interval,
 
 
 def _smaller(work: Work, share: int, part: int, memory: float, law: AffineLaw) -> tuple[int, str]:
-    """Return the micro-batch per core that fits (or 0), and advice on how to change the config.
+    """Return the largest micro-batch per core that fits, and advice on changing the config.
 
+    If none fits, the micro-batch is 0.
     Args:
         share: images per core.
         part: images per pass.

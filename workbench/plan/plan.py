@@ -123,8 +123,8 @@ def advice(outlooks: Sequence[Outlook], noun: str = "images") -> str:
         widest = max(there, key=lambda one: one.room or 0)
         needed = (widest.memory or 0) / 1e9
         return (
-            f"The run does not fit on any runtime: a step needs {needed:,.0f} GB per core, but"
-            f" {widest.title} has {(widest.room or 0) / 1e9:.0f} GB;"
+            f"The run does not fit on any runtime. A step needs {needed:,.0f} GB per core, but"
+            f" {widest.title} has only {(widest.room or 0) / 1e9:.0f} GB;"
             f" {widest.why.rpartition('; ')[2]}."
         )
     best = min(fit, key=lambda one: one.total.usual if one.total else math.inf)

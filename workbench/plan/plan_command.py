@@ -49,7 +49,7 @@ def run(
     for name in names:
         if name not in (CPU, *RUNTIMES):
             raise ConfigError(
-                f"Invalid --for {name[:40]}: expected one of {', '.join(RUNTIMES)}, {CPU}.\n"
+                f"Invalid --for {name[:40]}: it must be one of {', '.join(RUNTIMES)}, {CPU}.\n"
                 "Correct it, for example: --for tpu-v5e-8"
             )
     known = [probe.read(Path(name)) for name in probed] or runs or []
@@ -74,7 +74,7 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def kept(folder: Path) -> Path | None:
-    """Return the path of the plan in or beside a run's folder, or None."""
+    """Return the path of the plan in a run's folder or next to it, or None if there is no plan."""
     return next((place for place in (folder / FILE, beside(folder)) if place.is_file()), None)
 
 

@@ -127,14 +127,14 @@ class HiddenTest:
         held = self._hold_out.hide(rows)
         if not len(held):
             raise DataError(
-                f"{len(rows)} labelled rows are too few to hold out any of them: in a session, each"
+                f"{len(rows)} labelled rows are too few to hold out any of them. In a session, each"
                 f" label must occur in {max(self._config.folds or 0, 2)} groups or rows.\n"
-                "Lower folds in the config, or add rows."
+                "Use fewer folds in the config, or add rows."
             )
         return np.setdiff1d(rows, held), held
 
     def _fewer(self, rows: np.ndarray, most: int | None) -> np.ndarray:
-        """Select fewer rows, and drop broken images, which could be a large fraction."""
+        """Select fewer rows, and drop broken images, which could be many among so few rows."""
         kept = self._hold_out.fewer(rows, most)
         if len(kept) == len(rows) or self._config.data.kind != "images":
             return kept
@@ -222,7 +222,7 @@ class HiddenTest:
     # Folders for sessions
 
     def write(self, out: Path, *, hidden: bool = False) -> None:
-        """Write the folder of a session, with the hidden test set if `hidden` is set.
+        """Write the folder of a session, including the hidden test set if `hidden` is True.
 
         Files that come from archives are packed into archives again, as on Kaggle.
 
@@ -412,9 +412,9 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
     if data.kind == "custom" and lacking:
         raise ConfigError(
             f"The labels read by {custom_code.described(config, 'read_training')} cannot be hidden:"
-            f" {lacking}. A rehearsal requires a table with {data.id_column!r} and the labels, in"
-            " the format of a submission if target='custom'.\nSet data.train_csv and"
-            " data.label_column, or train and infer on this machine without a score"
+            f" {lacking}. A rehearsal requires a table with {data.id_column!r} and the labels. If"
+            " target='custom', the labels must have the format of a submission.\nSet data.train_csv"
+            " and data.label_column, or train and infer on this machine without a score"
             " (docs/custom-code.md):\n"
             f"python -m pipeline train --config {config.name} --input {folder} --output run"
         )

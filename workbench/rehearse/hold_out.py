@@ -20,8 +20,9 @@ MOST_HIDDEN = 2000  # rows, for which the standard error of an accuracy is at mo
 class HoldOut:
     """Selects labelled rows, stratified by label, and leaves enough rows for a session to split.
 
-    For each label, at least `folds` groups (or two) remain. If `group_column` is set, enough groups
-    for the session's split remain. Without groups, each row is a group of its own.
+    For each label, at least `folds` groups remain, and never fewer than two. If `group_column` is
+    set, enough groups for the session's split remain. Without groups, each row is a group of its
+    own.
     """
 
     def __init__(self, examples: Examples, config: Config) -> None:
@@ -35,7 +36,7 @@ class HoldOut:
             self._of_all = max(round(1 / config.data.validation_fraction), self._of_a_label)
 
     def hide(self, rows: np.ndarray) -> np.ndarray:
-        """Select whole groups of rows for a test set, with about the same fraction of each label.
+        """Select whole groups of rows for a test set, including a similar fraction of each label.
 
         Returns:
             The selected rows in ascending order, int64 (m,). The array is empty if the session
@@ -65,7 +66,7 @@ class HoldOut:
         return rows[hidden & ~chosen["group"].isin(given_back).to_numpy()]
 
     def fewer(self, rows: np.ndarray, most: int | None) -> np.ndarray:
-        """Select at most `most` rows, stratified by label, and return them in ascending order.
+        """Select up to `most` rows, stratified by label, and return them in ascending order.
 
         More rows are selected if the labels require them.
         """

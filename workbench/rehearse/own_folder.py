@@ -96,8 +96,8 @@ def hidden(
     labels = hashlib.sha256(json.dumps(test.solution).encode()).hexdigest()
     if before and before["solution_sha256"] != labels:
         raise ConfigError(
-            f"The labelled rows in {folder}, or the config fields for them in {name}, have changed"
-            f" since {kept} was written.\nRestore the rows and fields, or use a new --folder."
+            f"Since {kept} was written, the labelled rows in {folder} or their config fields in"
+            f" {name} have changed.\nRestore the rows and fields, or use a new --folder."
         )
     other = held_out_rows.differing(config)
     lines = (

@@ -62,7 +62,7 @@ def predictions(
         unknown = [part for part in parts if part not in codes]
         if unknown:
             raise SubmissionError(
-                f"{name!r} contains {unknown[0][:80]!r}, which is not a label; expected"
+                f"{name!r} contains {unknown[0][:80]!r}, which is not a label. The labels include"
                 f" {', '.join(names[:12])}.\nCorrect the prediction."
             )
         for place, part in enumerate(parts):

@@ -63,7 +63,7 @@ class Plan:
 
 
 def in_a_process(config: str, rows: int, tests: int, budget: float, *, internet: bool) -> Plan:
-    """Compute the `plans` of a config in a new process, and return the last one.
+    """Call `plans` for a config in a new process, and return the last plan.
 
     JAX starts threads, which are unsafe in a process that forks. In addition, the new process can
     be killed if a step takes too long. `config` is a name or a path.
@@ -223,7 +223,7 @@ def _scaled(
     lines: tuple[str, ...],
     budget: float = 0.0,
 ) -> Plan:
-    """Return a plan for the whole run if there is enough time for it, or else for a short run.
+    """Return a plan for the whole run if there is enough time, and otherwise for a short run.
 
     Args:
         whole: the config of the whole run, with weights that are available in a session.

@@ -14,7 +14,8 @@ from workbench.report.run_results import Results, whole
 def of(output: Path, found: Results) -> dict[str, Any] | None:
     """Return the values of a run's plan for the report, or None if there is no plan.
 
-    `compared` contains table rows, each with a planned and a measured value for the run's machine.
+    `compared` contains table rows. Each row has a planned and a measured value for the machine that
+    the run used.
     """
     path = plan_command.kept(output)
     if path is None:

@@ -239,7 +239,8 @@ def _throughput(found: Results) -> tuple[Markup, str] | None:
     if idle >= INPUT_BOUND:
         caption += (
             f" The run was input-bound: the devices spent {idle:.0%} of the time waiting for the"
-            ' host. To reduce this, use a feed other than "files", or more CPU cores.'
+            ' host. To reduce this, use more CPU cores or, if the feed is "files", a different'
+            " feed."
         )
     return charts.throughput(lines, found.noun), caption
 

@@ -50,8 +50,8 @@ class Results:
 
     Attributes:
         complete: whether there is an artifact.
-        manifest: the artifact's manifest. For a partial run, it only has the keys that are
-            available from the newest checkpoint and bundle.json.
+        manifest: the artifact's manifest. For a partial run, it contains only the keys that the
+            newest checkpoint and bundle.json provide.
         missing: maps the name of each missing file to what the report lacks without it.
         histories: a table for each fold, with the columns `epoch` and `learning_rate`, and with
             pairs of `<name>` and `validation_<name>`. All values are floats.
@@ -111,7 +111,7 @@ def read(output: Path) -> Results:
     if not any(path.exists() for path in (output / MANIFEST, output / VALIDATION, *beside)):
         problem = "has no files of a training run" if output.is_dir() else "is not a folder"
         raise ConfigError(
-            f"{output} {problem}; expected {MANIFEST}, {HISTORY}, {LINES} or checkpoints/.\n"
+            f"{output} {problem}. It must contain {MANIFEST}, {HISTORY}, {LINES} or checkpoints/.\n"
             "Use the --output of `python -m pipeline train`, or a folder created by `invoke pull`."
         )
     complete = (output / MANIFEST).is_file()
@@ -134,7 +134,7 @@ def read(output: Path) -> Results:
 
 @contextmanager
 def whole(path: Path, what: str = "a valid file of a training run") -> Iterator[None]:
-    """Raise `ReportError` if the block cannot read a file or raises a different exception."""
+    """Raise `ReportError` if the `with` block cannot read a file or raises an unexpected error."""
     with reading(path, ReportError, FIX):
         try:
             yield

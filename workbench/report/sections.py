@@ -28,14 +28,14 @@ class Predictions:
         title: title of the first section.
         estimate: the score in the headline.
         measures: other metrics by name.
-        worst: the rows with the largest losses. `note`, `head`, `rows` and `numbers` describe a
-            table, and `cards` contains images.
+        worst: the rows with the largest losses. The keys `note`, `head`, `rows` and `numbers`
+            describe a table, and `cards` contains images.
         note: note below the first section.
         classes: `head`, `rows` and `note` of the table of classes or labels. For exclusive classes,
             `pairs` contains the most frequent confusions, and `matrix` and `names` describe the
             confusion matrix.
         charts: tuples of title, chart and caption.
-        calibration: `error`, `note`, `chart`, and the `rows` of the table of bins.
+        calibration: the keys `error`, `note` and `chart`, and `rows` with the table of bins.
     """
 
     title: str

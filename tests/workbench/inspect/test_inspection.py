@@ -473,7 +473,7 @@ DAMAGED = "weight is left out: 99% of the values are numbers, but others look li
         ),
         (
             IN_FOLDERS | {f"val/cat/{n}.png": png(noise(12, 12)) for n in range(4)},
-            ("unknown folders: val also have folders for these labels", "36 examples"),
+            ("unknown folders: there are also folders for these labels in val", "36 examples"),
         ),
         (
             IN_FOLDERS | {"sample_submission.csv": EACH},
@@ -709,7 +709,7 @@ FIRST_THREE = [f"train_images/{n}." for n in range(3)]
         (lambda _: without("train.csv")(MASK_FILES), "docs/segmentation.md"),
         (lambda _: without("sample")(MASK_FILES), "docs/segmentation.md"),
         (lambda _: without("test.csv")(SENTENCES_ALONE), "No inputs were found for"),
-        (train(lambda n: ANSWERS[n], "id,size,colour,sold", 40), "see docs/text.md"),
+        (train(lambda n: ANSWERS[n], "id,size,colour,sold", 40), "as described in docs/text.md"),
     ],
 )
 def test_a_folder_that_cannot_be_described_gets_one_clear_message(change, said, tmp_path):

@@ -101,7 +101,7 @@ def test_ambiguous_records_are_refused_with_their_contents(tmp_path):
     assert 'Data(kind="tfrecords"' in refused("raw").splitlines()[-1]
     sample = csv("name,label", ("other", 0))
     put(records(tmp_path / "ids"), {"sample_submission.csv": sample})
-    assert "has the ids of the sample submission ('name')" in refused("ids")
+    assert "contains the ids of the sample submission ('name')" in refused("ids")
     (records(tmp_path / "tests") / "tfrec" / "test00-6.tfrec").unlink()
     assert "expected files with test in their names" in refused("tests")
 

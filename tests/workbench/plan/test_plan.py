@@ -236,7 +236,7 @@ def test_time_on_this_machine_comes_from_timed_steps(tiny, monkeypatch):
 @pytest.mark.parametrize(
     ("option", "value", "code", "said"),
     [
-        ("--for", "tpu-v9", 2, "expected one of tpu-v5e-8"),
+        ("--for", "tpu-v9", 2, "must be one of tpu-v5e-8"),
         ("--images", "many", 2, "expected an integer"),
         ("--input", 5_000 * "x", 2, "there is no such folder"),
         ("--probe", 5_000 * "x", 2, "not a complete training run"),

@@ -218,7 +218,7 @@ def test_a_misspelt_test_set_or_sample_is_refused(made):
 def test_what_a_session_would_refuse_is_refused_before_it_starts(competition, tiny):
     with pytest.raises(DataError, match="96 of 96 images are missing"):
         HiddenTest(replace(tiny, data=replace(tiny.data, train_images="trian")), competition)
-    with pytest.raises(DataError, match="Lower folds"):  # too few rows to hide any
+    with pytest.raises(DataError, match="Use fewer folds"):  # too few rows to hide any
         HiddenTest(replace(tiny, folds=24), competition)
 
 
