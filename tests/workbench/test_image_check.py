@@ -100,7 +100,7 @@ def test_a_different_shape_is_refused_with_the_first_weight_that_differs(drawn):
     with pytest.raises(ConfigError, match="towers/left/kernel") as told:
         image_check.compared("ants", drawn("fifth"), drawn("sixth", wide=7))
 
-    assert "(64, 6) on the TPU image and" in str(told.value)
+    assert "(64, 6) on the TPU image, but" in str(told.value)
 
 
 @pytest.mark.parametrize(("apart", "found"), [(5e-5, False), (2e-4, True)])
