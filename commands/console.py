@@ -1,4 +1,4 @@
-"""Option parsing, deadlines, output and exit codes of all tasks.
+"""Parses options and handles deadlines, output and exit codes for all tasks.
 
 Modules that are slow to import are imported when a task runs, so that `invoke --list` is fast.
 """
@@ -85,7 +85,7 @@ def task(
 ) -> Callable[[Body], Any]:
     """Turn a function into an invoke task with a --json option.
 
-    The task reports an error as a message without a traceback, and as an exit code.
+    If an error occurs, the task prints a message without a traceback and exits with an error code.
 
     Args:
         limit: default of --minutes, or 0 for no limit.
@@ -94,8 +94,8 @@ def task(
         options: additional text options as {name: help text}. The function receives them as
             keyword arguments.
         iterable: names of options that can be repeated.
-        help_: help texts for options that are not in `HELP`. With `minutes=""`, the task does not
-            have a --minutes option.
+        help_: help texts for options that are not in `HELP`. If `minutes` is "", the task has no
+            --minutes option.
     """
 
     def decorate(body: Body) -> Any:
@@ -225,8 +225,8 @@ def read_words(collection: Collection) -> None:
     """Convert the positional arguments of a task to --competition, --config or --run.
 
     If an argument or option is unknown, this prints a message and exits with status 2. Invoke
-    itself would exit with status 1. After the name of a task, invoke also accepts its own options.
-    Most of them have no effect there: a task without --config would silently ignore it. This
+    itself would exit with status 1. Invoke's own options are also accepted after the name of a
+    task. Most of them have no effect there: a task without --config would silently ignore it. This
     function only allows --help.
     """
     from invoke.main import program

@@ -1,4 +1,7 @@
-"""The tasks init and doctor, which choose a competition, check the setup and test Kaggle."""
+"""The `init` and `doctor` tasks.
+
+They choose a competition, check the setup and test how Kaggle behaves.
+"""
 
 from dataclasses import asdict
 

@@ -45,7 +45,7 @@ def relay_chain(
 def build(
     kernel: str = "train-tpu", config: str = "", owner: str = "", artifact: str = ""
 ) -> Result:
-    """Build a notebook in build/CONFIG/, without an account and without sending it to Kaggle.
+    """Build a notebook in build/CONFIG/ without sending it to Kaggle. No account is required.
 
     Example: invoke build --kernel train-tpu
     """
@@ -126,7 +126,9 @@ def push_infer(
 def push_prepare(
     config: str = "", again: bool = False, fresh: bool = False, yes: bool = False
 ) -> Result:
-    """Decode all training images on a Kaggle CPU, which uses no quota; can be resumed.
+    """Decode all training images on a Kaggle CPU, which uses no quota.
+
+    If it is interrupted, it can be resumed.
 
     Example: invoke push-prepare --config leaves
     """

@@ -1,4 +1,4 @@
-"""The tasks inspect, plan, report and scale-check, for which no account is needed."""
+"""The `inspect`, `plan`, `report` and `scale-check` tasks, which do not require an account."""
 
 import os
 import shlex
@@ -55,7 +55,9 @@ def scale_check(config: str = "", input: str = "", batch: str = "", sweep: bool 
     title=TITLE,
 )
 def report(run: str = "", config: str = "", title: str = "") -> Result:
-    """Write an HTML report on a training run, with curves, classes, worst examples and origin.
+    """Write an HTML report on a training run.
+
+    It shows the curves, the scores of each class, the worst examples and the origin of the run.
 
     Example: invoke report --run out
     """

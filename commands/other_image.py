@@ -1,4 +1,4 @@
-"""Check that Kaggle's images for training and for inference build the same model.
+"""Check that Kaggle's training image and inference image build the same model.
 
 The check runs before a push to a TPU. Its verdict is cached, so that it does not delay another push
 of the same code.
@@ -24,8 +24,8 @@ def require(config: str, code: str, runs: Path, agreed: Callable[[str], bool]) -
     """Check that both images build the same model, or raise `UsageError`.
 
     The verdict is printed, and cached in `runs`. Models that consist only of standard Keras layers
-    are not checked. `agreed` asks the user before several gigabytes are downloaded. If the user
-    declines, the verdict is based on the table of known networks.
+    are not checked. The function `agreed` asks the user for confirmation before several gigabytes
+    are downloaded. If the user declines, the verdict is based on the table of known networks.
     """
     from pipeline import config as configs
     from workbench import image_check, image_environments

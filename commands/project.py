@@ -1,4 +1,4 @@
-"""Helpers for tasks that use a config, such as loading its project or pushing its kernels."""
+"""Helpers for tasks that use a config, for example to load its project or push its kernels."""
 
 import json
 import os
@@ -178,9 +178,9 @@ def model(ours: "Records", ensemble: str) -> "Model":
 
 
 def require_embedded(slug: str, command: str) -> None:
-    """Raise `UsageError` unless the local Kaggle has this competition embedded.
+    """Raise `UsageError` unless this competition is embedded in the local Kaggle.
 
-    The message suggests `command`, which accepts other competitions with --input.
+    The message suggests running `command` with --input, which accepts other competitions.
     """
     from localkaggle import competitions
 
@@ -205,7 +205,9 @@ def push(
 ) -> dict[str, Any]:
     """Push a kernel, print the run's URL and the next command, and return the run.
 
-    `accepted` is the model for an inference run. `how` are options of `deploy.chain.push_kernel`.
+    Args:
+        accepted: the model to use for an inference run.
+        how: options of `deploy.chain.push_kernel`.
     """
     from deploy import chain
 

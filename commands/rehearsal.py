@@ -42,8 +42,10 @@ GIVE = {
 class Hosted:
     """A competition that is hosted on a local Kaggle.
 
-    `lines` state what the rehearsal covers and omits. If the competition is made from a folder,
-    `folder` explains the score.
+    Attributes:
+        lines: messages about what the rehearsal covers and omits.
+        folder: the prepared folder, which also explains the score, or None if the competition is
+            not made from a folder.
     """
 
     options: Mapping[str, Any]
@@ -284,8 +286,10 @@ def hosted_folder(
 ) -> Hosted:
     """Return a competition made from a folder, with some labelled rows as its hidden test set.
 
-    All rows are used if `budget` is "". If `served_from`, the local Kaggle's folder, is not None,
-    the choice of hidden rows is saved there for the next start.
+    Args:
+        budget: time limit such as "2m", or "" to use all rows.
+        served_from: the local Kaggle's folder, where the choice of hidden rows is saved for the
+            next start, or None to not save it.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hide TensorFlow's startup messages
     from localkaggle.competitions import Competition, ScoringError

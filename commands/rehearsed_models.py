@@ -1,4 +1,4 @@
-"""The files of Kaggle models for a rehearsal.
+"""The model files that a rehearsal needs from Kaggle.
 
 They come from a folder that the user specifies or from kagglehub's cache on this machine.
 Otherwise, a preset with random weights is created.
@@ -23,9 +23,11 @@ def gather(
 ) -> tuple[dict[str, Path], tuple[str, ...]]:
     """Arrange the model files for a rehearsal in `home`, in the layout of a kagglehub cache.
 
-    This process and its subprocesses use this cache from then on. `given` are NAME=DIR strings for
-    models that a notebook mounts. Missing presets are created with the KerasHub that is installed
-    for the interpreter `python`.
+    This process and its subprocesses use this cache from then on. Missing presets are created with
+    the KerasHub that is installed for the interpreter `python`.
+
+    Args:
+        given: NAME=DIR strings, each for a model that a notebook mounts.
 
     Returns:
         The models as {name: folder}, and messages about where their files come from.

@@ -1,4 +1,4 @@
-"""The task runs, which lists the experiments of a competition with their scores."""
+"""The `runs` task, which lists the experiments of a competition with their scores."""
 
 import os
 from collections.abc import Container, Sequence
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 def runs(
     run: Sequence[str] | None = None, competition: str = "", page: str = "", csv: str = ""
 ) -> Result:
-    """List a competition's experiments with their changes and scores, and say which scores to
-    trust.
+    """List a competition's experiments with changes and scores, and show which scores to trust.
 
     Example: invoke runs --page runs.html
     """
@@ -98,7 +97,11 @@ def _competition(rows: "Sequence[Row]") -> str:
 
 
 def _named(word: str, rows: "Sequence[Row]", competitions: Container[str]) -> "Row":
-    """Return the experiment with a number, a name or a folder, or raise `UsageError`."""
+    """Return the experiment that is identified by a number, a name or a folder.
+
+    Raises:
+        UsageError: if there is no such experiment.
+    """
     place = Path(word).resolve()
     for row in reversed(rows):  # newest first, because rehearsals can share a name
         folder = Path(row["folder"]).resolve()

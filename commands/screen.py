@@ -49,7 +49,9 @@ SHOWN = ("step", "steps", "loss", "eta_seconds")
 class Screen(AbstractContextManager["Screen"]):
     """Displays a run from its first status to its last, and prints notes above the display.
 
-    `following` is the next command for the user, or what the current command will do next.
+    Args:
+        following: the next command for the user to run, or a description of what the current
+            command will do next.
     """
 
     def __init__(self, following: str) -> None:
@@ -103,9 +105,11 @@ class Screen(AbstractContextManager["Screen"]):
 
 
 def drawing(seen: Status, later: float, following: str) -> RenderableType:
-    """Return the rows of text that display a run, `later` seconds after its last known status.
+    """Return the rows of text that display a run.
 
-    `following` is what happens after the wait, or "" if the wait is over.
+    Args:
+        later: seconds since the last known status.
+        following: describes what happens after the wait; "" if the wait is over.
     """
     rows, newest, passed = Table.grid(padding=(0, 1)), seen.newest, in_clock(seen.seconds + later)
     rows.add_column(width=LABEL, style=DIM)

@@ -1,4 +1,4 @@
-"""The task start, which sets up a competition and rehearses the whole chain until there is a score.
+"""The `start` task, which sets up a competition and rehearses the chain until it has a score.
 
 Complete steps are skipped, so running the same command again resumes an interrupted task.
 """
@@ -46,7 +46,9 @@ AGAIN = "To resume, run the same command again"
     " in an existing config",
 )
 def start(competition: str = "", input: str = "", metric: str = "") -> Result:
-    """Download a competition, write a config for it and rehearse the whole chain; can be resumed.
+    """Download a competition, write a config for it and rehearse the whole chain.
+
+    If it is interrupted, run the same command again to resume it.
 
     Example: invoke start leaf-diseases
     """
@@ -136,7 +138,8 @@ def _download(slug: str, folder: Path) -> None:
 def _describe(slug: str, folder: Path, metric: str) -> str:
     """Return the config for a competition or folder, and make it the default.
 
-    If there is no config yet, or `metric` differs, this writes it.
+    The config is written if it does not exist yet, or if `metric` is not "" and differs from its
+    metric.
     """
     from deploy import init
     from pipeline import config as configs
