@@ -61,8 +61,8 @@ def _grow(
     config: Config, features: np.ndarray, labels: np.ndarray, weights: Any, made: Numbers,
     outputs: dict[int, Any],
 ) -> None:  # fmt: skip
-    """Fit trees and add them to `made`. `outputs` maps the index of each tree in an iteration to
-    its output.
+    """Fit trees and store them in `made`. `outputs` maps the position of a tree within an iteration
+    to the index of the output that it predicts.
     """
     from sklearn import ensemble
 
@@ -98,7 +98,8 @@ def _grow(
 
 
 def _put(nodes: Any, ordered: np.ndarray, made: Numbers, output: int, tree: int) -> None:
-    """Add the nodes of a scikit-learn tree to `made`. scikit-learn has no public API for nodes.
+    """Copy the nodes of a scikit-learn tree into `made`. scikit-learn has no public API to read
+    them.
 
     A feature value that equals a threshold on this device could be slightly larger on another. Each
     threshold is therefore moved to the midpoint between the feature values on either side of it.

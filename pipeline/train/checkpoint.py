@@ -1,8 +1,8 @@
 """Save the complete state of a run in checkpoints, so that the run can resume after being killed.
 
 The two newest valid checkpoints are kept. `Saver` adapts the interval to the time that saving
-takes. The next session copies the previous session's files (`restore`) and verifies them with the
-checksums in the bundle's `expect`.
+takes. The next session copies the previous session's files (`restore`) and verifies them against
+the checksums in the bundle's `expect` field.
 """
 
 import fcntl
@@ -38,7 +38,7 @@ SLOWEST_BYTES_PER_SECOND = 50e6
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified checkpoint. `skipped` describes what is wrong with each newer checkpoint."""
+    """A verified checkpoint. `skipped` lists all newer checkpoints and why each one is invalid."""
 
     step: int
     arrays: Mapping[str, np.ndarray]
@@ -53,9 +53,9 @@ def save(
     newest valid one.
 
     If the process is killed or the power fails, either this checkpoint or the previous one is
-    intact. Once this function has returned, the new checkpoint is intact. The run must have locked
-    the folder (`writer`). If the checkpoint cannot be written, `DiskError` is raised and earlier
-    checkpoints are kept.
+    intact. Once this function has returned, the new checkpoint is intact. The run must already
+    have locked the folder with `writer`. If the checkpoint cannot be written, `DiskError` is raised
+    and earlier checkpoints are kept.
     """
     target = folder / f"step-{step:08d}"
     state = npz.to_bytes({f"{n:05d}": array for n, array in enumerate(arrays.values())})
@@ -163,7 +163,7 @@ def restore(
 
 def set_aside(folder: Path, records: Sequence[Path] = ()) -> None:
     """Move the checkpoints to a new folder `<name>-set-aside-<n>` instead of deleting them.
-    `records` are other files of the run, which are moved there as well.
+    `records` lists other files of the run, which are moved there as well.
     """
     with writer(folder), writing(folder):
         there = [path for path in (*folder.iterdir(), *records) if path.exists()]

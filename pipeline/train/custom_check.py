@@ -1,8 +1,9 @@
 """Check a config's custom functions before training starts.
 
-Each check in `QUESTIONS` calls a function with a few synthetic rows. If it finds a problem, the
-error contains the file and the line. Inference on Kaggle's GPUs uses TensorFlow, so a separate
-process also runs the model with TensorFlow: `python -m pipeline.train.custom_check CONFIG FOLDER`.
+Each check in `QUESTIONS` calls a function with a few synthetic rows. If a check finds a
+problem, the error message contains the file and line number. Inference on Kaggle's GPUs uses
+TensorFlow, so a separate process also runs the model with TensorFlow:
+`python -m pipeline.train.custom_check CONFIG FOLDER`.
 """
 
 import inspect
@@ -103,7 +104,8 @@ def check_postprocess_of(config: Config, target: Target, ids: Sequence[str], fol
         if not np.array_equal(one, two):
             raise ConfigError(
                 f"{custom_code.described(config, 'postprocess')} returns different predictions when"
-                " called again; expected the same.\nUse random numbers with a fixed seed."
+                " it is called again with the same arguments. It must always return the same"
+                " predictions.\nUse random numbers with a fixed seed."
             )
 
 
@@ -510,8 +512,9 @@ def _stepped(
 ) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
     """Take two steps on synthetic rows with `count` devices.
 
-    Return the weights after these steps, the initial weights, and the weights after two steps from
-    initial weights that are one ulp larger. Without `nudge`, the third list is the first one.
+    Return three lists: the weights after these steps, the initial weights, and the weights after
+    two steps that start with each weight one ulp larger. If `nudge` is False, the third list is the
+    same as the first.
     """
     from pipeline.train.step import Batch, TrainStep
 
@@ -573,7 +576,8 @@ QUESTIONS: dict[str, Question] = {
 
 def _differ(values: np.ndarray, others: np.ndarray, least: float = 0.0) -> bool:
     """Return whether two arrays differ by more than rounding errors, or have NaNs in different
-    places. The tolerance is relative to the largest magnitude, or to `least` if that is larger.
+    places. The tolerance is relative to the largest magnitude in `values`, or to `least` if `least`
+    is larger.
     """
     largest = np.abs(values[np.isfinite(values)]).max(initial=least)
     return not np.allclose(values, others, rtol=0, atol=TOLERANCE * largest, equal_nan=True)

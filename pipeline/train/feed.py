@@ -38,7 +38,7 @@ Begun = tuple[int, int, np.ndarray, list[Future[Any]]]  # first step, steps, ima
 def way(asked: str, inputs: Any, count: int) -> str:
     """Return how to provide batches: "device", "host" or "files".
 
-    `asked` is one of these, or "auto". `count` is the number of devices that would hold the inputs.
+    `asked` can also be "auto". `count` is the number of devices that would hold the inputs.
     """
     if isinstance(inputs, FileImages):
         return "files"
@@ -87,12 +87,14 @@ class Feed:
             self._gatherer.__exit__()
 
     def calls(self, spans: Iterator[tuple[int, int]]) -> Iterator[tuple[Batch, int]]:
-        """Yield the batches and the number of steps for each span (first step, number of steps)."""
+        """Yield the batches and the number of steps for each span. A span consists of the first
+        step and the number of steps.
+        """
         for begun in ahead(self._begin, spans, AHEAD if self._gatherer else 0):
             yield self._call(begun), begun[1]
 
     def ended(self, step: int) -> None:
-        """Release the buffers of all steps before `step`, which the devices have completed."""
+        """Release the buffers of all steps before `step`. The devices must have completed them."""
         while self._used and self._used[0][0] <= step:
             self._free.append(self._used.popleft()[1])
 

@@ -86,8 +86,8 @@ def parts(model: Any, config: Config) -> tuple[Any, Any]:
 def key(config: Config, precision: str, origins: Any, data: str) -> str:
     """Return a digest of everything that determines the features.
 
-    `origins` is the origin of the published weights, from `published.load`, and `data` is the
-    fingerprint of the examples.
+    `origins` describes where the published weights come from, as returned by `published.load`, and
+    `data` is the fingerprint of the examples.
     """
     network = config.model, dict(config.model_options), custom_code.digest(config), config.seed
     text = json.dumps([*network, precision, origins, data], sort_keys=True)

@@ -40,8 +40,8 @@ def factors(model: Any, config: Config) -> list[float] | None:
 
     A transformer is a stack of identical blocks (Clark et al. 2020, arXiv:2003.10555). The last
     block has the factor layer_decay, the block before it layer_decay^2, and so on. The layers
-    before the first block, such as embeddings, are treated as another block. A layer after a block
-    has the factor of that block.
+    before the first block, such as embeddings, are treated as another block. A layer that
+    follows a block has the same factor as the block.
 
     Other networks are split into 12 parts with the same number of layers (Liu et al. 2022,
     ConvNeXt, arXiv:2201.03545). If a network has fewer layers, each layer is a part.
@@ -81,9 +81,9 @@ def described(model: Any, config: Config) -> list[dict[str, Any]]:
 
 
 def frozen(model: Any, config: Config) -> list[bool]:
-    """Return whether each trainable variable is frozen for the first `frozen_epochs`. If the model
-    contains published networks, their weights are frozen. Otherwise, all weights are frozen except
-    for the last layer.
+    """Return whether each trainable variable is frozen for the first `frozen_epochs` epochs. If the
+    model contains published networks, their weights are frozen. Otherwise, all weights are frozen
+    except for the last layer.
     """
     weights = model.trainable_variables
     if not config.frozen_epochs:

@@ -1,4 +1,4 @@
-"""Scale hyperparameters that were tuned at one batch size to another batch size.
+"""Adjust hyperparameters that were tuned at one batch size for use at another.
 
 `apply` is the only function that scales them. TPUs use a far larger batch than the GPU on which a
 learning rate was tuned. With kappa = batch / base_batch:
@@ -105,9 +105,9 @@ class Applied:
 def grouped(batch: int, base_batch: int) -> int:
     """Return the number of images that BatchNorm normalizes together.
 
-    This is the largest divisor of `batch` that does not exceed `base_batch`. A size that divides an
-    eighth of the batch, or is a multiple of it, is preferred if it is at least half as large.
-    Groups then align with the replicas on 8, 4 or 2 cores.
+    This is usually the largest divisor of `batch` that does not exceed `base_batch`. If a size that
+    divides an eighth of the batch, or is a multiple of it, is at least half as large, it is used
+    instead. Groups then align with the replicas on 8, 4 or 2 cores.
 
     The group size also determines how noisy BatchNorm is, and models generalize worse if larger
     groups are normalized (Hoffer et al. 2017, arXiv:1705.08741, "ghost batch normalization").
@@ -128,8 +128,8 @@ def grouped(batch: int, base_batch: int) -> int:
 def apply(config: Config, num_images: int) -> Applied:
     """Return the hyperparameters scaled to `config.batch`.
 
-    Each step takes `config.batch` images from an endless sequence of permutations, so `total_steps`
-    is epochs x num_images / batch, rounded up, and images are never dropped.
+    Each step takes `config.batch` images from an endless sequence of permutations, so images
+    are never dropped. `total_steps` is epochs x num_images / batch, rounded up.
     """
     given, kappa = config.optimizer, config.batch / config.optimizer.base_batch
     root, adam = math.sqrt(kappa), given.name in ("adam", "adamw")
@@ -191,8 +191,8 @@ def _warnings(config: Config, num_images: int, kappa: float, total_steps: int) -
     if name in ("adam", "adamw") and kappa > 1 and not adam_was_seen_to_hold(config, num_images):
         yield (
             f"{name}'s learning rate is scaled by {math.sqrt(kappa):.3g}, with"
-            f" {steps_per_epoch:.1f} steps per epoch. This rule was only confirmed for tables with"
-            f" at least {ADAM_STEPS_PER_EPOCH} steps per epoch and at most {SEEN_FACTOR} times"
+            f" {steps_per_epoch:.1f} steps per epoch. This rule has only been confirmed for tables"
+            f" with at least {ADAM_STEPS_PER_EPOCH} steps per epoch and at most {SEEN_FACTOR} times"
             f" the base batch. Tune base_rate at base_batch={config.batch}, or run `scale-check`."
         )
     if name == "sgd" and config.batch > LINEAR_RULE_LIMIT:

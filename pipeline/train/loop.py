@@ -1,8 +1,8 @@
 """The training loop, which runs steps, saves checkpoints, and validates after each epoch.
 
-Batches and augmentation are functions of (seed, step). The state of the dropout generator starts
-from the seed and is saved in checkpoints. The host runs a few calls ahead of the devices
-(asynchronous dispatch) and never waits for the newest call.
+Batches and augmentation are functions of (seed, step). The dropout generator is
+initialized from the seed, and its state is saved in checkpoints. The host runs a few calls ahead of
+the devices (asynchronous dispatch) and never waits for the newest call.
 """
 
 import secrets
@@ -121,8 +121,9 @@ class Loop:
         """Train until the end of the run, step `max_steps`, or the end of the session, and return
         "complete" or "partial".
 
-        `origin` is compared with the checkpoint. "config" (which includes the digest of its
-        functions), "data" and "pretrained" must be the same. The values in `MAY_CHANGE` can differ.
+        `origin` is compared with the origin in the checkpoint. Its values for "config", "data" and
+        "pretrained" must be the same, and the values in `MAY_CHANGE` can differ. "config" includes
+        the digest of the config's functions.
 
         Raises:
             CheckpointError: if the checkpoint is from a different run.
@@ -246,8 +247,9 @@ class Loop:
 
     @contextmanager
     def _explained_memory(self) -> Iterator[None]:
-        """Raise a `DeviceError` with advice if the devices run out of memory. This happens with the
-        smallest micro-batch, or in a later call if, for example, another process uses the devices.
+        """Raise a `DeviceError` with advice if the devices run out of memory. Either even the
+        smallest micro-batch does not fit, or a later call ran out of memory, for example because
+        another process uses the devices.
         """
         try:
             yield
@@ -395,8 +397,8 @@ class Loop:
     # Results
 
     def final_weights(self) -> dict[str, np.ndarray]:
-        """Return the weights for inference by name. These are moving averages if the config enables
-        them. If the config keeps the best epoch, they are that epoch's weights.
+        """Return the weights for inference, keyed by name. These are moving averages if the config
+        enables them. If the config is set to keep the best epoch, they come from that epoch.
         """
         params, buffers = self.compiled.layout.for_inference(self.state)
         values = zip(self._keys, [*params, *buffers], strict=True)
@@ -474,7 +476,7 @@ class Loop:
             then, now = record.origin[name], origin[name]
             if then != now:
                 self.show(
-                    f"Warning: {name} changed from {then} to {now} since the run started."
+                    f"Warning: {name} changed from {then} to {now} after the run started."
                     " The results will be a mixture of both."
                 )
         record.origin["config"] = origin["config"]  # some fields can change
@@ -505,8 +507,8 @@ def new_run_id(config: Config) -> str:
 class CallQueue:
     """The calls in flight, oldest first.
 
-    On a CPU with several devices (`replicas`), at most `MIN_CALLS` calls are in flight, for the
-    reason given at `EVALUATIONS`.
+    On a CPU with several devices (`replicas`), at most `MIN_CALLS` calls are in flight. See
+    `EVALUATIONS` for the reason.
     """
 
     def __init__(self, replicas: int = 1) -> None:
@@ -518,7 +520,9 @@ class CallQueue:
         self.restart()
 
     def restart(self, *, keep_newest: bool = False) -> None:
-        """Forget the calls in flight, which the caller has waited for, and restart the timing."""
+        """Clear the queue, except for the newest call if `keep_newest` is set, and restart the
+        timing. The caller must have waited for the removed calls.
+        """
         self._calls = deque([*self._calls][-1:] if keep_newest else [])
         self._ended = 0
         self._since = self._last_end = self._began = time.monotonic()
@@ -537,7 +541,7 @@ class CallQueue:
             self._waited += max(passed - min(self._alone), 0.0)
 
     def add(self, step: int, report: Any, *, timed: bool = True) -> None:
-        """Add a call that ends after `step` completed steps. A call that compiles is not timed."""
+        """Record a call after which `step` steps are complete. Calls that compile are not timed."""
         if timed and len(self._alone) < ALONE:
             jax.block_until_ready(report)  # type: ignore[no-untyped-call]
             self._alone.append(time.monotonic() - self._began)
@@ -578,7 +582,7 @@ class CallQueue:
 
 
 def allowed(seconds: float, size: int) -> int:
-    """Return how many calls can be in flight if each takes `seconds` and uses `size` bytes.
+    """Return how many calls can be in flight if each takes `seconds` seconds and uses `size` bytes.
 
     >>> allowed(0.02, 10_000), allowed(2.0, 10_000), allowed(0.02, 200_000_000), allowed(0.0001, 10)
     (25, 3, 3, 32)

@@ -65,9 +65,9 @@ def _of_keras(applied: Applied, rate: Any) -> Any:
         if name in kinds:
             takes = f"the arguments {inspect.signature(kinds[name])}"
         raise ConfigError(
-            f"Invalid optimizer.name={name!r} with {arguments}: {error!r}; expected {takes}"
-            f" (Keras {keras.__version__}).\nCorrect optimizer.name, arguments or clip_norm in the"
-            " config."
+            f"Invalid optimizer.name={name!r} with {arguments}: {error!r}. Keras"
+            f" {keras.__version__} accepts {takes}.\nCorrect optimizer.name, arguments or clip_norm"
+            " in the config."
         ) from error
 
 
@@ -88,7 +88,7 @@ def _custom(applied: Applied, custom: Any, rate: Any) -> Any:
 
 def _clipped(made: Any, applied: Applied) -> Any:
     """Set the config's clip_norm on the optimizer, and return it. Raise `ValueError` if an option
-    would have no effect, or a different effect than in Keras' `fit`.
+    would have no effect, or would behave differently than in Keras' `fit`.
     """
     if isinstance(made, optimizers.LossScaleOptimizer):
         raise ValueError("in float16, the training step scales the loss; remove LossScaleOptimizer")

@@ -108,7 +108,9 @@ class Log:
         self._log = custom_code.function(config, "log") if processes.first() else None
 
     def __call__(self, record: Mapping[str, Any]) -> None:
-        """Pass a progress line, an epoch, or the final {"status", "pictures"} to the function."""
+        """Pass a record to the function. It describes a progress line or an epoch, or is the final
+        dict with the keys "status" and "pictures".
+        """
         if self._log is None:
             return
         try:
@@ -142,13 +144,13 @@ class Progress:
         return time.monotonic() - self._last >= self._config.progress_seconds
 
     def restart_clock(self, step: int) -> None:
-        """Measure images per second from `step` on, excluding compilation in the first step."""
+        """Measure images per second, starting at `step`. This excludes the earlier compilation."""
         self._started = self._last = time.monotonic()
         self._first_step, self._aside = step, 0.0
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Exclude the time in this context, when no steps run, from `images_per_second`."""
+        """Exclude the time spent in this context from `images_per_second`. No steps run in it."""
         started = time.monotonic()
         try:
             yield

@@ -245,7 +245,7 @@ def _predicted(
     test = dataset.read_test(folder, config, teacher.encoding)
     if test.ids != tuple(ids):
         raise DataError(
-            "The teacher's config and this config read different rows; expected the same ids.\n"
+            "The teacher's config and this config read different rows. The ids must be the same.\n"
             "Use the same id_column and kind of data in both configs."
         )
     check.check_decoding(teacher)
@@ -317,8 +317,8 @@ def _show(labelled: Labelled, given: PseudoLabels, show: Show) -> None:
     if not min(counts):
         raise DataError(
             f"Fold {counts.index(0) + 1} cannot use any row that run {origin['run_id']} labelled:"
-            f" confidence={given.confidence:g} is above each row's"
-            " probability, or no row can be read.\nLower pseudo_labels.confidence in the config."
+            f" either the probability of every row is below confidence={given.confidence:g}, or no"
+            " row can be read.\nLower pseudo_labels.confidence in the config."
         )
     shown = ", ".join(f"{count:,}" for count in counts)
     each = " in each fold" if len(counts) > 1 else ""

@@ -32,10 +32,10 @@ PRESSED = (
 class Session:
     """Context manager that turns SIGTERM and Ctrl-C into stop requests and terminates stalled runs.
 
-    After Ctrl-C, KeyboardInterrupt is raised at the end of the context, once the body has saved its
-    state, or immediately if Ctrl-C is pressed again. After `STALL_SECONDS` without a call to
-    `progress`, the process writes all stack traces to stalled.txt and exits with code 1. The limit
-    of `hours` counts from the start of the process.
+    After Ctrl-C, the body can still save its state, and KeyboardInterrupt is raised at the end of
+    the context. If Ctrl-C is pressed again, it is raised immediately. After `STALL_SECONDS` without
+    a call to `progress`, the process writes all stack traces to stalled.txt and exits with code 1.
+    The time limit, `hours`, is measured from the start of the process.
 
     Attributes:
         margin: seconds reserved after the last checkpoint.
@@ -77,9 +77,9 @@ class Session:
     def over(self, reserve: float) -> str | None:
         """Return why the run must stop now, or None if it can continue.
 
-        Processes that train together must call this method equally often, and they all get the same
-        result. `reserve` is the number of seconds to reserve for the steps in flight and a
-        checkpoint.
+        Processes that train together must all call this method the same number of times. They all
+        get the same result. `reserve` is the number of seconds to reserve for the steps in flight
+        and a checkpoint.
         """
         why = f"asked to stop ({self._request})" if self._request else None
         if time.monotonic() + reserve >= self._end:

@@ -153,7 +153,9 @@ class StateLayout:
         return others | {name: arrays.get(name, array) for name, array in own.items()}
 
     def differing(self, arrays: Mapping[str, np.ndarray], state: TrainState) -> list[str]:
-        """Return the names of arrays that exist on one side only, or differ in shape or dtype."""
+        """Return the names of arrays that only exist in `arrays` or only in `state`, or whose shape
+        or dtype differs.
+        """
         ours = zip(self.names, jax.tree.leaves(state), strict=True)
         wanted = {name: (leaf.shape, leaf.dtype) for name, leaf in ours}
         found = {name: (array.shape, array.dtype) for name, array in arrays.items()}

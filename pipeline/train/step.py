@@ -8,8 +8,8 @@ batch. Replicas and micro-batches only determine how it fits in memory.
 - BatchNorm normalizes each group of `batchnorm_batch` images separately (ghost batches, Hoffer et
   al. 2017, 1705.08741) and updates its statistics with the mean over all groups.
 - Augmentation and dropout derive their random numbers from (seed, step, index in the batch).
-- A custom loss that compares rows (contrastive, ranking) or uses random numbers receives the
-  outputs and labels of whole groups. Custom mixing also receives whole groups.
+- A custom loss that compares rows, as contrastive and ranking losses do, or that uses random
+  numbers receives the outputs and labels of whole groups. Custom mixing also receives whole groups.
 
 One replica with many micro-batches therefore computes the same sums as eight replicas with one
 micro-batch each, except for the order of additions. If a group is larger than a replica's part of
@@ -129,7 +129,8 @@ class TrainStep:
         replicas: number of accelerator cores that split the work.
         micro_batch: number of images that a replica computes at a time, which divides its part of
             the batch.
-        phase: phase of the next calls. Initially, all weights train on full-size images.
+        phase: phase of the next calls. Initially, all weights are trained on full-size
+            images.
         models: one model per image size (`phases.models`).
         together: number of images that the loss receives together; None if the loss of each image
             is independent.
@@ -251,7 +252,9 @@ class TrainStep:
         return [grad / divisor for grad in grads], sums
 
     def _choose(self, frozen: Arrays, rest: Arrays) -> Arrays:
-        """Return `frozen` for weights that `frozen_epochs` freezes, and `rest` for all others."""
+        """Return one array per weight. The array comes from `frozen` if `frozen_epochs` freezes the
+        weight, and otherwise from `rest`.
+        """
         return [a if stays else b for a, b, stays in zip(frozen, rest, self._stays, strict=True)]
 
     def loss_fn(self, params: Any, state: TrainState, examples: Examples) -> tuple[Any, Sums]:
@@ -555,8 +558,8 @@ class TrainStep:
         self, params: Any, buffers: Any, inputs: Any, labels: Any, real: Any
     ) -> tuple[Any, Any, Any]:
         """Return the sums of the loss and the metric (`pipeline.data.labels`) over the first `real`
-        rows of a batch. The third value is the batch's outputs if epochs are compared, and
-        otherwise None.
+        rows of a batch. The other rows are padding. The third value is the batch's outputs if
+        epochs are compared, and otherwise None.
         """
         outputs, extra = self._all_outputs(params, buffers, inputs)
         places = jnp.arange(labels.shape[0])
@@ -584,10 +587,10 @@ def per_replica(config: Config, replicas: int) -> int:
 def micro_batches(config: Config, replicas: int, group: int) -> list[int]:
     """Return the micro-batch sizes to try, from largest to smallest.
 
-    The first is `config.micro_batch` or a replica's whole part of the batch. Each of the other
-    sizes is at most half of the previous one, and also divides the part evenly. The size does not
-    affect results. `group` is the number of images that must be computed together for BatchNorm or
-    a loss that compares rows, or 1 if they are independent.
+    The first size is `config.micro_batch` if it is set, and otherwise a replica's part of the
+    batch. Each subsequent size is at most half of the previous one and divides this part evenly.
+    The size does not affect results. `group` is the number of images that must be computed together
+    for BatchNorm or a loss that compares rows, or 1 if they are independent.
     """
     whole = config.batch // replicas
     asked = whole if config.micro_batch is None else min(config.micro_batch, whole)

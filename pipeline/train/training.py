@@ -238,9 +238,9 @@ class Training:
         if not apart <= golden_check.TOLERANCE[golden_check.HALF]:
             self.precision = golden_check.FULL
             self.show(
-                f"Warning: float16 outputs differ from float32 by {apart:.1e} of the largest"
-                f" output; expected at most {golden_check.TOLERANCE[golden_check.HALF]:g}. Training"
-                ' in float32, as with precision="float32"'
+                f"Warning: float16 outputs differ from float32 outputs by {apart:.1e} of the"
+                f" largest output. At most {golden_check.TOLERANCE[golden_check.HALF]:g} is"
+                ' allowed. Training in float32, as with precision="float32"'
             )
 
     def _show_plan(self) -> None:

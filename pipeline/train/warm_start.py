@@ -79,8 +79,8 @@ def compare(
     same = manifest.get("held_out") == list(held_out)
     if earlier.folds and not (earlier.folds == config.folds and same):
         raise ConfigError(
-            f"Invalid {name}: its run has {earlier.folds} folds, but this run does not have the"
-            " same folds, so models would be validated on rows that they were trained on.\n"
+            f"Invalid {name}: its run used {earlier.folds} folds, which differ from the folds of"
+            " this run, so models would be validated on rows that they were trained on.\n"
             f"Expected the same folds: set folds={earlier.folds} and seed={earlier.seed} and use"
             " the same data, or start from a run without folds."
         )
@@ -145,8 +145,9 @@ def begin(model: Any, first: Artifact, config: Config, number: int, show: Show) 
     ]
     if wrong or not taken:
         raise ConfigError(
-            f"Invalid init_from={config.init_from!r}: {len(taken)} arrays of its model"
-            f" {earlier.model} match. Mismatched shapes: {'; '.join(wrong[:3]) or 'none'}.\n"
+            f"Invalid init_from={config.init_from!r}: {len(taken)} of the arrays in its model"
+            f" {earlier.model} match this model. Mismatched shapes:"
+            f" {'; '.join(wrong[:3]) or 'none'}.\n"
             "Expected layers with the same names and shapes. Only the head can be different, if"
             f" num_classes is different. Set model={earlier.model!r},"
             f" model_options={dict(earlier.model_options)!r} and the image size as in that run, or"

@@ -105,7 +105,7 @@ def test_the_steps_hold_every_image_of_every_epoch(images, batch, epochs):
         (replace(DIGITS, batch=256, warmup_epochs=0), 10**6, "without the warm-up"),
         (replace(DIGITS, batch=128 * 9, epochs=5), 40_000, "steps in total"),
         (replace(DIGITS, batch=128 * 9), 4000, "BatchNorm statistics"),
-        (replace(DIGITS, batch=256), 10**6, "was only confirmed for tables"),
+        (replace(DIGITS, batch=256), 10**6, "has only been confirmed for tables"),
     ],
 )
 def test_each_limit_of_a_rule_has_a_warning(config, images, said):

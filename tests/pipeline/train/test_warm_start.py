@@ -103,7 +103,7 @@ def test_a_layer_of_another_shape_is_refused_with_its_name(first, tiny):
     for config, start, said in (
         (wider, first.weights, r"\(64, 16\) there and \(64, 24\) in this model(.|\n)*'width': 16"),
         (tiny, weights, rf"{weight_names.name(name)} has \(3, 4\) there"),
-        (tiny, other, "0 arrays of its model mlp match"),
+        (tiny, other, "0 of the arrays in its model mlp match"),
     ):
         with pytest.raises(ConfigError, match=f"(?s)(Invalid |is invalid).*{said}"):
             begun(config, replace(first, weights=start))
