@@ -22,8 +22,9 @@ TIME_UP = r"exceeded [\d.]+ seconds|maximum allowed execution time"
 CRASHES = {
     NotMounted.words: "Kaggle sometimes fails to mount a source on the first run after it is"
     " attached. You do not have to change anything. Push the notebook again:",
-    r"Asked for \w+|Unable to initialize backend 'tpu'": "Kaggle assigned a different machine."
-    " Verify the account at kaggle.com/settings, remove any docker pin, and push again.",
+    r"Asked for \w+|Requested .+, but found|Unable to initialize backend 'tpu'": "Kaggle assigned a"
+    " different machine. Verify the account at kaggle.com/settings, remove any docker pin, and"
+    " push again.",
     r"RESOURCE_EXHAUSTED|[Oo]ut of memory|MemoryError": "The run ran out of memory. Use a smaller"
     " model, batchnorm_batch or image size in the config and push again.",
     r"exit code 137|DeadKernelError": "The session was killed because it ran out of memory or time"

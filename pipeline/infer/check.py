@@ -66,16 +66,16 @@ def restore(
         if checked.difference <= checked.tolerance:
             return forward, checked
         show(
-            f"Using float32, because float16 changes predictions (by {checked.difference:.1e} on"
-            f" golden inputs; at most {checked.tolerance:.0e} is allowed)."
+            f"Using float32, because float16 changes the predictions on golden inputs by"
+            f" {checked.difference:.1e}. At most {checked.tolerance:.0e} is allowed."
         )
     precision = FULL if precision == "auto" else precision
     forward, checked = _restored(artifact, precision, rows, show)
     if not checked.difference <= checked.tolerance:
         raise ArtifactError(
-            "The model's outputs differ from those in training"
-            f" by {checked.difference:.2e} on {len(artifact.golden_inputs)} golden inputs;"
-            f" expected at most {checked.tolerance:.0e} in {precision}.\nIt was trained with"
+            f"The model's outputs on {len(artifact.golden_inputs)} golden inputs differ from those"
+            f" in training by {checked.difference:.2e}. At most {checked.tolerance:.0e} is allowed"
+            f" in {precision}.\nThe model was trained with"
             f" {artifact.manifest['versions']}. Run inference with the same commit, in float32."
         )
     return forward, checked
@@ -96,7 +96,9 @@ def _restored(artifact: Artifact, precision: str, rows: int, show: Show) -> tupl
 
 
 def difference(artifact: Artifact, outputs: np.ndarray) -> float:
-    """Return the maximum difference from the golden outputs, in standard deviations for numbers."""
+    """Return the maximum difference from the golden outputs. For numeric targets, it is measured in
+    standard deviations. For log-scaled and custom targets, it is divided by |output| + 1.
+    """
     expected, unit = artifact.golden_outputs, np.array(artifact.target.spread or 1.0)
     if artifact.target.log or artifact.target.kind == "custom":
         unit = np.abs(expected) + 1
@@ -137,8 +139,8 @@ def check_decoding(artifact: Artifact) -> None:
     if gap > LEVELS:
         other = image_decoding.differing(known, image_decoding.rules(data), "in training")
         raise ArtifactError(
-            f"The artifact's golden file is not decoded as it was in training: {problem};"
-            f" expected at most {LEVELS:g}. Differences, apart from library builds:"
-            f" {other or 'none'}.\n"
+            f"The artifact's golden file is decoded differently than in training: {problem}."
+            f" A mean difference of at most {LEVELS:g} is allowed. Apart from library builds, these"
+            f" decoding rules differ: {other or 'none'}.\n"
             "Run inference with the commit and the versions used in training, or train again."
         )

@@ -54,7 +54,8 @@ NONE = Rows(pd.Index([]), np.zeros(0))
 
 @dataclass(frozen=True)
 class CsvMember(Artifact):
-    """An artifact with test predictions from the CSV `path` instead of weights and golden outputs.
+    """An artifact that contains test predictions from the CSV file `path` instead of weights and
+    golden outputs.
 
     Its out-of-fold predictions are not saved.
     """
@@ -111,8 +112,8 @@ def read(files: Files, run: Artifact, ids: pd.Index, truth: np.ndarray) -> CsvMe
     common = ids.isin(oof.ids)
     if not common.any():
         raise DataError(
-            f"{files.oof} has no prediction for any row that {run.manifest['run_id']} holds out; it"
-            f" has ids such as {[*oof.ids[:2]]}, expected {[*ids[:2]]}.\n{FIX}"
+            f"{files.oof} has no predictions for the rows that {run.manifest['run_id']} holds out."
+            f" It has ids such as {[*oof.ids[:2]]}, but needs ids such as {[*ids[:2]]}.\n{FIX}"
         )
     metric = metrics.of(run.config, str(run.manifest["metric"]))
     score = metric(truth[common], oof.values[oof.ids.get_indexer(ids[common])])
@@ -166,8 +167,8 @@ def _member(manifest: Mapping[str, Any], path: Path, test: Rows, oof: Rows = NON
 def _read(path: Path, target: Target, config: Config) -> Rows:
     """Read a CSV with ids in its first column, and a column for each label.
 
-    If there is only one number or there are only two classes to predict, the file can have a single
-    column with any name. For two classes, this column contains the probability of the same class as
+    If the target is a single number or has only two classes, the file can have a single column with
+    any name. For two classes, this column contains the probability of the same class as
     in a submission.
     """
     table, names = csv_files.read(path, DataError, FIX), list(target.names)
@@ -176,8 +177,8 @@ def _read(path: Path, target: Target, config: Config) -> Rows:
     alone = len(columns) == 1 and len(names) == (1 if regression else 2)
     if set(columns) != set(names) and not (alone and target.kind != "multilabel"):
         raise DataError(
-            f"{path} has the columns {', '.join(map(str, table.columns))[:300]}; expected the id,"
-            f" then {', '.join(names)[:300]}.\n{FIX}"
+            f"{path} has the columns {', '.join(map(str, table.columns))[:300]}. The first column"
+            f" must be the id, followed by {', '.join(names)[:300]}.\n{FIX}"
         )
     lowest, highest = (0 if target.log else -MOST, MOST) if regression else (0, 1)
     numbers, expected = table[columns].apply(csv_files.as_numbers), f"{lowest:g} to {highest:g}"

@@ -56,7 +56,8 @@ def read(path: Path) -> dict[str, Any]:
 def mounted(inputs: Path, expect: Mapping[str, Any]) -> tuple[list[Artifact], list[float]]:
     """Find the artifacts that a bundle expects by their run ids, then load and verify them.
 
-    `expect` contains the `PINS` of a single model, or "members", each with its `PINS` and a weight.
+    `expect` contains the fields in `PINS` for a single model, or a list "members", in which each
+    entry has these fields and a weight.
     """
     members = expect.get("members", [{**expect, "weight": 1.0}])
     return _pinned(members, [mounts.artifact(inputs, each["run_id"]) for each in members])
@@ -67,8 +68,8 @@ def chosen(
 ) -> tuple[list[Artifact], list[float] | None]:
     """Return the verified artifacts in these folders, and their weights if they form an ensemble.
 
-    `members` comes from `read` and has one entry per folder, or is empty without an ensemble.json.
-    A single artifact must have been trained with `config`.
+    `members` is the result of `read`. It has one entry per folder, or is empty if there is no
+    ensemble.json. A single artifact must have been trained with `config`.
     """
     if members:
         return _pinned(members, folders)
@@ -113,7 +114,8 @@ def best_first(
     runs, total = [each.manifest["run_id"] for each in artifacts], sum(weights)
     if len(set(runs)) < len(runs):
         raise ConfigError(
-            f"The runs are {', '.join(runs)}; expected each run once.\nRemove the duplicates."
+            f"The runs are {', '.join(runs)}. Each run can be listed only once.\n"
+            "Remove the duplicates."
         )
     _refuse_differing(artifacts)
     for each in artifacts:
@@ -141,9 +143,9 @@ def _refuse_differing(artifacts: Sequence[Artifact]) -> None:
     if len(set(meanings.values())) > 1:
         listed = "\n".join(f"{run}: {meaning[:300]}" for run, meaning in meanings.items())
         raise ArtifactError(
-            f"The members predict different things (competition, metric, target, labels):\n{listed}"
-            "\nExpected the same for all, in the same order. Remove a member, or train it again"
-            " with the target, labels and metric of the others."
+            f"The members differ in their competition, metric, target or labels:\n{listed}"
+            "\nAll members must have the same ones, with the labels in the same order. Remove a"
+            " member, or train it again with the target, labels and metric of the others."
         )
 
 
@@ -172,7 +174,7 @@ class CommonRows:
     found: Found | None = None
 
     def mean(self, weights: np.ndarray) -> np.ndarray:
-        """Return the weighted mean of the members after `changed`, float32 (n, …)."""
+        """Apply `changed` to the weighted mean of the members, and return it, float32 (n, …)."""
         used = np.flatnonzero(weights)
         predictions = [self.predictions[place] for place in used]
         mean = self.members[0].target.mean(predictions, weights[used].tolist())
@@ -185,7 +187,7 @@ class CommonRows:
         return self.metric(self.truth, self.decided(weights))
 
     def fitted(self, weights: np.ndarray) -> Found | None:
-        """Return thresholds for the mean with their scores, or None if `searched` is False."""
+        """Return thresholds for the mean and their scores, or None if `searched` is False."""
         if not self.searched:
             return None
         every, kind = np.arange(len(self.ids)), self.members[0].target.kind
@@ -193,7 +195,9 @@ class CommonRows:
         return thresholds.fit(self.metric, kind, self.truth, self.mean(weights), parts)[0]
 
     def nested(self, weights: np.ndarray) -> float:
-        """Score the mean. If thresholds are searched and used, they come from other rows."""
+        """Return the score of the mean. If thresholds are searched and used, the thresholds for
+        each row are found on other rows.
+        """
         found = self.fitted(weights)
         return found["nested"] if found and found["used"] else self.score(weights)
 
@@ -245,11 +249,11 @@ def find(
 
 
 def search(rows: CommonRows, choose: Choose | None = None) -> dict[str, Any]:
-    """Find weights by hill climbing or `choose`, and return the contents of ensemble.json.
+    """Find weights by hill climbing or with `choose`, and return the contents of ensemble.json.
 
-    `alone` is the score of a single member, and `without` is the score of the others with their
-    weights. `other_half` and each member's `adds` and `adds_error` come from `_other_half`. If
-    thresholds are searched, the other scores are nested.
+    For each member, `alone` is its own score, and `without` is the score of the other members with
+    unchanged weights. These scores and the ensemble's `score` come from `CommonRows.nested`.
+    `_other_half` computes `other_half`, and `adds` and `adds_error` for each member.
     """
     choose, every, members = choose or climb, np.eye(len(rows.members)), []
     weights = choose(replace(rows, found=rows.fitted(every.sum(axis=0))))
@@ -308,7 +312,8 @@ def climb(rows: CommonRows) -> np.ndarray:
 
 
 def _other_half(rows: CommonRows, choose: Choose = climb) -> dict[str, Any] | None:
-    """Find weights on half of the rows, score them on the other half, and average both ways.
+    """Find weights on one half of the rows and score them on the other half. Then swap the halves,
+    and average the two results.
 
     "adds" contains (gain, error) for each member. This is the gain over the weights that hill
     climbing finds without the member. Return None if the metric is undefined for one half.
@@ -415,8 +420,8 @@ def common_rows(
     counts = ", ".join(str(len(each)) for each in ids)
     if len(common) < LEAST_ROWS:
         raise ConfigError(
-            f"The runs hold out {counts} rows, but have only {len(common)} in common; expected"
-            f" at least {LEAST_ROWS} to find weights.\n"
+            f"The runs hold out {counts} rows, but have only {len(common)} in common. Finding"
+            f" weights requires at least {LEAST_ROWS} common rows.\n"
             "Train each run with folds, so that every row is held out once."
         )
     show(f"Using {len(common):,} rows that all runs hold out (they hold out {counts})")
@@ -427,7 +432,7 @@ def common_rows(
         if not np.allclose(every[rows], truth, rtol=1e-4, atol=1e-6, equal_nan=True):
             raise ReportError(
                 f"{output / ARRAYS} and {outputs[0] / ARRAYS} have different labels for the same"
-                " ids; expected the same labels.\n"
+                " ids. The labels must be the same in both.\n"
                 "Remove one of the two, or train it again with the other's labels."
             )
     predictions = np.stack([each[rows] for each, rows in zip(values, places, strict=True)])

@@ -203,8 +203,8 @@ def _members(
         show(f"Warning: no model was trained with the config {config.name}; using only its hours")
     if any(each.test.ids != members[0].test.ids for each in members):
         raise DataError(
-            "The sample submissions of the members' configs have different ids; expected the same."
-            "\nSet the same data.sample_submission in all configs."
+            "The sample submissions of the members' configs have different ids. The ids must be the"
+            " same.\nSet the same data.sample_submission in all configs."
         )
     return members
 
@@ -219,8 +219,9 @@ def _config(member: Artifact, config: Config | None) -> Config:
     if config is not None and config.competition != trained.competition:
         raise ConfigError(
             f"The config {config.name!r} is for the competition {config.competition}, but the"
-            f" artifact {member.manifest['run_id']} is for {trained.competition}; expected"
-            f" the same competition.\nPass the config {trained.name!r}, or a different artifact."
+            f" artifact {member.manifest['run_id']} is for {trained.competition}. Both must"
+            " be for the same competition.\n"
+            f"Pass the config {trained.name!r}, or a different artifact."
         )
     if config is not None and config.name != trained.name:
         here = trained.name in config_files.named_files()

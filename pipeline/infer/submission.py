@@ -98,9 +98,9 @@ class Form:
         if not self._layout:
             shown = ", ".join(self.sample.columns[:12])
             raise SubmissionError(
-                f"{self.sample} has columns {shown} after the id; expected a single column, or"
-                f" one for each of {', '.join(names[:12])}"
-                f" (target={self.target.kind!r}, metric={self.metric.name!r}).\nCorrect target,"
+                f"{self.sample} has columns {shown} after the id. With"
+                f" target={self.target.kind!r} and metric={self.metric.name!r}, it must have a"
+                f" single column or one for each of {', '.join(names[:12])}.\nCorrect target,"
                 " metric or label_column in the config, or write a custom write_submission"
                 " (docs/custom-code.md)."
             )
@@ -146,8 +146,8 @@ class Form:
         if not (finite := np.isfinite(values)).all():
             # `argmax` would convert NaN to a label.
             raise SubmissionError(
-                f"{path} would contain {(~finite).sum()} predictions that are not finite; expected"
-                " finite numbers.\nNothing was written. Run inference again with --precision"
+                f"{path} would contain {(~finite).sum()} predictions that are NaN or"
+                " infinite.\nNothing was written. Run inference again with --precision"
                 " float32. If it fails again, train again."
             )
         if self.target.kind not in ("regression", "custom"):
@@ -235,9 +235,9 @@ def _written(
         example = (odd if len(odd) else table).head(1).to_dict("records")
         raise SubmissionError(
             f"{custom_code.described(config, 'write_submission')} returned {len(table)} rows, for"
-            f" example {str(example)[:200]}; expected a dict with"
-            f" {len(ids)} strings or numbers for each of the sample submission's columns after the"
-            f" id: {', '.join(wanted) or 'any columns'}.\nReturn {{column: [one per id]}}."
+            f" example {str(example)[:200]}. It must return a dict with the sample submission's"
+            f" columns after the id ({', '.join(wanted) or 'any names'}). Each column must contain"
+            f" {len(ids)} strings or numbers.\nReturn {{column: [one per id]}}."
         )
     return {column: table[column].map(str).tolist() for column in wanted}
 
@@ -272,7 +272,7 @@ def separator(target: Target, shown: Collection[str]) -> str:
 
 
 def limits(config: Config) -> Range | None:
-    """Return the `within` argument of `check` for submissions of this config."""
+    """Return the value to pass to `check` as `within` for submissions made with this config."""
     if config.target == "custom":
         return ANY_TEXT
     if config.target == "regression" or config.write_submission:
@@ -285,8 +285,8 @@ def write(
 ) -> int:
     """Write the submission atomically, unless Kaggle would reject it, and return the row count.
 
-    The sample must have unique ids in its first column. The columns are in the order of `ids`,
-    which can be any order. For `within`, see `check`.
+    The sample must have unique ids in its first column. The values in `columns` have the same order
+    as `ids`, which can differ from the order of the sample. For `within`, see `check`.
     """
     wanted = sample.table
     key = wanted.columns[0]
@@ -313,8 +313,8 @@ def check(
     Args:
         sample: sample submission; None to not compare ids and columns.
         within: range of finite numbers, such as (0, 1) for probabilities. If None, integers are
-            required where the sample contains integers. If (), any text is allowed, including an
-            empty text for an empty mask.
+            required where the sample contains integers. If it is an empty tuple, any text is
+            allowed, including an empty string for an empty mask.
         constant: whether to accept a submission with the same prediction for all rows.
     """
     given = samples.read(path, SubmissionError, AGAIN)
@@ -372,7 +372,8 @@ def _refuse(problems: Sequence[str], path: Path, sample: str) -> None:
         listed = "\n".join(f"  - {problem}" for problem in problems)
         raise SubmissionError(
             f"Kaggle would reject {path}:\n{listed}\n"
-            f"Expected the ids, order, columns and types of {sample}. Nothing was submitted.\n"
+            f"The ids, their order, the columns and the types must match {sample}. Nothing was"
+            " submitted.\n"
             "Correct the predictions and write the file again."
         )
 

@@ -8,8 +8,8 @@ The views follow the data augmentation of the config:
 - `data.crop_scale`: an enlarged centre.
 - `data.crop_padding`: shifts by a pixel, with zero padding.
 
-Mirrored and turned views form a group, so the mean over them does not change if an image is
-mirrored or turned.
+Mirrored and rotated views form a group, so their mean does not change if an image is mirrored or
+rotated.
 """
 
 from dataclasses import dataclass, replace
@@ -61,7 +61,7 @@ class View:
 
 
 def _enlarged(images: np.ndarray, zoom: float, axis: int) -> np.ndarray:
-    """Enlarge the middle of an axis, with the same arithmetic as `pipeline.augment.geometry`."""
+    """Enlarge the middle of an axis, using the same calculation as `pipeline.augment.geometry`."""
     size, one = images.shape[axis], 1 << 16  # positions are in 16.16 fixed point
     edge = round(size * (1 - zoom) / 2)
     step = (size - 2 * edge) * one // size

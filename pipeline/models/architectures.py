@@ -75,7 +75,7 @@ def wide_resnet(
 
     The three stages have 16k, 32k and 64k channels and `n` residual blocks each. A block applies
     [convolution, BatchNorm, ReLU] twice and then adds its input. Each stage starts with a 1x1
-    convolution, preceded by 2x2 average pooling in the second and third stage. Convolutions have
+    convolution. In the second and third stages, 2x2 average pooling comes first. Convolutions have
     biases. With k=7, n=4, kernel_size=7, 32x32x3 images and 100 classes, the network has
     103,465,028 parameters, of which 12,544 are not trainable.
 
@@ -219,7 +219,7 @@ def columns(
 
     Args:
         differences: number of leading columns whose pairwise differences are added. A tree splits
-            on one column at a time, so a split on a difference compares two columns.
+            on one column at a time. With their difference, a single split can compare two columns.
     """
     del batchnorm_momentum
     if not 0 <= differences <= features.shape[1]:
@@ -255,8 +255,8 @@ def _residual_stage(x: Any, stage: int, blocks: int, drop_path: float, convoluti
 def _add(x: Any, branch: Any, drop_path: float, name: str) -> Any:
     """Add a block's residual branch to its input, with stochastic depth.
 
-    During training, a fraction `drop_path` of the examples skips the branch. For the others, its
-    output is scaled up to preserve the mean (Huang et al. 2016, arXiv:1603.09382).
+    During training, the branch is skipped for a random fraction of the examples, `drop_path`. For
+    the others, its output is scaled up to preserve the mean (Huang et al. 2016, arXiv:1603.09382).
     """
     if drop_path:
         per_example = (None, *(1 for _ in branch.shape[1:]))
@@ -274,9 +274,9 @@ MODELS: dict[str, Callable[..., Any]] = {
 def seed(number: int) -> None:
     """Set the random seed for weight initialization and dropout.
 
-    Keras draws both seeds from Python's `random` (`make_default_seed` in 3.13 to 3.15, read
-    2026-11-22). `keras.utils.set_random_seed` would also import TensorFlow, which takes four
-    seconds (measured on 2 cores) and searches for accelerators.
+    Keras draws both seeds from Python's `random`. See `make_default_seed` in Keras 3.13 to 3.15
+    (checked on 2026-11-22). `keras.utils.set_random_seed` would also import TensorFlow, which takes
+    four seconds (measured on 2 cores) and searches for accelerators.
     """
     random.seed(number)
     np.random.seed(number)  # unused here, but custom models may use it
@@ -400,9 +400,9 @@ def outputs(model: Any, inputs: np.ndarray, batch: int) -> np.ndarray:
 def _inputs(config: Config, *, scaled: bool) -> tuple[Any, Any]:
     """Return the model's input, and the tensors to pass to its function.
 
-    The tensors are images (from 0 to 1 if `scaled`), table features (see `_joined_columns`), or one
-    or several named custom inputs. Layers without weights have names that start with relay_, so
-    custom functions can use any other name.
+    The tensors are images, table features (see `_joined_columns`), or one or more named custom
+    inputs. If `scaled` is set, pixel values are scaled to the range 0 to 1. Layers without weights
+    have names that start with relay_, so custom functions can use any other name.
     """
     data = config.data
     inputs = keras.Input(data.shape, dtype=data.dtype, name="relay_inputs")

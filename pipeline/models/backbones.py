@@ -192,10 +192,12 @@ def _read(application: str, source: str) -> list[list[np.ndarray]]:
         raise ConfigError(
             f"pretrained={source!r} cannot be read: {type(error).__name__}: {error}."
             "\nExpected 'imagenet', 'none' (random weights), or a weights file for"
-            f" {application} without its top, published by keras.applications (…_notop.h5) or"
-            " written by save_weights (….weights.h5). Correct the model or the path.\n"
-            "'imagenet' requires internet access. Enable it for the train notebook (with"
-            " enable_internet, which needs a verified phone number, or invoke dry-run --internet),"
-            ' or upload the file as a dataset and set pretrained="owner/slug/file".'
+            f" {application} without its top. This is a …_notop.h5 file that keras.applications"
+            " published, or a ….weights.h5 file that save_weights wrote. Correct the model or the"
+            " path.\n"
+            "'imagenet' requires internet access. To enable it for the train notebook, set"
+            " enable_internet, which requires a verified phone number. In a rehearsal, use invoke"
+            " dry-run --internet. Alternatively, upload the file as a dataset and set"
+            ' pretrained="owner/slug/file".'
         ) from error
     return [layer.get_weights() for layer in network.layers if layer.weights]

@@ -40,8 +40,9 @@ class MicroBatch:
     axis: str | None = None
 
     def per_image(self, layer: Any, size: int) -> int:
-        """Return the number of consecutive windows, slices or time steps per image if the first
-        axis has this size. It is 1 if that axis is the batch axis.
+        """Return how many consecutive entries of an input's first axis belong to each image, if it
+        has `size` entries. This is 1 if that axis is the batch axis, and larger if windows, slices
+        or time steps were merged into it.
         """
         count, rest = divmod(size, len(self.places))
         if rest:
@@ -118,7 +119,8 @@ def _refuse_dependent(layer: Any, inside: set[int]) -> None:
 def _refusal(layer: Any, problem: str) -> ConfigError:
     return ConfigError(
         f"The layer {layer.name!r} cannot be used: {problem} depends on the micro-batch size.\n"
-        "Remove or replace the layer (use LayerNormalization instead of BatchNormalization)."
+        "Remove or replace the layer. For example, use LayerNormalization instead of"
+        " BatchNormalization."
     )
 
 

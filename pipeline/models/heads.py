@@ -1,6 +1,6 @@
 """Add a new head with pooling, dropout and a dense layer to published networks.
 
-The head is randomly initialized, so it is trained with the full learning rate (`is_new`).
+The head is randomly initialized, so it is trained at the full learning rate. See `is_new`.
 """
 
 from typing import Any
@@ -43,9 +43,9 @@ def logits(
         outputs: feature map (batch, height, width, features), tokens (batch, tokens, features), or
             vectors (batch, features).
         pool: how to pool positions: "mean", "gem" (`GeM`), "token" (the first token) or
-            "attention". With "attention", the mean attends to all positions, with a head per 64
-            features (Radford et al. 2021, arXiv:2103.00020). "auto" uses "token" if `token` is set,
-            and otherwise "mean".
+            "attention". With "attention", the mean attends to all positions, using one attention
+            head per 64 features (Radford et al. 2021, arXiv:2103.00020). "auto" selects "token" if
+            `token` is set, and "mean" otherwise.
         token: whether the first token represents the example.
         skip: number of extra tokens before the positions. "mean" and "gem" ignore them.
     """

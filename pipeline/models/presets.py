@@ -191,7 +191,9 @@ def find(source: str) -> Preset:
 
 
 def kind(source: str) -> str:
-    """Return a network's class name without importing KerasHub, or "" if KerasHub converts it."""
+    """Return a network's class name without importing KerasHub. If the network has a format that
+    KerasHub converts, return an empty string.
+    """
     folder, known = place(source, weights=False), _known(source)
     if folder is None or not folder.is_dir():
         if folder is not None or known is None:
@@ -320,13 +322,13 @@ def network(preset: Preset, shape: tuple[int, ...] | None, name: str) -> Any:
     numbers = dict(preset.numbers)
     if shape is not None and preset.shape is not None:
         height, width = preset.patch
-        square = "" if shape[0] == shape[1] or not preset.family.square else ", and a square"
+        square = "" if shape[0] == shape[1] or not preset.family.square else " and square"
         if shape[0] % height or shape[1] % width or square:
             up = [side + -side % patch for side, patch in zip(shape, preset.patch, strict=False)]
             high, wide = [max(up)] * 2 if preset.family.square else up
             raise ConfigError(
-                f"{preset.kind} does not support {shape[0]}x{shape[1]} images; expected"
-                f" multiples of {height}x{width}{square}.\n"
+                f"{preset.kind} does not support {shape[0]}x{shape[1]} images. The image"
+                f" size must be a multiple of {height}x{width}{square}.\n"
                 f"Set data.height={high} and data.width={wide} in the config."
             )
         numbers |= {key: shape for key in SHAPES if key in numbers}
@@ -360,8 +362,8 @@ def _arrays(folder: Path, text: str, source: str) -> list[np.ndarray]:
     except Exception as error:
         raise ConfigError(
             f"The weights of the preset in {folder} cannot be used: {type(error).__name__}:"
-            f" {str(error)[:500]}.\nExpected {WEIGHTS[0]} next to {CONFIG}, with the weights of the"
-            f" network in {CONFIG}. Download the preset again."
+            f" {str(error)[:500]}.\nThe file {WEIGHTS[0]} next to {CONFIG} must contain the"
+            f" weights of the network that {CONFIG} describes. Download the preset again."
         ) from error
     part = FAMILIES.get(type(whole).__name__, UNKNOWN).part
     seen = getattr(whole, part) if part else whole
@@ -371,8 +373,8 @@ def _arrays(folder: Path, text: str, source: str) -> list[np.ndarray]:
 def resized(preset: Preset, published: Sequence[np.ndarray], network: Any) -> list[np.ndarray]:
     """Adapt a preset's weights to a network with a different image size.
 
-    Position embeddings are resized with bicubic interpolation (Dosovitskiy et al. 2021,
-    arXiv:2010.11929, 3.2), except for the extra tokens at the start.
+    Position embeddings are resized with bicubic interpolation, except for those of the extra tokens
+    at the start (Dosovitskiy et al. 2021, arXiv:2010.11929, section 3.2).
     """
     theirs, ours = preset.shape, network.input_shape
     if isinstance(ours, Mapping):

@@ -89,8 +89,8 @@ def carried(manifest: Mapping[str, Any]) -> Networks:
         return {name: Preset.from_json(values) for name, values in given.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ArtifactError(
-            f"The manifest contains invalid networks, {str(given)[:100]}; expected the classes and"
-            " arguments written by a training run.\nPull or download the artifact again."
+            f"The manifest contains invalid networks: {str(given)[:100]}. Expected the classes and"
+            " arguments that a training run writes.\nPull or download the artifact again."
         ) from error
 
 

@@ -66,13 +66,15 @@ class Numbers(NamedTuple):
         return {"trees": int(self.values.any(axis=2).sum())}
 
     def outputs(self, rows: np.ndarray) -> np.ndarray:
-        """Return the predictions, float32 (n, outputs), for rows, float32 (n, features)."""
+        """Return float32 predictions of shape (n, outputs) for float32 rows (n, features)."""
         parts = (rows[start : start + 1024] for start in range(0, len(rows), 1024))
         return np.concatenate([np.asarray(_sums(part, self)) for part in parts])
 
 
 def _sums(rows: Any, numbers: Any) -> Any:
-    """Return the sums of the trees' values, (batch, outputs), for a tensor (batch, features)."""
+    """Sum the values of the trees for each output. Return a tensor (batch, outputs) for `rows`, a
+    tensor (batch, features).
+    """
     outputs, trees, nodes = numbers.features.shape
     features, thresholds, values = (
         ops.reshape(each, (-1,)) for each in (numbers.features, numbers.thresholds, numbers.values)

@@ -94,7 +94,7 @@ def name(key: str) -> str:
 
 
 def matched(ours: Iterable[str], arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Rename each array to our key with the same position. Other arrays keep their keys.
+    """Rename each array to the key in `ours` with the same position. Other arrays keep their keys.
 
     >>> matched(["1.0 dense/kernel"], {"1.0 dense_7/kernel": 0, "2.0 dense_7/bias": 1})
     {'1.0 dense/kernel': 0, '2.0 dense_7/bias': 1}

@@ -1,7 +1,7 @@
 """Detect this machine's accelerator, and check that it is the requested one.
 
 Kaggle silently provides a CPU if a TPU push includes a docker pin, if the account is not verified,
-or if a machine shape is retired (Kaggle/kaggle-cli issue 1197, read 2026-11-21).
+or if a machine shape is retired. See Kaggle/kaggle-cli issue 1197 (checked on 2026-11-21).
 """
 
 import os
@@ -87,7 +87,7 @@ def found() -> Devices:
 
 
 def prove(shape: str | None, *, least: int | None = None) -> Devices:
-    """Return the devices if they match `shape`, or are simulated by the local Kaggle.
+    """Return the devices if they match `shape`, or if the local Kaggle simulates `shape` on a CPU.
 
     The first cell of each notebook calls this, so a wrong machine costs at most a minute of quota.
     By default, all devices of the machine are required.
@@ -97,10 +97,10 @@ def prove(shape: str | None, *, least: int | None = None) -> Devices:
     right = here.simulated == shape if here.platform == "cpu" else here.platform == platform
     if shape in SHAPES and right and here.count >= (least or count):
         return here
+    local = f" The local Kaggle simulates {here.simulated}." if here.simulated else ""
     raise DeviceError(
-        f"Asked for {shape or 'no machine'} ({least or count} x {platform}); found {here.count} x"
-        f" {here.kind} ({here.platform}), accelerator provided:"
-        f" {here.simulated or 'none (a CPU session)'}.\n"
+        f"Requested {shape or 'no machine'} ({least or count} x {platform}), but found {here.count}"
+        f" x {here.kind} ({here.platform}).{local}\n"
         "The run was stopped before it could use up quota. Common causes:\n"
         f"  - machine_shape in kernel-metadata.json: expected one of {', '.join(SHAPES)};\n"
         "  - with a GPU, the image: JAX requires jax-cuda13-plugin or jax-cuda12-plugin"
@@ -115,10 +115,11 @@ def precision(wanted: str, here: Devices, *, exact: bool = False) -> str:
     """Return the Keras dtype policy for training.
 
     "auto" selects bfloat16 on a TPU, and on an NVIDIA GPU with compute capability 8.0 (Ampere) or
-    higher. A T4 (7.5) computes float16 eight times as fast as float32. Weights and weight updates
-    are always float32. bfloat16 has the same exponent range as float32, so gradients do not
-    underflow. With float16, the loss is scaled. The precision of bfloat16 and float16 (8 and 11
-    bits) is sufficient for pixels but not for table columns, for which `exact` selects float32.
+    higher. A T4 (compute capability 7.5) is eight times as fast in float16 as in float32. Weights
+    and weight updates are always float32. bfloat16 has the same exponent range as float32, so
+    gradients do not underflow. With float16, the loss is scaled. The precision of bfloat16 and
+    float16 (8 and 11 bits) is sufficient for pixels but not for table columns, for which `exact`
+    selects float32.
     """
     if wanted != "auto":
         return wanted

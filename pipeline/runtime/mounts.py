@@ -3,8 +3,8 @@
 In 2026, Kaggle moved inputs to `/kaggle/input/competitions/<slug>`,
 `/kaggle/input/datasets/<owner>/<slug>`, `/kaggle/input/notebooks/<owner>/<slug>` and
 `/kaggle/input/models/<owner>/<model>/<framework>/<variation>/<version>`. The flat
-`/kaggle/input/<slug>` is still in use (public notebooks, read 2026-11-21). If both folders exist,
-the first one is used.
+layout `/kaggle/input/<slug>` was still used by public notebooks on 2026-11-21. If both folders
+exist, the first one is used.
 """
 
 import json
@@ -31,7 +31,7 @@ FLAT = "--"
 
 
 def root() -> Path:
-    """Return /kaggle, or the root folder of a local Kaggle that cannot create /kaggle."""
+    """Return /kaggle, or the folder that the local Kaggle uses if it cannot create /kaggle."""
     return Path(os.environ.get("LOCALKAGGLE_ROOT", "/kaggle"))
 
 
@@ -46,7 +46,7 @@ def listing(folder: Path, most: int = 30) -> str:
 def competition(
     inputs: Path, slug: str, marker: str | None, needs: tuple[str, ...] | None = ()
 ) -> Path:
-    """Return the folder named `slug` in `inputs`, which must contain `marker` if that is given.
+    """Return the folder named `slug` in `inputs`. If `marker` is given, the folder must contain it.
 
     Kaggle does not unpack archives. If some of the needed files only exist in an archive, they are
     unpacked into a temporary folder, which also contains links to all other files. The temporary
@@ -65,9 +65,10 @@ def competition(
             place = Path(tempfile.mkdtemp(prefix="unpacked-")) / slug
             return archives.beside(folder, names, place, print)
     raise DataError(
-        f"The folder of competition {slug!r} has no {marker}: {listing(folders[0])}.\n"
-        f"Add {slug} to the notebook's inputs (competition_sources), or correct competition and"
-        " data.sample_submission in the config (None if there is no sample submission)."
+        f"The folder of competition {slug!r} does not contain {marker}: {listing(folders[0])}.\n"
+        f"Add {slug} to the notebook's competition_sources, or correct competition and"
+        " data.sample_submission in the config. If there is no sample submission, set"
+        " data.sample_submission to None."
     )
 
 

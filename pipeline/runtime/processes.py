@@ -1,9 +1,9 @@
 """Train one model with several processes, each with its own devices (`jax.distributed`).
 
-Each process computes its part of every batch. The first process writes to the output folder, the
-others to temporary folders. Decisions that depend on a clock or a signal are made together, because
-if one process stopped alone, the others would wait for it forever. All processes must start with
-the same config, data and output folder.
+Each process computes its part of every batch. The first process writes to the output folder, and
+the others write to temporary folders. Decisions that depend on a clock or a signal are made
+together, because if one process stopped alone, the others would wait for it forever. All processes
+must start with the same config, data and output folder.
 """
 
 import ctypes
@@ -40,9 +40,10 @@ ENDED = (
 CLUSTERS = {"SLURM_NTASKS": "1", "JOB_COMPLETION_INDEX": "", "TPU_WORKER_HOSTNAMES": "localhost"}
 ALONE = (
     "The processes could not connect: {why}\n"
-    "Start all --processes, each with its own --process-id and the same --coordinator, whose port"
-    " must be free and reachable. To train with a single process, omit these options and unset"
-    f" {', '.join(CLUSTERS)} (env -u NAME python -m pipeline train …)."
+    "Start as many processes as --processes specifies, each with its own --process-id. All must use"
+    " the same --coordinator, whose port must be free and reachable. To train with a single"
+    f" process, omit these options and unset {', '.join(CLUSTERS)} (env -u NAME python -m"
+    " pipeline train …)."
 )
 # Parts of JAX's error messages when the connection to another process is lost.
 BROKEN = ("Gloo", "Connection", "UNAVAILABLE", "coordination")
@@ -70,8 +71,8 @@ def join(count: int | None, place: int | None, coordinator: str) -> None:
     if not valid or not address or not 0 < int(address[2]) < 2**16:
         raise ConfigError(
             f"Invalid --processes {count} --process-id {place} --coordinator"
-            f" {coordinator or None}: expected all three, with an id from 0 to processes - 1 and"
-            " HOST:PORT.\n"
+            f" {coordinator or None}. Set all three options. --process-id must be from 0 to"
+            " processes - 1, and --coordinator must have the form HOST:PORT.\n"
             "Start each process like this: --processes 2 --process-id 0 --coordinator 10.0.0.2:1234"
         )
     if place == 0:  # JAX would crash
@@ -147,7 +148,9 @@ def _gather(values: np.ndarray) -> np.ndarray:
 
 
 def shared(text: str) -> str:
-    """Wait for all processes and return the first one's text. All must have the same length."""
+    """Wait for all processes, and return the text of the first process. All texts must have the
+    same length.
+    """
     if count() == 1:
         return text
     texts = _gather(np.frombuffer(text.encode(), np.uint8))
@@ -159,7 +162,7 @@ def refuse_differences(what: str, values: Mapping[str, Any], edit: str) -> None:
 
     Args:
         what: description of the values for the message.
-        values: JSON values by name (all processes must have the same names).
+        values: JSON values, keyed by name. All processes must use the same names.
         edit: how to fix a difference.
     """
     if count() == 1:
@@ -170,7 +173,7 @@ def refuse_differences(what: str, values: Mapping[str, Any], edit: str) -> None:
     if names := [name for name, one in zip(texts, differs, strict=True) if one]:
         here = "; ".join(f"this process has {name} {texts[name][:200]}" for name in names)
         raise ConfigError(
-            f"The processes differ in {', '.join(names)} of {what}; expected the same values"
+            f"The processes differ in {', '.join(names)} of {what}. The values must be the same"
             f" ({here}).\n{edit}"
         )
 
@@ -217,7 +220,7 @@ def folder(output: Path) -> Iterator[Path]:
 
 
 def leave(code: int) -> None:
-    """Exit a joined process after an error, since JAX would otherwise wait for the others."""
+    """Exit after an error if this process has joined others, because JAX would wait for them."""
     if _joined and code and not _parted:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -30,7 +30,8 @@ class Provenance:
     """The origin of a run's code.
 
     Attributes:
-        machine_shape: Kaggle's name for the requested machine, "" for a CPU, None for a checkout.
+        machine_shape: Kaggle's name for the requested machine. It is an empty string for a CPU, and
+            None if the code runs from a checkout.
         session_seconds: duration of a shortened session, or None for the usual one.
         git_commit: 40 hex digits, or None outside of a git checkout.
         bundle_sha256: hash of the bundle with the code, or None for a checkout.

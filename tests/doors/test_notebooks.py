@@ -39,7 +39,7 @@ def test_a_tpu_that_turns_out_to_be_a_cpu_stops_the_run_in_its_first_cell(tmp_pa
         version = world.local.kernels.version("rehearsal/digits-train-tpu", 1)
 
     assert (pushed, code) == (0, 1)
-    assert "Asked for TpuV5E8" in shown and "verified" in shown
+    assert "Requested TpuV5E8" in shown and "verified" in shown
     assert '{"step"' not in version.log.text()
 
 

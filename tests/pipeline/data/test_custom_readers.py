@@ -188,10 +188,10 @@ def test_a_submission_with_wrong_columns_is_refused_before_training_too(maps, tm
     writer, metric = submission.writer_of(config, folder), metrics.of(config)
     form = submission.Form(Target("custom", ()), metric, sample, writer=writer)
 
-    with pytest.raises(SubmissionError, match=r"returned 2 rows, .*'Largest': .*; expected a"):
+    with pytest.raises(SubmissionError, match=r"returned 2 rows, .*'Largest': .*It must return a"):
         form.write(tmp_path / "out.csv", IDS[:2], np.zeros((2, 2, 3), np.float32))
     assert not (tmp_path / "out.csv").exists()
-    with pytest.raises(SubmissionError, match=r"expected a dict .* id: first, largest"):
+    with pytest.raises(SubmissionError, match=r"must return a dict .* id \(first, largest\)"):
         custom_check.check_submission_of(config, sample.columns, folder)
 
 

@@ -102,15 +102,15 @@ def edit(path, change):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda table: table.drop(columns="9"), r"columns row, ß, A b, 10; expected the id, then"),
-        (lambda table: table.assign(fold=1), "columns row, ß, A b, 9, 10, fold; expected"),
+        (lambda table: table.drop(columns="9"), r"columns row, ß, A b, 10\. The first"),
+        (lambda table: table.assign(fold=1), "columns row, ß, A b, 9, 10, fold. The first"),
         (lambda table: pd.concat([table, table[:1]]), "expected each id once"),
         (lambda table: table.assign(ß="1.5"), "'1.5' in 'ß' .*expected numbers from 0 to 1"),
         (lambda table: table.assign(ß="nan"), "'nan' in 'ß' .*expected numbers from 0 to 1"),
         (lambda table: table.assign(ß="0.9"), "expected probabilities with a sum of 1"),
         (
             lambda table: table.assign(row="x" + table["row"]),
-            "no prediction for any row that run-1",
+            "no predictions for the rows that run-1",
         ),
     ],
 )
@@ -167,7 +167,7 @@ def test_a_single_column_is_a_number_or_the_probability_of_one_class(tmp_path):
     assert read("no", two) == read("sold", two, positive_label="no") == [[0.25, 0.75], [1.0, 0.0]]
     assert read("anything", Target("regression", ("price",))) == [[0.25], [1.0]]
     for target in (Target("classes", CLASSES), Target("multilabel", ("a", "b"))):
-        with pytest.raises(DataError, match="has the columns id, sold; expected the id, then"):
+        with pytest.raises(DataError, match=r"columns id, sold\. The first column"):
             read("sold", target)
 
 

@@ -334,7 +334,7 @@ def test_members_that_predict_different_things_are_refused(runs):
 
     with pytest.raises(ArtifactError, match=r"(?s)labels.*run-1: .*run-2: "):
         ensemble.best_first([loaded[0], other], None)
-    with pytest.raises(ConfigError, match="expected each run once"):
+    with pytest.raises(ConfigError, match="can be listed only once"):
         ensemble.best_first([loaded[0], loaded[0]], None)
     with pytest.raises(ConfigError, match="expected two or more"):
         ensemble.common_rows([runs[0], runs[0] / "artifact"], str)

@@ -251,11 +251,11 @@ def test_an_unknown_positive_label_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("target", "metric", "header", "said"),
     [
-        (THREE, "log_loss", "id,p", "columns p .* single column, or one for each of a, b, c"),
-        (THREE, "accuracy", "id,a,b", "target='classes', metric='accuracy'"),
+        (THREE, "log_loss", "id,p", "columns p .* single column or one for each of a, b, c"),
+        (THREE, "accuracy", "id,a,b", "target='classes' and metric='accuracy'"),
         (TAGS, "auc", "id,tags", "columns tags"),
         (POINT, "mae", "id,y,other", "for each of x, y"),  # by position they would be exchanged
-        (THREE, "accuracy", "id", "expected a single column"),
+        (THREE, "accuracy", "id", "must have a single column"),
     ],
 )
 def test_a_sample_of_another_form_is_refused(tmp_path, target, metric, header, said):

@@ -190,7 +190,7 @@ def test_without_internet_a_run_is_refused_before_it_reads_anything(small, tmp_p
     config = starting(small, "imagenet")
     architectures.build(config)
 
-    said = r"(?s)URL fetch failure.*Enable it for the train notebook.*upload the file"
+    said = r"(?s)URL fetch failure.*To enable it for the train notebook.*upload the file"
     with pytest.raises(ConfigError, match=said):
         training.train(config, tmp_path / "nothing", tmp_path / "out", show=lambda line: None)
 

@@ -18,9 +18,9 @@ from pipeline.runtime import backend, devices, mounts, provenance
 @pytest.mark.parametrize(
     ("local", "asked", "said"),
     [
-        ("", "TpuV5E8", r"Asked for TpuV5E8(.|\n)*verified(.|\n)*docker pin(.|\n)*quota"),
+        ("", "TpuV5E8", r"Requested TpuV5E8(.|\n)*verified(.|\n)*docker pin(.|\n)*quota"),
         # The local Kaggle stands in for the shape that it names, and for no other.
-        ("NvidiaTeslaT4", "TpuV5E8", "accelerator provided: NvidiaTeslaT4"),
+        ("NvidiaTeslaT4", "TpuV5E8", "local Kaggle simulates NvidiaTeslaT4"),
         # The TensorFlow of an image may see GPUs that its JAX has no plugin for.
         ("", "NvidiaTeslaT4", rf"the image: JAX requires jax-cuda.*{jax.__version__}"),
         # As a CPU, or a name that Kaggle has made since.

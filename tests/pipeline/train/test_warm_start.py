@@ -123,7 +123,7 @@ def test_the_same_fold_is_taken_and_other_folds_are_refused(first, tiny):
     assert told["fold"] == 2
     assert all(np.array_equal(found[name], weights[1][name]) for name in found)
     for config, held in ((ours, ["a", "c"]), (replace(tiny, folds=3), ["a", "b"]), (tiny, ["a"])):
-        with pytest.raises(ConfigError, match="2 folds, but this one has different"):
+        with pytest.raises(ConfigError, match="2 folds, which differ from the folds"):
             compared(folded, config, held, first.target)
 
 
