@@ -1,10 +1,10 @@
 """Find the Kaggle credentials on this machine and log in with them.
 
 `look` checks the same locations as the `kaggle` command, in the same order. It also reports broken
-files, which `kaggle` silently skips. `log_in` uses kagglesdk. `kaggle` would log in on import,
-print a help page if there are no credentials, and wait indefinitely for a server that hangs.
-Neither package has a public API for timeouts or for renewing a login. We therefore use private
-parts of kagglesdk, and support only the versions in `NEEDS`.
+files, which `kaggle` silently skips. `log_in` uses kagglesdk. Importing `kaggle` would log in right
+away and, if there are no credentials, print a help page. `kaggle` also waits indefinitely for a
+server that hangs. Neither package has a public API for timeouts or for renewing a login. We
+therefore use private parts of kagglesdk, and support only the versions in `NEEDS`.
 """
 
 import contextlib
@@ -160,7 +160,10 @@ def config_folder() -> Path:
 
 
 def environment() -> str:
-    """Return "PROD" or "LOCALHOST". Raises `UsageError` for typos and Kaggle's internal sites."""
+    """Return "PROD" or "LOCALHOST".
+
+    `UsageError` is raised if the value is misspelled or names one of Kaggle's internal sites.
+    """
     value = os.environ.get("KAGGLE_API_ENVIRONMENT", "PROD")
     if value in ("PROD", "LOCALHOST"):
         return value
@@ -232,9 +235,9 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
     """Log in with kagglesdk.
 
     Returns:
-        An HTTP client with credentials and timeouts, the username, and a function that gets a new
-        access token. The function raises `CredentialError` if the login has expired. For tokens and
-        keys, which cannot be renewed, it is None.
+        A tuple of an HTTP client that has credentials and timeouts, the username, and a function
+        that gets a new access token. The function raises `CredentialError` if the login has
+        expired. For tokens and keys, which cannot be renewed, it is None.
 
     Raises:
         CredentialError: if the credentials are missing, unreadable or invalid.

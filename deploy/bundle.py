@@ -83,7 +83,10 @@ class Code:
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of code, config and sources, independent of owner, artifact and machine."""
+        """The SHA-256 of the code, the config and the sources.
+
+        It does not depend on the owner, the artifact or the machine.
+        """
         metadata = {k: v for k, v in self.metadata.items() if k not in gate.machine("")}
         parts = {"modules": self.modules, "cells": self.cells, "metadata": metadata}
         return _sha256({**self.identity, **parts})
@@ -114,8 +117,8 @@ class Inputs:
 class Bundle:
     """A notebook and its metadata, ready to be pushed.
 
-    `session_seconds` is the length of a shortened session, or None. The notebook reads it, but the
-    SHA-256 does not include it.
+    `session_seconds` is the length of a shortened session, or None. The notebook reads it, but it
+    is not covered by the SHA-256.
     """
 
     folder: Path
@@ -134,7 +137,10 @@ class Bundle:
 
     @property
     def notebook(self) -> Path:
-        """Path to the notebook. A push sends `text`, so changes to the file have no effect."""
+        """Path to the notebook.
+
+        A push sends the contents of `text`, so later changes to the file have no effect.
+        """
         return self.folder / f"{self.kernel}.ipynb"
 
     @property
@@ -208,7 +214,7 @@ def address(owner: str, competition: str, what: str) -> str:
 
 
 def member(weights_sha256: str) -> str:
-    """Return the suffix that `address` uses for an ensemble member's dataset.
+    """Return the suffix that the function `address` appends for an ensemble member's dataset.
 
     >>> member("0123456789abcdef")
     'member-01234567'
@@ -307,9 +313,9 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
         if not re.fullmatch("[^/~.][^/]*/[^/]+", needs):  # a local path
             raise UsageError(
                 f"pretrained in the config starts with {needs}. This is a path on this machine,"
-                f" which {kernel} cannot mount; expected owner/slug/path for a file in a dataset,"
-                " or owner/model/framework/variation/version for a Kaggle model.\nSet it to the"
-                " model, and rehearse with that folder instead:\n"
+                f" and {kernel} cannot mount local paths. Expected owner/slug/path for a file in a"
+                " dataset, or owner/model/framework/variation/version for a Kaggle model.\nSet it"
+                " to the model, and rehearse with that folder instead:\n"
                 "invoke dry-run --model owner/model/framework/variation/version=DIR"
             )
         if not any(f"{name}/".startswith(f"{needs}/") for name in listed):  # nor a version of it
@@ -397,7 +403,7 @@ def _sources(root: Path, pattern: str) -> dict[str, Path]:
 def _commit(root: Path, paths: Iterable[Path]) -> tuple[str, bool]:
     """Return the current commit, and whether the files differ from it.
 
-    If git is not installed or there is no commit, the commit is "" and the files count as
+    If git is not installed or there is no commit, the commit is "" and the files are reported as
     different.
     """
 

@@ -103,7 +103,7 @@ class Source:
 class Quota:
     """This week's accelerator time in seconds, or None where Kaggle does not report it.
 
-    Running sessions reserve time. Accounts can pay for time that exceeds the quota.
+    Running sessions reserve time. Users can pay for additional time beyond the quota.
     """
 
     gpu_allowed: float | None = called("gpuQuota.totalTimeAllowed", None)
@@ -152,7 +152,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Scored:
-    """A submission. Kaggle returns its scores as strings, which are "" until they are known."""
+    """A submission. Kaggle returns scores as strings. A score is "" until it is known."""
 
     ref: int
     status: Word = called("status", "PENDING")
@@ -167,7 +167,7 @@ class Competition:
     """A competition's details for this account.
 
     Attributes:
-        id: Kaggle's number for the competition, which every valid response includes.
+        id: Kaggle's numeric ID of the competition, which every valid response includes.
         entered: whether this account has accepted the rules.
         closed: whether submissions are disabled.
         daily: submissions per day and team, or 0 if unknown.
@@ -188,9 +188,9 @@ class Competition:
 
 @dataclass(frozen=True)
 class Limits:
-    """A team's submission limits. All numbers are 0 if Kaggle does not recognize our team yet.
+    """A team's submission limits. All numbers are 0 until Kaggle recognizes our team.
 
-    `by_total` is whether the limit applies to all submissions rather than to each day.
+    If `by_total` is true, the limit applies to all submissions in total rather than per day.
     """
 
     today: int = called("numToday", 0)
@@ -201,7 +201,10 @@ class Limits:
     @property
     def next(self) -> str:
         if self.by_total:
-            return "This competition limits the total, so no further submissions are possible."
+            return (
+                "This competition limits the total number of submissions, so you cannot submit any"
+                " more."
+            )
         return "The next submission is possible after midnight UTC."
 
 

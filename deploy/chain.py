@@ -357,14 +357,13 @@ def train(
 ) -> Steps[CompleteTraining]:
     """Push, watch and pull one session after another until training is complete.
 
-    The user is asked before the first push. Later pushes are shown, but need no confirmation. If a
-    run is already active, nothing is pushed at first, and the user is asked before the next
+    The user is asked before the first push. Later pushes are shown but do not require confirmation.
+    If a run is already active, nothing is pushed at first, and the user is asked before the next
     session. `command` is the command that the messages suggest for resuming training. It defaults
     to `invoke push-train --until-done`.
 
     Raises:
-        NoQuota: if no accelerator time is left this week. The message states when the quota is
-            renewed.
+        NoQuota: if no accelerator time is left this week. The message states when the quota resets.
         NoSlot: if the maximum number of sessions is already active.
         RunFailed: if the first session saves nothing, or two consecutive sessions make no progress.
             `NotMounted` is raised if two consecutive sessions could not find a source.
@@ -395,7 +394,8 @@ def train(
         folder, found = yield from sessions.saved_output(kaggle, records, run, status)
         if found is None and not (row and row.base):  # another session would do the same
             raise failure or RunFailed(
-                f"{run} saved neither an artifact nor a checkpoint; expected one of them.\n"
+                f"{run} saved neither an artifact nor a checkpoint, but a training run should"
+                " save at least one of them.\n"
                 "Fix the notebook so that it trains, or run it again:\n"
                 f"{records.project.command('push-train --again')}"
             )
@@ -408,10 +408,10 @@ def train(
         if vain >= TRIES:
             raise RunFailed(
                 f"{vain} consecutive sessions have made no progress since the checkpoint of version"
-                f" {row.base if row else 0}. The last one is {run}. Expected each session to save a"
-                " later step. Training was stopped to avoid spending more quota.\nIf the last"
-                " session ended as COMPLETE, session_hours is too short for a single step. Fix the"
-                f" cause, then resume:\n{command}"
+                f" {row.base if row else 0}. The last one is {run}. Each session should save a"
+                " checkpoint at a later step than the previous session. Training was stopped to"
+                " avoid spending more quota.\nIf the last session ended as COMPLETE, session_hours"
+                f" is too short for a single step. Fix the cause, then resume:\n{command}"
             )
         saved = found or "it saved nothing to resume from"
         yield Note(f"{run}: {saved}. Starting the next session.")

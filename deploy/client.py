@@ -78,7 +78,7 @@ class Kaggle(Connection):
         return log_lines(self._read(what, calls.KERNEL_OUTPUT, about).log)
 
     def follow_log(self, handle: str, version: int) -> Iterator[tuple[str, str]]:
-        """Yield a version's log from the start, as (stream, text) pieces, while the run writes it.
+        """Yield a version's log from the start, as (stream, text) pairs, as the run writes it.
 
         The iteration stops when the run ends. If the connection breaks, this does not retry but
         raises `requests.RequestException` or `ValueError`.
@@ -155,7 +155,8 @@ class Kaggle(Connection):
         """Download a file from a signed URL returned by `kernel_output`.
 
         If the URL has expired, `renew` returns a new one, or "" if Kaggle does not provide one.
-        `Expired` is raised if the storage rejects the new URL, too. See `Transfer` for `note`.
+        `Expired` is raised if the storage server also rejects the new URL. See `Transfer` for
+        `note`.
         """
 
         def ask(headers: Mapping[str, str]) -> requests.Response:
@@ -244,8 +245,9 @@ class Kaggle(Connection):
     def _ours(self, kind: str, handle: str, ask: Callable[[], T], version: int = 0) -> T:
         """Make a call about a notebook or dataset that may belong to this account.
 
-        If the item does not exist, Kaggle sends its owner the same 403 as if these credentials had
-        no access to it. The list of our own items distinguishes the two cases.
+        If one of our own items does not exist, Kaggle responds with the same 403 that it sends when
+        these credentials have no access to an item. The list of our own items distinguishes the two
+        cases.
 
         Raises:
             NotFound: if the item does not exist.
@@ -275,7 +277,7 @@ class Kaggle(Connection):
     def look_at_model(self, name: str) -> None:
         """Check that this account has access to a model by listing its files.
 
-        The name uses Kaggle's spelling of the framework. See `deploy.models.spelled`.
+        In the name, the framework is spelled as on Kaggle. See `deploy.models.spelled`.
         """
         owner, model, framework, variation, version = name.split("/")
         about = {

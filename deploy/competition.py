@@ -1,8 +1,8 @@
 """Check the requirements of a competition, and submit runs to it.
 
 Some competitions accept notebooks, which Kaggle reruns on the hidden test set. Others accept files,
-so the pulled submission.csv is uploaded instead. Before anything is spent, the file is compared
-with the competition's sample submission, and the user is asked for confirmation.
+so the pulled submission.csv is uploaded instead. Before a submission is used up, the file is
+compared with the competition's sample submission, and the user is asked for confirmation.
 
 Each run is submitted only once. The submission's description names the run, so an earlier
 submission is found even if its response was lost. Failed submissions count against the limit.
@@ -43,9 +43,9 @@ LOOKS = 3  # how many times to look for a submission whose response was lost
 NAMED = "[run "  # start of the text that identifies the run in a submission's description
 # Advice after a refusal, keyed by a pattern of Kaggle's message.
 REFUSALS = {
-    "minutes exceeds .* max of 0": "This competition does not accept notebooks that use this"
-    " machine. Choose another machine in kernels/infer-gpu/kernel-metadata.json, and push"
-    " again:\n{push}",
+    "minutes exceeds .* max of 0": "This competition does not accept notebooks that run on"
+    " this type of machine. Choose another machine in kernels/infer-gpu/kernel-metadata.json, and"
+    " push again:\n{push}",
     "minutes exceeds": "Set that maximum in hours in the config, for example infer_hours=9, and"
     " push again:\n{push}",
     "could not find provided notebook": "Kaggle cannot submit this version. Push a new"
@@ -120,7 +120,10 @@ def look(kaggle: Kaggle, competition: str) -> Competition:
 def require(kaggle: Kaggle, competition: str) -> Steps[Competition]:
     found = look(kaggle, competition)
     if found.closed:
-        yield Note(f"Warning: {competition} is not accepting submissions, so runs get no score.")
+        yield Note(
+            f"Warning: {competition} is not accepting submissions, so submitted runs will not be"
+            " scored."
+        )
     elif found.ends is not None and found.ends < datetime.now(UTC):
         yield Note(
             f"Warning: {competition} ended on {_day(found.ends)}. Scores no longer count towards"
@@ -137,8 +140,8 @@ def require_no_rerun(kaggle: Kaggle, project: Project, members: Sequence[str]) -
     if not look(kaggle, project.competition).takes_files:
         raise UsageError(
             f"The predictions of {', '.join(members)} come from CSV files, but Kaggle reruns the"
-            f" notebooks of {project.competition} on a hidden test set.\nExpected only members that"
-            " are trained models. Find the weights again without --csv:\n"
+            f" notebooks of {project.competition} on a hidden test set.\nAll members must be"
+            " trained models. Find the weights again without --csv:\n"
             "python -m pipeline ensemble OUT OUT --output DIR"
         )
 
@@ -178,7 +181,7 @@ def submit(
             no sample.
         now: skip the wait of several minutes after the pull.
         again: submit even if an earlier submission of this run failed. If the earlier submission
-            did not fail, this follows it and does not submit again.
+            did not fail, this waits for its result and does not submit again.
 
     Raises:
         Unverified: if the pulled file is not the one written by the run.
@@ -242,9 +245,9 @@ def rows(submission: Path) -> int:
 
 @dataclass(frozen=True)
 class _Attempt:
-    """An attempt to submit a run, which was pulled to the folder `inferred`.
+    """An attempt to submit a run whose output was pulled to the folder `inferred`.
 
-    `command` submits the run or follows its submission.
+    `command` is the command that submits the run or waits for the result of its submission.
     """
 
     kaggle: Kaggle
@@ -305,7 +308,7 @@ class _Attempt:
         one.
 
         This is the latest submission that did not fail, or the latest one if all of them failed.
-        The list is checked `looks` times, because it may be delayed.
+        The list is fetched up to `looks` times, because it may be out of date.
         """
         made = None
         for again in range(looks):
@@ -402,8 +405,8 @@ class _Attempt:
                 )
             if ref < 1:
                 raise errors.Ambiguous(
-                    f"Kaggle accepted the submission of {run} but did not return a number.\n"
-                    f"{failures.LOOK}"
+                    f"Kaggle accepted the submission of {run} but did not return a submission"
+                    f" number.\n{failures.LOOK}"
                 )
             return ref
         except errors.Ambiguous:
@@ -444,9 +447,9 @@ class _Attempt:
                 if now.status == FAILED or (now.status == "COMPLETE" and is_final):
                     return now
                 polls.wait(
-                    f"After {seconds:.0f} seconds, submission {ref} of {self.run} is {now.status}"
-                    f" with the score {now.public_score!r}; expected COMPLETE and a number."
-                    f"\n{attach}"
+                    f"After {seconds:.0f} seconds, submission {ref} of {self.run} has the status"
+                    f" {now.status} and the score {now.public_score!r}. The status should be"
+                    f" COMPLETE, and the score a number.\n{attach}"
                 )
         except KeyboardInterrupt:
             raise errors.Detached(f"Detached from submission {ref}.\n{attach}") from None
@@ -457,7 +460,7 @@ class _Attempt:
     def failure(self, made: Scored) -> str:
         reason = _reason(made)
         cause = self._advice(CAUSES, reason)
-        return f"Submission {made.ref} of {self.run} failed: {reason}\nExpected a score. {cause}"
+        return f"Submission {made.ref} of {self.run} failed and has no score: {reason}\n{cause}"
 
 
 def _validation(project: Project, inferred: Path) -> str:

@@ -1,9 +1,8 @@
 """Send calls to Kaggle, and retry the calls that are safe to repeat.
 
-Failed reads are retried with full jitter for up to `pace.patience` seconds. In a file transfer,
-this time starts again with each byte that is transferred. Calls that make changes are sent only
-once. If the response is lost, they raise `Ambiguous`, and the caller checks which changes were
-made.
+Failed reads are retried with full jitter for up to `pace.patience` seconds. During a file transfer,
+this time limit restarts whenever a byte is transferred. Calls that make changes are sent only once.
+If the response is lost, they raise `Ambiguous`, and the caller checks which changes were made.
 """
 
 import json
@@ -58,12 +57,15 @@ class Pace:
 
     @property
     def stable(self) -> float:
-        """How long a status must last to be trusted, because Kaggle may report it too early."""
+        """How long a status must remain unchanged before it is trusted.
+
+        Kaggle may report a status too early.
+        """
         return self.most / 2
 
     @property
     def unseen(self) -> float:
-        """How long Kaggle may fail to find a newly pushed version: two minutes on kaggle.com."""
+        """Maximum time until Kaggle finds a newly pushed version: two minutes on kaggle.com."""
         return 2 * self.most
 
     @property
@@ -80,7 +82,7 @@ class Polls:
     """Polls at intervals that grow while the response stays the same.
 
     `count` is the number of pauses so far. `changed_at` is the time at which the response last
-    changed. Like `end`, the deadline, it is a value of `time.monotonic`.
+    changed, and `end` is the deadline. Both are values of `time.monotonic`.
     """
 
     def __init__(self, pace: Pace, end: float) -> None:
@@ -148,7 +150,7 @@ class Connection:
     def _read(self, what: str, call: Call[T], values: Values, patience: float | None = None) -> T:
         """Send a read call, and retry temporary failures for up to `patience` seconds.
 
-        `what` describes the call for error messages, in which it follows "Could not".
+        `what` describes the call. Error messages insert it after "Could not".
 
         Raises:
             BadAnswer: after several consecutive malformed responses.
@@ -199,8 +201,8 @@ class Connection:
     ) -> T:
         """Call `attempt` until it succeeds. Temporary failures are retried with full jitter.
 
-        The time limit for retries starts again whenever `moved` transfers a byte. See `_read` for
-        the errors.
+        The time limit for retries restarts whenever the transfer `moved` receives or sends a byte.
+        See `_read` for the errors.
         """
         began, ceiling, odd, shown = time.monotonic(), self.pace.first / 5, 0, False
         while True:
@@ -287,7 +289,7 @@ class Connection:
         """Transfer a file, resuming after broken connections. For an upload, return its token.
 
         Raises:
-            Expired: if the storage also rejects a new URL.
+            Expired: if the storage server also rejects a new URL.
             Unreachable: if there was no progress for `pace.patience` seconds.
         """
         try:

@@ -143,8 +143,8 @@ def require_current(
 def require_shared(kaggle: Kaggle, project: Project, kernel: str) -> Steps[None]:
     """Check that this account can access the datasets that a kernel mounts.
 
-    They are listed in kernel-metadata.json and, for training, in `pretrained`. If the check is not
-    possible, this only yields a note.
+    They are listed in kernel-metadata.json and, for training, in `pretrained`. If this cannot be
+    checked, a note is yielded instead of an error.
 
     Raises:
         SourceMissing: if a dataset does not exist or is not shared with this account. Kaggle would
@@ -237,7 +237,7 @@ def _published(
     """Publish files as a dataset's next version, unless its current version already has them.
 
     If this process is killed or loses the connection, its folder in `runs` is kept. The next
-    publish to the same dataset then only transfers the missing files.
+    attempt to publish to the same dataset then transfers only the missing files.
 
     Args:
         name: name for the journal entry, such as an artifact's run id.
@@ -286,7 +286,7 @@ def _published(
 
 @dataclass(frozen=True)
 class _Upload:
-    """The folder `staging`, which becomes a dataset's next version.
+    """A folder, `staging`, whose contents become the dataset's next version.
 
     `end` is the deadline, as a value of `time.monotonic`.
     """
@@ -307,9 +307,9 @@ class _Upload:
     def stage(self, files: Mapping[str, Path | bytes]) -> Manifest:
         if len(files) > FILES_AT_MOST or any("/" in name for name in files):
             raise UsageError(
-                f"The dataset {self.handle} would contain {len(files)} files or folders; expected"
-                f" at most {FILES_AT_MOST} files and no folders, which Kaggle skips.\nPack them"
-                " into a single file."
+                f"The dataset {self.handle} would contain {len(files)} files or folders. It"
+                f" can contain at most {FILES_AT_MOST} files, and no folders, because Kaggle skips"
+                " folders.\nPack them into a single file."
             )
         with writing(self.staging):
             shutil.rmtree(self.staging, ignore_errors=True)
@@ -328,10 +328,11 @@ class _Upload:
         return found
 
     def current(self, sent_after: int | None) -> Steps[int | None]:
-        """Wait until no version is being processed, and return the current one, or None.
+        """Wait until no version is being processed, and return the current version.
 
-        If an earlier call may have been made, `sent_after` is the version before that call, and
-        this waits for a later version. Otherwise, `sent_after` is None.
+        If the dataset does not exist, None is returned. If an earlier call may have been made,
+        `sent_after` is the version that was current before that call, and the function waits for a
+        later version. Otherwise, `sent_after` is None.
         """
         polls = Polls(self.kaggle.pace, self.end)
         while True:
@@ -344,7 +345,10 @@ class _Upload:
             seen = f"version {version} {status}"
             if polls.changed(seen):
                 yield Note(f"{self.handle}  {seen}: waiting for an earlier call")
-            polls.wait(f"{self.handle} is at {seen}; expected READY.\n{LATER}")
+            polls.wait(
+                f"An earlier call should have created a READY version of {self.handle} by now."
+                f" Found: {seen}\n{LATER}"
+            )
 
     def _look(self) -> tuple[int | None, str]:
         """Return the dataset's current version and its status.
@@ -388,9 +392,9 @@ class _Upload:
             if listed and not known:
                 raise UsageError(
                     f"{self.handle} version {version} contains {', '.join(sorted(listed)[:5])}, but"
-                    f" no {MANIFEST}. This project did not create that version, but would replace"
-                    f" it.\nSave its files, delete the dataset at {self.page}, and run the same"
-                    f" command again. {WITHOUT}"
+                    f" no {MANIFEST}. That version was not created by this project, and"
+                    " publishing would replace it.\nSave its files, delete the dataset at"
+                    f" {self.page}, and run the same command again. {WITHOUT}"
                 ) from None
             return False  # only some of the files were published
         return True
@@ -437,15 +441,15 @@ class _Upload:
         return request
 
     def _ready(self, expected: int) -> Steps[None]:
-        """Wait until the expected version is current and ready, and lists the files.
+        """Wait until the expected version is current and ready, and Kaggle lists its files.
 
         This must hold for `kaggle.pace.stable` seconds, because Kaggle does not mount a new version
         right away. File sizes are not compared, because Kaggle may calculate them differently.
         """
         polls, names = Polls(self.kaggle.pace, self.end), self.sizes.keys()
         why = (
-            f"Kaggle may show the reason at {self.page}. Kaggle creates no version if your"
-            " private datasets have used up your storage."
+            f"Kaggle may show the reason at {self.page}. Kaggle does not create a version if your"
+            " private datasets have used up your storage quota."
         )
         while True:
             (version, status), listed = self._look(), dict[str, int]()
@@ -460,7 +464,7 @@ class _Upload:
                 )
             if status in ("FAILED", "DELETED"):
                 raise errors.RunFailed(
-                    f"{self.handle} is {status}; expected version {expected} to be READY.\n{why}"
+                    f"{self.handle} is {status}, but version {expected} should be READY.\n{why}"
                     " Then publish again."
                 )
             whole = listed.keys() == names
@@ -470,7 +474,10 @@ class _Upload:
                 yield Note(f"{self.handle}  {seen}")
             if whole and time.monotonic() >= polls.changed_at + self.kaggle.pace.stable:
                 return
-            polls.wait(f"{self.handle}: {seen}; expected version {expected} to be READY.\n{LATER}")
+            polls.wait(
+                f"Version {expected} of {self.handle} should be READY by now. Found: {seen}\n"
+                f"{LATER}"
+            )
 
     def _compare(self, version: int) -> None:
         for sent in sorted(self.staging.iterdir()):
@@ -481,10 +488,10 @@ class _Upload:
                 )
 
     def _returns(self, version: int, sent: Path) -> bool:
-        """Download a file of a version, and return whether it is identical to the one we sent.
+        """Download a file from a version, and return whether it is identical to the one we sent.
 
-        A file that differs is downloaded a few more times before another version is created. If its
-        size is still wrong, but Kaggle lists the correct size, this raises `Unreachable`.
+        If the file differs, it is downloaded a few more times before we create another version. If
+        its size is still wrong, but Kaggle lists the correct size, this raises `Unreachable`.
         """
         folder, digest = self.staging.parent / f"version-{version}", checksums.sha256(sent)
         path, note = folder / "files" / sent.name, folder / "notes" / sent.name
@@ -497,8 +504,8 @@ class _Upload:
         came, size = path.stat().st_size, sent.stat().st_size
         if came != size == self.kaggle.dataset_files(self.handle, version).get(sent.name):
             raise errors.Unreachable(
-                f"Kaggle sent {came:,} bytes for {sent.name} of {self.handle} version {version};"
-                f" expected {size:,} bytes, which it lists.\nRun the same command again later."
+                f"Kaggle sent {came:,} bytes for {sent.name} of {self.handle} version {version},"
+                f" but lists its size as {size:,} bytes.\nRun the same command again later."
                 f" {WITHOUT}"
             )
         return False

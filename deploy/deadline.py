@@ -27,7 +27,7 @@ class TimeUp(BaseException):
 
 @contextmanager
 def limit(seconds: float, message: str) -> Iterator[None]:
-    """Stop the body with `DeadlinePassed` if it takes too long, or with an interrupt on Ctrl-C.
+    """Raise `DeadlinePassed` if the body takes too long, and interrupt it on Ctrl-C.
 
     The deadline only applies to the main thread.
 

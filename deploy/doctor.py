@@ -1,7 +1,7 @@
 """Check that this machine, the project and the Kaggle account are ready for `invoke relay`.
 
-Nothing is changed or spent. Each `Check` is a row of the report. A row that cannot be checked
-states the reason, and the other rows are still checked. No row contains a secret.
+Nothing is changed or spent. Each `Check` is a row of the report. If a check is not possible, its
+row states the reason, and the remaining checks still run. No row contains a secret.
 """
 
 import platform
@@ -68,9 +68,9 @@ def examine(
     show: Callable[[str], None] = lambda line: None,
     pace: Pace = init.PACE,
 ) -> list[Check]:
-    """Run all checks, starting with the problems to fix first, and show each row immediately.
+    """Run all checks, in the order in which problems should be fixed, and show each row at once.
 
-    `project` returns the project, or raises an error that becomes a row.
+    `project` is a function that returns the project. If it raises an error, a row shows the error.
     """
     state = _State(root, project, pace)
     for name, (needs, look) in ROWS.items():
@@ -150,7 +150,8 @@ def _disk(state: _State) -> Row:
     free = shutil.disk_usage(runs if runs.is_dir() else state.root).free
     found = f"{free / 1e9:.1f} GB are free for {runs}"
     if free < FREE_BYTES:
-        raise DiskError(f"{found}; expected {FREE_BYTES / 1e9:.0f} GB\nFree some space.")
+        least = f"{FREE_BYTES / 1e9:.0f} GB"
+        raise DiskError(f"{found}, but at least {least} are required.\nFree some space.")
     return found, ""
 
 
@@ -177,7 +178,7 @@ def _quota(state: _State) -> Row:
     for name, left in (("TPU", quota.tpu_seconds), ("GPU", quota.gpu_seconds)):
         hours.append(f"{name} unknown" if left is None else f"{name} {left / 3600:.1f} hours")
         if left is not None and left < 60 and name not in quota.paid:
-            fix = f"Wait until the quota is renewed before you push to the {name} again."
+            fix = f"Wait until the quota resets before you push to the {name} again."
     paid = f"; Kaggle charges for more {' and '.join(quota.paid)} time" if quota.paid else ""
     return f"{', '.join(hours)} left this week{paid}", fix
 

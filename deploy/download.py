@@ -3,9 +3,9 @@
 You can also download the archive yourself: `kaggle competitions download SLUG -p data` writes it to
 data/SLUG.zip.
 
-If data/SLUG exists, it is complete. While files are missing, data/SLUG.download contains the files
-unpacked so far and the archive, whose download the next process can resume. The lock
-data/SLUG.download.lock ensures that only one process uses the folder at a time.
+If data/SLUG exists, it is complete. While files are missing, data/SLUG.download contains the
+archive and the files unpacked so far. If the download was interrupted, the next process can resume
+it. The lock data/SLUG.download.lock ensures that only one process uses the folder at a time.
 """
 
 import json

@@ -47,7 +47,7 @@ class CredentialError(RelayError):
 class Denied(CredentialError):
     """Kaggle responded with a 403, which may also mean that the item does not exist.
 
-    `gate` is what the user must do on kaggle.com, if the response states it.
+    `gate` describes what the user must do on kaggle.com, if the response says so.
     """
 
     def __init__(self, message: str, gate: str = "") -> None:
@@ -107,7 +107,7 @@ class Ambiguous(Unreachable):
 
 
 class Expired(Unreachable):
-    """The storage rejected a signed URL. A new URL may work."""
+    """The storage server rejected a signed URL. A new URL may work."""
 
 
 class Limited(Unreachable):

@@ -65,9 +65,10 @@ class Status:
 
 @dataclass(frozen=True)
 class Ask:
-    """A question that the user must answer with yes or no before something is spent.
+    """A yes-or-no question that the user must answer before quota or a submission is used.
 
-    `lines` describe what would be spent. `preview` is the `Preview` of a push.
+    `lines` contains lines of text that describe what would be used. `preview` is the `Preview` of a
+    push.
     """
 
     lines: Sequence[str]

@@ -60,7 +60,7 @@ STORAGE = {"GET": (400, 401, 403, 404, 410), "PUT": (401, 403, 404, 410)}
 DONE, THING = r"verif\w*|solved?|completed?", r"phone|identity|persona|(?:re)?captcha"
 GATES = {
     rf"\b(?:{DONE})\b[^.]{{0,40}}\b(?:{THING})\b|\b(?:{THING})\b[^.]{{0,40}}\b(?:{DONE})\b": (
-        "This account needs a verified phone or identity, or Kaggle requires a CAPTCHA. Verify the"
+        "You must verify this account's phone number or identity, or solve a CAPTCHA. Verify the"
         f" account at {SETTINGS}, and solve the CAPTCHA at https://www.kaggle.com in a browser."
     ),
     r"accept .{0,40}\brules\b|competitions\.participate": RULES,
@@ -114,8 +114,8 @@ REASONS = (
     (
         "",
         "{host} did not send a usable response ({how})",
-        "a timely response. Check whether the host is reachable, or whether a proxy responds"
-        " instead. {proxies}. Correct https_proxy or REQUESTS_CA_BUNDLE, or add {host} to no_proxy",
+        "a timely response. Check that the host is reachable, and that no proxy responds instead."
+        " {proxies}. Correct https_proxy or REQUESTS_CA_BUNDLE, or add {host} to no_proxy",
     ),
 )
 # Terminal sequences (up to 200 characters), control characters, and characters that change the text
@@ -127,7 +127,7 @@ CONTROL = re.compile(
 
 
 def plain(text: str) -> str:
-    """Remove terminal control sequences and secrets from a text, but keep newlines and tabs.
+    """Remove terminal control sequences and secrets from text, but keep newlines and tabs.
 
     >>> plain("\\x1b[31mred\\x1b[0m")
     'red'
@@ -159,9 +159,9 @@ def error_for(what: str, error: Exception) -> errors.RelayError | None:
     request = getattr(getattr(error, "response", None), "request", None)
     if number in STORAGE.get(getattr(request, "method", ""), ()):
         return errors.Expired(
-            f"Could not {what}: the storage rejected the signed URL and a new one ({answer})."
-            "\nRun the same command again. If it keeps failing, a proxy may be blocking"
-            " storage.googleapis.com. To check:\ninvoke doctor"
+            f"Could not {what}: the storage server rejected the signed URL, and also rejected a new"
+            f" one ({answer}).\nRun the same command again. If it keeps failing, a proxy may be"
+            " blocking storage.googleapis.com. To check:\ninvoke doctor"
         )
     return refusal(f"Kaggle refused to {what}: {answer}.", said, number)
 
@@ -169,7 +169,8 @@ def error_for(what: str, error: Exception) -> errors.RelayError | None:
 def unknown(kind: str, handle: str, denied: errors.Denied, listed: bool | None) -> errors.Unknown:
     """Return the error for a 403 about one of our notebooks or datasets, which may exist.
 
-    `listed` is whether our list of such items contains it, or None if that list is not available.
+    `listed` is true if our list of such items contains it, false if it does not, and None if the
+    list is not available.
     """
     why = "is not available either" if listed is None else "contains it"
     page = f"https://www.kaggle.com/{'code' if kind == 'notebook' else 'datasets'}/{handle}"

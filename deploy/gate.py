@@ -1,7 +1,7 @@
 """Check bundles and text before they leave this machine.
 
 All problems are reported in a single `UsageError`. The official client checks almost nothing, so
-most mistakes would only be noticed when a run gets the wrong machine.
+most mistakes would otherwise go unnoticed until a run gets the wrong machine.
 """
 
 import json
@@ -65,7 +65,7 @@ def check(text: str, metadata: Mapping[str, Any], *, offline: bool) -> None:
         too_many = f"it has {size:,} bytes; expected fewer than {BYTES_AT_MOST:,}"
         problems.append(f"{too_many}. Move data out of pipeline/")
     problems += (
-        f"{kind} seems to be in {where}, line {line}. {REVOKE}"
+        f"{where}, line {line}, seems to contain {kind}. {REVOKE}"
         for where, part in _sent_texts(notebook, metadata)
         for line, kind in find(part).items()
     )
@@ -79,7 +79,7 @@ def check(text: str, metadata: Mapping[str, Any], *, offline: bool) -> None:
 
 
 def check_text(what: str, text: str) -> None:
-    """Raise `UsageError` if a text seems to contain a secret.
+    """Raise `UsageError` if the text seems to contain a secret.
 
     `what` describes the text in the message.
     """
@@ -99,7 +99,9 @@ def _quotable(text: str) -> str:
 
 def _of_metadata(metadata: Mapping[str, Any], offline: bool) -> Iterator[str]:
     for key in sorted(metadata.keys() - VALUES.keys() - SOURCES):
-        pins = " A pin silently turns a TPU run into a CPU run." if key.startswith("docker") else ""
+        pins = ""
+        if key.startswith("docker"):
+            pins = " If the Docker image is pinned, a TPU run silently becomes a CPU run."
         yield f"kernel-metadata.json must not set {key!r}.{pins} Remove it"
     for key, (pattern, expected) in VALUES.items():
         value = json.dumps(metadata.get(key))

@@ -146,8 +146,9 @@ def begin(
         competition: slug of the competition, or the URL of one of its pages.
         put: function that writes fields into the config file with a given name, and returns its
             path.
-        config: name of the config. The default is the one in relay.toml, then the only config for
-            the competition, then the only config whose competition was assumed.
+        config: name of the config. The default is the first of these that exists: the one in
+            relay.toml, the only config for the competition, the only config whose competition was
+            assumed.
         hours: the competition's time limit for GPU notebooks, which the API does not provide, or
             None to keep the config's value.
 
@@ -169,8 +170,8 @@ def begin(
     owner, about, unchecked = _ask_kaggle(competition, show)
     if not name:
         raise UsageError(
-            f"There is no config for the competition {competition!r}; expected one created by"
-            " `invoke inspect`. To download and inspect the competition's data, run:\n"
+            f"There is no config for the competition {competition!r}. `invoke inspect`"
+            " creates one. To download and inspect the competition's data, run:\n"
             f"invoke start {competition}"
         )
     known = configs[name]
@@ -230,9 +231,9 @@ def chosen(
 ) -> str:
     """Return the name of a config for the competition, or "" if no config matches.
 
-    If no config has this slug, configs with an assumed slug match. If several configs match,
-    `default` takes precedence, followed by the config named after the competition. If neither of
-    them matches, `UsageError` is raised. `config` was given on the command line.
+    If no config has this slug, configs whose slug was assumed also count as matches. If several
+    configs match, `default` takes precedence, followed by the config named after the competition.
+    If neither of them matches, `UsageError` is raised. `config` was given on the command line.
     """
     if config:
         stated = configs.get(config)
@@ -260,11 +261,11 @@ def chosen(
 def _ask_kaggle(
     competition: str, show: Callable[[str], None]
 ) -> tuple[str, Competition | None, str]:
-    """Check that the competition exists and its rules are accepted, and print the result.
+    """Check that the competition exists and that its rules are accepted, and print the result.
 
     Returns:
-        The name of the user who owns our notebooks, the competition, and "". If Kaggle could not be
-        queried, the competition is None, and the last item is the reason.
+        The name of the user who owns our notebooks, the competition, and an empty string. If Kaggle
+        could not be queried, the competition is None, and the last item is the reason.
     """
     try:
         auth.require()

@@ -177,7 +177,8 @@ def failed(request: Request, error: BaseException) -> Request:
 class Journal:
     """A journal file, which is created if it does not exist, and then kept open.
 
-    Entries are written and read for the Kaggle server `at`, by default the current one.
+    Entries are written and read for the Kaggle server given by `at`, which defaults to the current
+    server.
 
     Raises:
         DiskError: if the file cannot be created, or is not a journal in this format.

@@ -81,8 +81,8 @@ def _folder(ours: Records, submission: Path) -> Path:
             if SUBMISSION in files and files[SUBMISSION]["sha256"] == digest:
                 return folder
     raise UsageError(
-        f"{submission} (sha256 {digest[:16]}…) was not written by any run in {runs}.\nExpected an"
-        " unmodified file from a run. Pull the run that wrote it:\n"
+        f"{submission} (sha256 {digest[:16]}…) was not written by any run in {runs}.\nThe file"
+        " must be an unmodified copy of a file that a run wrote. Pull the run that wrote it:\n"
         "invoke pull --run owner/slug/version"
     )
 

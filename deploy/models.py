@@ -59,8 +59,9 @@ def pages(names: Iterable[str]) -> str:
 def require(kaggle: "Kaggle", names: Iterable[str], kernel: str) -> Steps[None]:
     """Check that this account has access to all models mounted by a kernel.
 
-    If the check is not possible, this only yields a note, because some tokens can mount a model but
-    cannot list its files. Kaggle also reports missing models in its response to the push.
+    If this cannot be checked, a note is yielded instead of an error, because some tokens can mount
+    a model but cannot list its files. Kaggle also reports missing models in its response to the
+    push.
 
     Raises:
         SourceMissing: if a model does not exist. Kaggle would start the run without that model.
@@ -75,10 +76,11 @@ def require(kaggle: "Kaggle", names: Iterable[str], kernel: str) -> Steps[None]:
                 raise Denied(f"{error}\n{pages([name])}", error.gate) from error
             if isinstance(error, NotFound):
                 raise SourceMissing(
-                    f"{why}\n{kernel} mounts the model {name}; expected {kaggle.username} to have"
-                    " access to it. If it has a licence, accept it on the model's page, and run the"
-                    " same command again. If it does not exist, correct pretrained in the config or"
-                    f" model_sources in kernel-metadata.json.\n{pages([name])}",
+                    f"{why}\n{kernel} mounts the model {name}, but {kaggle.username} does not"
+                    " have access to it. If it has a licence, accept it on the model's page, and"
+                    " run the same command again. If it does not exist, correct the setting"
+                    " pretrained in the config, or model_sources in kernel-metadata.json.\n"
+                    f"{pages([name])}",
                     ("model_sources",),
                 ) from error
             if isinstance(error, Denied):  # its other lines list possible causes

@@ -70,7 +70,7 @@ def listed(kaggle: Kaggle, run: Run) -> Steps[tuple[dict[str, str], str]]:
     `kaggle.pace.listed` seconds until the first file is listed.
     """
     seconds = kaggle.pace.listed
-    end, note = time.monotonic() + seconds, f"Kaggle lists no output of {run} yet."
+    end, note = time.monotonic() + seconds, f"Kaggle does not list any output of {run} yet."
     while True:
         files, log = kaggle.kernel_output(run.handle, run.version)
         if files or time.monotonic() >= end:
@@ -102,7 +102,7 @@ def safe(name: str) -> PurePosixPath:
     )
     if not is_safe:
         raise BadAnswer(
-            f"Kaggle lists the file {name[:200]!r}; expected a plain name other than {NOTE}.\n"
+            f"Kaggle lists the file {name[:200]!r}. It must have a plain name other than {NOTE}.\n"
             "Nothing was written. Rename the file in the notebook, and run it again."
         )
     return path
@@ -116,7 +116,7 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
 
     Files are downloaded to a temporary folder, which is renamed at the end. If the pull is killed
     or loses the connection, the next pull of the same notebook reuses all files that have not
-    changed in the storage.
+    changed on the storage server.
 
     The submission, the artifact and the checkpoints are compared with the sizes and SHA-256 values
     in `outputs.json` and `artifact/manifest.json`. The artifact's `bundle_sha256` must match the
@@ -124,7 +124,7 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
     empty files.
 
     If the folder already exists and has the same files, it is kept. If it has different files, it
-    is renamed by appending -aside-1, or a higher number.
+    is renamed by appending -aside-1 or, if that name is taken, a higher number.
 
     Raises:
         DeadlinePassed: if the run has not ended.
@@ -136,11 +136,11 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
     if end.name == COMPLETE:
         files, log = yield from listed(kaggle, run)
         if not files:
-            raise Unverified(f"{run} is COMPLETE, but Kaggle lists no output.\n{LATER}")
+            raise Unverified(f"{run} is COMPLETE, but Kaggle does not list any output.\n{LATER}")
     else:
         files, log = kaggle.kernel_output(run.handle, run.version)
         if not files:
-            then = f"Kaggle lists no output, so nothing was pulled. If it has just ended: {LATER}"
+            then = f"No output is listed, so nothing was pulled. If it has just ended: {LATER}"
             raise RunFailed(runs.failed(kaggle, run, end.name, end.failure, then))
     places = [safe(name) for name in files]
     if both := {str(parent) for place in places for parent in place.parents} & files.keys():
@@ -307,7 +307,7 @@ def noted(folder: Path) -> PullNote | None:
 
 
 def name_of(folder: Path) -> str:
-    """Return owner/slug/version for a pulled run, with these words in place of unknown parts."""
+    """Return owner/slug/version for a pulled run. Unknown parts are left as these literal words."""
     note = noted(folder)
     named = re.fullmatch(r"(.+)-v(\d+)(-aside-\d+)?", folder.resolve().name)
     return note.run if note else f"owner/{named[1]}/{named[2]}" if named else "owner/slug/version"
@@ -337,13 +337,16 @@ def unchanged(folder: Path, name: str, run: str = "") -> None:
     if files is not None and files.get(name) != checksums.file_entry(folder / name):
         again = AGAIN.format(run or name_of(folder))
         raise Unverified(
-            f"{folder / name} is not the file that the run wrote; expected the SHA-256 in"
-            f" {folder / OUTPUTS}.\n{again}"
+            f"{folder / name} is not the file that the run wrote: its SHA-256 does not"
+            f" match {folder / OUTPUTS}.\n{again}"
         )
 
 
 def entries(files: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Convert JSON to {file name: its `checksums.file_entry`}. Raises one of `MALFORMED`."""
+    """Convert JSON to a dict that maps each file name to the file's `checksums.file_entry`.
+
+    One of `MALFORMED` is raised if the JSON has a different form.
+    """
     return {
         name: {"sha256": str(entry["sha256"]), "size": int(entry["size"])}
         for name, entry in files.items()
@@ -451,7 +454,7 @@ class SavedProgress:
         return "complete" if self.complete else f"partial, {', '.join(map(str, self.checkpoints))}"
 
     def expect(self, route: str) -> dict[str, Any]:
-        """Return `expect` for the next session's bundle.
+        """Return the value of `expect` for the next session's bundle.
 
         For a DATASET, the compiled executables are left out, because there are too many of them.
         """
@@ -589,7 +592,8 @@ class Manifest:
 def manifest(artifact: Path) -> Manifest:
     """Verify all files of an artifact against its manifest, and return the manifest.
 
-    `Unverified` is raised if the manifest or a file has changed, is missing, or is not expected.
+    `Unverified` is raised if the manifest or a file has changed or is missing, or if there is an
+    unexpected file.
     """
     path = artifact / MANIFEST
     with reading(path, f"the file that the run wrote.\n{PULL_AGAIN}"):

@@ -1,4 +1,4 @@
-"""Show what a push would change and cost before anything is spent.
+"""Show what a push would change and cost, before any quota is used.
 
 If the push cannot succeed, for example because no quota is left, an error is raised instead.
 """
@@ -71,7 +71,7 @@ class Preview:
 
     @property
     def seconds(self) -> int:
-        """Session length to request, in seconds: `most` or the remaining quota, whichever is less.
+        """Session length to request, in seconds: the lesser of `most` and the remaining quota.
 
         Kaggle may refuse sessions that exceed the unreserved quota. If all of it is reserved, the
         whole remaining quota is requested, and Kaggle decides whether to accept the session.
@@ -169,13 +169,13 @@ def _require_quota(made: Preview, project: Project) -> None:
         return
     instead, when, at = "", "Try again next week.", made.quota.renewed
     if at is not None:
-        when = f"The weekly quota is renewed at {at:%Y-%m-%d %H:%M} UTC."
+        when = f"The weekly quota resets at {at:%Y-%m-%d %H:%M} UTC."
     if made.accelerator == "TPU" and made.built.kernel == TRAIN:
         command = replace(project, runtime=PAIR).command("push-train")
         instead = f"\nOr train on two T4 GPUs, which have a separate quota:\n{command}"
     raise NoQuota(
-        f"No {made.accelerator} time is left this week, but {made.built.handle} requires some.\n"
-        f"{when}{instead}"
+        f"No {made.accelerator} time is left this week, but {made.built.handle} requires"
+        f" {made.accelerator} time.\n{when}{instead}"
     )
 
 
@@ -201,9 +201,9 @@ def _active(
     If a session that was started elsewhere occupies the last slot, Kaggle itself refuses the push.
 
     Returns:
-        The active runs on the accelerator `wanted`, the active runs of this notebook on another
-        accelerator, and "". If Kaggle did not report whether a run is active, the last item is the
-        reason.
+        The active runs on the accelerator `wanted`, the active runs of this notebook on a different
+        accelerator, and an empty string. If Kaggle did not report whether a run is active, the last
+        item is the reason.
     """
     active, beside, unknown = dict[str, None](), dict[str, None](), ""
     for row in records.made()[:LOOK_BACK]:
@@ -239,9 +239,10 @@ def _changes(current: Source, built: Bundle) -> list[str]:
 
 
 def _parts(text: str) -> dict[str, Any]:
-    """Return {file name or "notebook": source} for a bundle, and what it expects to be mounted.
+    """Return {file name or "notebook": source} for a bundle, and what the bundle expects.
 
-    Any other notebook is returned as a single part, because it may have been edited on Kaggle.
+    A bundle expects the model or checkpoint that Kaggle mounts. Any other notebook is returned as a
+    single part, because it may have been edited on Kaggle.
     """
     try:
         sources = ["".join(cell["source"]) for cell in json.loads(text)["cells"]]

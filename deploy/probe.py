@@ -1,11 +1,11 @@
-"""Check this project's assumptions about Kaggle on your own account.
+"""Use your own account to check whether this project's assumptions about Kaggle are correct.
 
 The probe creates private notebooks whose names start with relay-live-, and deletes them at the end,
 even after Ctrl-C or an error. It does not use any quota. The observed facts are written to a file,
 under the same names as in the local Kaggle. This file does not contain names or keys.
 
-The probe does not check which machine a push gets or when a dataset is ready. The first cell of
-each notebook and the first publish already show this.
+The probe does not check which machine a push gets, because the first cell of each notebook shows
+it. Nor does it check when a dataset is ready, because the first dataset that you publish shows it.
 """
 
 import json
@@ -61,8 +61,8 @@ class Session(NamedTuple):
 
     Attributes:
         refused: kinds of sources for which Kaggle rejected at least one source.
-        seconds: {status: when it was last observed, in seconds after the push}. UNLISTED is for how
-            many seconds after the end Kaggle listed no output.
+        seconds: {status: when it was last observed, in seconds after the push}. UNLISTED is the
+            number of seconds after the end during which Kaggle did not list any output.
         files: {name: signed URL} of its output.
         found: findings printed by the notebook.
     """
@@ -100,9 +100,9 @@ class Probe:
     def run(self, folder: Path) -> dict[str, Any]:
         """Run all steps, show the findings, and always delete everything that was created.
 
-        The observed "facts", the "assumed" facts and "notes" are written to a file in `folder`
-        after each step. In the result, "left" contains a command for each notebook that may still
-        be on Kaggle, which deletes it.
+        After each step, a file in `folder` is updated. It contains the observed "facts", the
+        "assumed" facts and "notes". In the result, "left" contains one command for each notebook
+        that may still be on Kaggle. The command deletes that notebook.
         """
         self.kaggle = self.connect()
         found = {"facts": self.facts, "assumed": ASSUMED, "notes": self.notes}
@@ -166,7 +166,7 @@ class Probe:
         return f"{self.kaggle.username}/{self.name}"
 
     def _watch(self, look: Callable[[], str], *ends: str) -> dict[str, float]:
-        """Poll until the state is one of `ends`, or another state lasts longer than expected.
+        """Poll until the state is one of those in `ends`, or a different state lasts too long.
 
         Returns:
             {state: when it was last observed, in seconds after the call}, with the last state last.
@@ -196,8 +196,8 @@ class Probe:
     ) -> Session:
         """Push the notebook, wait until it ends, and read its output.
 
-        Kaggle stops the session after `seconds`. `does` contains the arguments for
-        `probe_notebook.run`. If `reach` is one of them, the session requests internet access.
+        Kaggle stops the session after `seconds`. The remaining arguments, `does`, are passed to
+        `probe_notebook.run`. If they include `reach`, the session requests internet access.
 
         Raises:
             Refused, NoQuota, Denied: if Kaggle refuses it.
@@ -219,7 +219,7 @@ class Probe:
         files, log = ask()
         found = _printed(log)
         if "COMPLETE" in ends and not (files and found):
-            raise RunFailed(f"Kaggle does not list the files or the findings of {handle}.")
+            raise RunFailed(f"Kaggle lists no files or no findings of {handle}.")
         # Values of another type are ignored.
         self.facts |= {k: v for k, v in found.items() if type(v) is type(ASSUMED.get(k))}
         refused = [kind for kind, names in saved.invalid.items() if names]
@@ -252,8 +252,9 @@ class Probe:
         given = saved.handle or handle
         if saved.version < 1 or not given.lower().startswith(handle.lower()):
             raise RunFailed(
-                f"Kaggle returned version {saved.version} of {given} for the push of {handle};"
-                " expected a version of that notebook.\nThe response is ignored."
+                f"In response to the push of {handle}, Kaggle returned version {saved.version} of"
+                f" {given}, which is not a version of the pushed notebook.\nThe response is"
+                " ignored."
             )
         self.made = self.made - {handle} | {given}
         return given, saved

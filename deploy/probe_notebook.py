@@ -18,9 +18,10 @@ CONNECT_SECONDS = 5.0
 
 
 def run(reach: str = "", hold: float = 0.0) -> None:
-    """Print the findings of this session, write the marker file, and wait `hold` seconds.
+    """Print the findings of this session, write the marker file, and wait.
 
-    `reach` is a host:port to check for internet access, or "" to skip the check.
+    `reach` is a host:port to check for internet access, or "" to skip the check. `hold` is the
+    number of seconds to wait.
     """
     Path(MARKER).write_text(NOTEBOOK)
     found: dict[str, Any] = {"layout": layout(), "markers": markers()}

@@ -160,10 +160,11 @@ def _require_sources(built: Bundle, version: int, wrong: Mapping[str, tuple[str,
 
 
 def _patiently(kaggle: Kaggle, seconds: float, ask: Callable[[], T]) -> T:
-    """Call `ask`, and retry after `NotFound` and `Unknown` until the pauses add up to `seconds`.
+    """Call the function `ask`, and retry after `NotFound` and `Unknown`.
 
-    A new version may not be visible at first, and a 403 may be temporary. Only pauses count, so
-    slow responses do not reduce the number of attempts.
+    A new version may not be visible at first, and a 403 may be temporary. The retries end when the
+    pauses between them add up to `seconds`. Only pauses count, so slow responses do not reduce the
+    number of attempts.
     """
     left, pause = seconds, kaggle.pace.first
     while True:

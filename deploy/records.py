@@ -73,16 +73,16 @@ class Records:
         """Return the last run of a kernel that was pushed from this project with this config.
 
         `UsageError` is raised if nothing was pushed, or if the last push did not create a version.
-        Older runs are not used, because they are not what the user expects. `instead` is an
-        alternative that the message suggests.
+        Older runs are not used, because they are not what the user expects. `instead` describes an
+        alternative, which the error message suggests.
         """
         row = self.journal.last(PUSH, kernel=kernel, **self.project.ours)
         push = self.project.command(KERNELS[kernel].task)
         if row is None:
             raise UsageError(
-                f"The journal in {self.project.runs} has no push of {kernel} with the config"
-                f" {self.project.name} for the competition {self.project.competition}. Rehearsals"
-                f" are not included.\nPush it with the command below{instead}.\n{push}"
+                f"The journal in {self.project.runs} does not contain a push of {kernel} that used"
+                f" the config {self.project.name} and the competition {self.project.competition}."
+                f" Rehearsals are not included.\nPush it with the command below{instead}.\n{push}"
             )
         if not row.is_made:
             why = row.why or "its process ended before the response"

@@ -22,24 +22,25 @@ TIME_UP = r"exceeded [\d.]+ seconds|maximum allowed execution time"
 CRASHES = {
     NotMounted.words: "Kaggle sometimes fails to mount a source on the first run after it is"
     " attached. You do not have to change anything. Push the notebook again:",
-    r"Asked for \w+|Requested .+, but found|Unable to initialize backend 'tpu'": "Kaggle assigned a"
-    " different machine. Verify the account at kaggle.com/settings, remove any docker pin, and"
+    r"Requested .+, but found|Unable to initialize backend 'tpu'": "Kaggle assigned a different"
+    " machine. Verify the account at kaggle.com/settings, remove any docker pin, and push again.",
+    r"RESOURCE_EXHAUSTED|[Oo]ut of memory|MemoryError": "The run ran out of memory. In the"
+    " config, choose a smaller model, a smaller `batchnorm_batch` or a smaller image size, then"
     " push again.",
-    r"RESOURCE_EXHAUSTED|[Oo]ut of memory|MemoryError": "The run ran out of memory. Use a smaller"
-    " model, batchnorm_batch or image size in the config and push again.",
-    r"exit code 137|DeadKernelError": "The session was killed because it ran out of memory or time"
-    " (session_hours must be below Kaggle's limit).\nTraining resumes from its last complete"
-    " checkpoint. Push it again:",
+    r"exit code 137|DeadKernelError": "The session was killed because it ran out of memory or"
+    " time. Make sure that session_hours is below Kaggle's limit.\nTraining resumes from its last"
+    " complete checkpoint. Push it again:",
     r"No space left|Disk quota exceeded|\[Errno 28\]": "/kaggle/working is full. Keep fewer"
     " checkpoints, write temporary files to /kaggle/tmp, and push again.",
     r"[Nn]etwork is unreachable|Name or service not known|Temporary failure in name resolution"
     r"|NameResolutionError": "The notebook has no internet access. Internet access is off in"
-    " infer-gpu and prepare-cpu, and in all notebooks of accounts without a verified phone"
-    " (kaggle.com/settings). Mount the files as a dataset, or verify the phone, then push again.",
+    " infer-gpu and prepare-cpu. It is also off in all notebooks of accounts whose phone number is"
+    " not verified at kaggle.com/settings. Mount the files as a dataset, or verify your phone"
+    " number, then push again.",
     r"ModuleNotFoundError|ImportError": "The module is missing from Kaggle's image, or has"
     " a different version there. Use the installed packages (see constraints/), and push again.",
-    TIME_UP: "The session ran out of time. Lower epochs or raise batch in the config, and push"
-    " again.",
+    TIME_UP: "The session ran out of time. In the config, reduce `epochs` or increase `batch`,"
+    " then push again.",
     r"this is the artifact of another run": "Kaggle mounted an older version. Publish the artifact"
     " again, wait until it is ready, and push infer-gpu again.",
     r"No kernel name found": "The notebook has no kernelspec. Push the notebook that this command"
@@ -142,7 +143,7 @@ def failed(kaggle: Kaggle, run: Run, status: str, failure: str, then: str) -> st
     """Return the error message for a failed run.
 
     It contains Kaggle's message `failure`, the failing cell, the error in that cell, the end of the
-    log, and advice. It ends with `then`, which states what to do next.
+    log, and advice. It ends with the text `then`, which states what to do next.
     """
     push = f"invoke {run.push_task}"
     if status == SAVED:

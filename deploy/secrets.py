@@ -88,8 +88,8 @@ _known: set[str] = set()
 def know(value: object, user: str = "") -> None:
     """Redact a value from now on, including its forms in headers, URLs and JSON.
 
-    Values that are not text of at least 8 characters are ignored. `user` is the owner of a key,
-    which Basic authentication encodes together with the key.
+    Values that are not text or have fewer than 8 characters are ignored. `user` is the owner of a
+    key, which Basic authentication encodes together with the key.
     """
     if isinstance(value, str):
         _known.update(_forms(value, user))

@@ -32,8 +32,8 @@ NOTHING = "nothing"  # value of `left` for runs that saved no progress
 class Base:
     """The saved progress that a session resumes from.
 
-    `route` is how the progress reaches the next session. With "kernel", the run's own output is
-    mounted. With "dataset", the pulled files are uploaded as a private dataset.
+    `route` specifies how the progress is passed to the next session. With "kernel", the run's own
+    output is mounted. With "dataset", the pulled files are uploaded as a private dataset.
     """
 
     run: Run
@@ -112,7 +112,7 @@ def _training(
 
 
 def training_state(kaggle: Kaggle, records: Records) -> Steps[Next]:
-    """Return the last training run of this config, or what its next session resumes from.
+    """Return this config's last training run, or the progress from which its next session resumes.
 
     The run is returned if it is active or complete. Otherwise its output is pulled, so that the
     next session can resume from it.

@@ -1,6 +1,6 @@
 """Report our requests to Kaggle, the status of the latest runs, and the remaining quota.
 
-Requests are read from the journal, and the report states what each of them created or spent. All
+Requests are read from the journal, and the report shows what each request created or used up. All
 results are available as plain values for scripts and as lines of text for users.
 """
 

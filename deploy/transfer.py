@@ -1,10 +1,11 @@
 """Resumable downloads and uploads, using the URLs that Kaggle provides.
 
 Transfers are resumed after a broken connection or a killed process. Uploads use Google's resumable
-protocol, in which the storage reports the number of bytes received and the client sends the rest.
+protocol, in which the storage server reports the number of bytes received and the client sends the
+rest.
 
-All connections use `Guard`, because the official client has no timeouts, and follows redirects to
-any host over plain HTTP. In our tests, it waited indefinitely.
+All connections use `Guard`, because the official client has no timeouts and follows redirects to
+any host, even over plain HTTP. In our tests, it waited indefinitely.
 """
 
 import io
@@ -167,8 +168,8 @@ class Transfer(ABC):
 class Download(Transfer):
     """A file download to `path`.
 
-    `copies` is how many copies of the file must fit on the disk, such as 2 for an archive that will
-    be unpacked.
+    `copies` is the number of copies of the file that must fit on the disk, for example 2 for an
+    archive that will be unpacked.
     """
 
     ask: Ask
@@ -185,7 +186,8 @@ class Download(Transfer):
     def attempt(self) -> str:
         """Download the file, resuming where an earlier attempt stopped.
 
-        Earlier data is only used if the file's ETag in the storage has not changed.
+        Data from an earlier attempt is only used if the file's ETag on the storage server has not
+        changed.
 
         Raises:
             requests.RequestException: if the connection breaks, the file is incomplete, or a web

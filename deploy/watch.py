@@ -139,8 +139,8 @@ def watch(kaggle: Kaggle, records: Records, run: Run) -> Steps[str]:
                     waited, passed = "waiting for a machine", told.watched
                 if passed + pause > allowed:
                     raise DeadlinePassed(
-                        f"{run} is {name} after {in_clock(told.watched)} ({waited}); expected it to"
-                        f" have ended by now.\n{attach}"
+                        f"{run} is still {name} after {in_clock(told.watched)} ({waited}), but"
+                        f" should have ended by now.\n{attach}"
                     )
                 end = time.monotonic() + pause
                 while (left := end - time.monotonic()) > 0:
@@ -183,7 +183,8 @@ class _Told:
     def news(self, name: str) -> Iterator[Status]:
         """Yield the run's state if it has changed.
 
-        If only the progress has changed, `often` is set, unless nothing was reported for a while.
+        If only the progress has changed, `often` is set in the `Status`. It is not set if nothing
+        has been reported for a while.
         """
         if name == "RUNNING" and self._running is None:
             self._running = time.monotonic()

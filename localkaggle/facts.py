@@ -40,8 +40,9 @@ class Facts:
         killed_output: whether the output of a killed session is kept.
         late_sources: whether the first session after a source is attached mounts no sources.
         internet: whether sessions get internet access if they request it.
-        missing: HTTP status code of the response if a kernel or dataset of the user does not exist,
-            either "404" or "403". For kernels and datasets of other users, the code is always 403.
+        missing: the HTTP status code, "404" or "403", of the response if one of the user's own
+            kernels or datasets does not exist. For kernels and datasets of other users, the code is
+            always 403.
         gate: the terms that the account has not accepted: "rules" for competition rules, "licence"
             for model licences, or "" if it has accepted all terms. Models whose licence has not
             been accepted are neither listed nor mounted.
@@ -78,8 +79,8 @@ class Options:
         memory_bytes: memory limit of a session.
         queue_seconds: how long a push waits in the queue.
         ready_seconds: how long it takes to process a new dataset version.
-        python: Python interpreters as {"TPU", "GPU" or "CPU": path}, for rehearsing with different
-            package versions.
+        python: Python interpreters for rehearsals with different package versions, as {"TPU", "GPU"
+            or "CPU": path}.
         variables: environment variables for all sessions.
         private: folders that are hidden from sessions, such as one with hidden labels.
         session: the class of sessions, which tests replace if they do not need to run a notebook.

@@ -33,13 +33,13 @@ class LocalKaggle:
     sessions on exit.
 
     Args:
-        folder: a new or empty folder, or the folder of an earlier local Kaggle. An earlier folder's
-            credentials, kernels, datasets, submissions and quota are restored, and its unfinished
+        folder: a new or empty folder, or the folder of an earlier local Kaggle. In the latter case,
+            its credentials, kernels, datasets, submissions and quota are restored. Its unfinished
             runs and submissions are marked as failed.
         competitions: a list of `Competition`s and slugs. Slugs are names of embedded competitions,
             which are built when they are first used.
-        port: port on 127.0.0.1, or 0 for any free port. None means the port that was last used with
-            the folder or, for a new folder, any free port.
+        port: port on 127.0.0.1, or 0 for any free port. If None, the server uses the port that was
+            last used with the folder. For a new folder, it uses any free port.
         datasets: other users' datasets, as {owner/slug: folder}.
         models: other users' models, as {owner/model/framework/variation/version: folder}.
         options: fields of `Options`.

@@ -31,7 +31,8 @@ def split(
 ) -> Parts:
     """Split rows randomly into a training set and two test sets.
 
-    The split is stratified by `labels`, which have shape (count,), unless they are None.
+    The split is stratified by `labels`, which has the shape (count,). If `labels` is None, the
+    split is not stratified.
     """
     from sklearn.model_selection import train_test_split
 

@@ -16,8 +16,8 @@ MISSING = {"sex": 0.02, "bp": 0.05, "s4": 0.03, "s6": 0.04}
 def diabetes() -> Competition:
     """Return a competition that predicts the disease progression of patients (Efron et al. 2004).
 
-    Of its 442 rows, 292 are for training, 50 are visible test rows and 100 are hidden test rows.
-    `sex` is a categorical column, with values 1 and 2 that the dataset does not explain.
+    It has 442 rows: 292 training rows, 50 visible test rows and 100 hidden test rows. `sex` is a
+    categorical column with the values 1 and 2, whose meaning is not documented in the dataset.
     """
     from sklearn.datasets import load_diabetes
 
@@ -41,8 +41,8 @@ def diabetes() -> Competition:
 def breast_cancer() -> Competition:
     """Return a competition that predicts whether a tumor is malignant (Wisconsin, UCI).
 
-    Of its 569 rows, 369 are for training, 50 are visible test rows and 150 are hidden test rows.
-    37% of the tumors are malignant.
+    It has 569 rows: 369 training rows, 50 visible test rows and 150 hidden test rows. Of the
+    tumors, 37% are malignant.
     """
     from sklearn.datasets import load_breast_cancer
 

@@ -33,7 +33,7 @@ class DatasetVersion:
 class Dataset:
     """A dataset, whose versions are sorted from oldest to newest.
 
-    All version numbers of a dataset with `is_folder` refer to the same local folder.
+    If `is_folder` is true, all version numbers of the dataset refer to the same local folder.
     """
 
     owner: str
@@ -55,7 +55,7 @@ class Dataset:
         return {number: version.folder for number, version in versions if version.is_ready()}
 
     def files(self, number: int) -> Path | None:
-        """Return the folder of a ready version, or None. 0 stands for the newest version."""
+        """Return the folder of a ready version, or None. Version 0 means the newest version."""
         return self.folders().get(self.current() if self.is_folder else number or self.current())
 
     def described(self) -> Json:
@@ -78,7 +78,7 @@ class Datasets:
         self._site = site
 
     def publish(self, published: Mapping[str, Path]) -> None:
-        """Add other users' datasets as {owner/slug: folder}. Sessions mount these folders."""
+        """Add datasets of other users, as {owner/slug: folder}. Sessions mount these folders."""
         for handle, files in published.items():
             owner, _, slug = handle.partition("/")
             version = DatasetVersion(files.resolve())

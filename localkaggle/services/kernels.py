@@ -79,7 +79,7 @@ class Version:
 
     @property
     def asked(self) -> float:
-        """The session time that was requested, in seconds. It may be reserved from the quota."""
+        """The requested session time in seconds. Kaggle may reserve this much of the quota."""
         return self.request.session_timeout_seconds or SECONDS
 
     @property
@@ -284,7 +284,8 @@ class Kernels:
     def interrupt(self) -> None:
         """Mark sessions as failed if they were running when an earlier server was killed.
 
-        Each of these sessions used quota until its last line of output.
+        Each of these sessions is considered to have used quota until it wrote its last line of
+        output.
         """
         for version in self._versions():
             version.log.end()
@@ -320,7 +321,7 @@ class Kernels:
         return "" if kind_of(shape) == "TPU" and not self._options.verified else shape
 
     def _quota_refusal(self, version: Version) -> str:
-        """Return why a quota or limit prevents a session from starting, or "" if it can start."""
+        """Return Kaggle's refusal if a quota or limit prevents the session, or "" otherwise."""
         kind = kind_of(version.shape)
         active, quota = self._active(kind), machine_shapes.WEEKLY_SECONDS.get(kind)
         if len(active) >= machine_shapes.SESSIONS[kind]:

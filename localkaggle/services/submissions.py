@@ -2,8 +2,8 @@
 
 A competition accepts either notebooks or files. A submitted notebook is rerun on the hidden test
 set, and the output of the rerun is scored. A file is scored directly. The names of the six errors
-that can end a rerun come from kaggle.com/code-competition-debugging, as quoted by public pages on
-2026-11-21.
+that can end a rerun come from kaggle.com/code-competition-debugging, as quoted on public pages as
+of 2026-11-21.
 """
 
 import math

@@ -22,9 +22,9 @@ write = NotebookExecutionManager.save
 def save(manager: Any, **options: Any) -> None:
     """Save the notebook, unless it was saved less than a second ago.
 
-    By default, papermill saves the whole notebook before and after each cell. This took several
-    seconds in total for a bundle, which is a notebook of half a megabyte with a hundred cells. The
-    final notebook is always saved by papermill.
+    By default, papermill saves the whole notebook before and after each cell. For a bundle, which
+    is a half-megabyte notebook with a hundred cells, this took several seconds in total. The final
+    notebook is always saved by papermill.
     """
     if (manager.now() - manager.last_save_time).total_seconds() >= SECONDS:
         write(manager, **options)

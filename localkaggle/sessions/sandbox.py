@@ -1,13 +1,13 @@
 """Set up Kaggle's file system, then replace this process with the notebook's process.
 
 This file runs in new namespaces created by `unshare`, and reads a JSON specification (see `build`).
-The notebook's process sees the programs of this machine, which are read-only, and a folder /kaggle
-with the same layout as on Kaggle.
+The notebook's process has read-only access to the programs on this machine. It also sees a /kaggle
+folder with the same layout as on Kaggle.
 
 The new root is a tmpfs with bind mounts of the host's files. Unprivileged users can create such
-mounts in a user namespace. No folder /kaggle is created on the host. The root does not include the
-host's devices, sockets or temporary folders, the user's home, or this project. The process lacks
-the capabilities to mount them again. This file only imports the standard library, because the
+mounts in a user namespace. The /kaggle folder is not created on the host. The root does not include
+the host's devices, sockets or temporary folders, the user's home, or this project. The process
+lacks the capabilities to mount them again. This file only imports the standard library, because the
 interpreter that runs it may differ from the server's.
 """
 

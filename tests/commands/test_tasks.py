@@ -165,7 +165,7 @@ def test_a_chain_without_quota_ends_with_7_and_shows_when_it_returns(prompt, loc
 
     told = json.loads(shown.splitlines()[-1])
     assert (code, told["exit_code"], not local.kernels.kernels) == (7, 7, True)
-    assert "The weekly quota is renewed at 2030-01-05 00:00 UTC." in told["error"]
+    assert "The weekly quota resets at 2030-01-05 00:00 UTC." in told["error"]
     assert "To resume then:\ninvoke push-train --until-done --config digits" in told["error"]
 
 

@@ -238,7 +238,7 @@ def test_ctrl_c_leaves_a_submission_that_is_followed(kaggle, submit, scores, rec
     [
         ({"submissionsDisabled": True}, False, errors.Refused, "is not accepting submissions"),
         ({}, False, errors.NoQuota, "midnight UTC"),
-        ({}, True, errors.Refused, "no further submissions are possible"),
+        ({}, True, errors.Refused, "you cannot submit any more"),
     ],
 )
 def test_a_submission_that_is_not_allowed_is_not_sent(
@@ -335,7 +335,7 @@ def test_a_declined_file_is_not_uploaded(submit, scores, shown):
     ("code", "said", "kind", "advice"),
     [
         (400, f"{LONG} of 120", errors.Refused, "233 minutes.*Set that maximum"),
-        (400, f"{LONG} of 0", errors.Refused, "does not accept notebooks that use this"),
+        (400, f"{LONG} of 0", errors.Refused, "does not accept notebooks that run on this"),
         (400, SPENT, errors.NoQuota, f"Try again after midnight UTC:\n{COMMAND}"),
         (400, "1 submission being processed", errors.NoQuota, f"has its score:\n{COMMAND}"),
         (400, "it has ended", errors.Refused, "it has ended"),

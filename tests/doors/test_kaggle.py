@@ -258,4 +258,4 @@ def test_each_error_of_a_scored_rerun_is_explained(
 
     ask(world)
     assert (code, error in shown, calls["CreateCodeSubmission"]) == (1, True, 1), shown
-    assert "Expected a score. " in shown
+    assert "failed and has no score: " in shown

@@ -401,6 +401,6 @@ def test_a_secret_anywhere_in_a_push_is_refused_and_not_repeated(good, part, hol
     parts = {"cell": notebook["cells"][-1], "notebook": notebook["metadata"], "kernel": metadata}
     parts[part].update(json.loads(holds.replace("TOKEN", token)))
 
-    with pytest.raises(UsageError, match=" seems to be in") as caught:
+    with pytest.raises(UsageError, match=" seems to contain") as caught:
         check(notebook, metadata)
     assert KEY[:6] not in str(caught.value)

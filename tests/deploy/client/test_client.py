@@ -21,7 +21,7 @@ OUTPUT, STATUS = "ListKernelSessionOutput", "GetKernelSessionStatus"
     [
         (404, NotFound, "may not submit"),
         (401, CredentialError, "are invalid or have expired"),
-        (403, Denied, "a verified phone"),
+        (403, Denied, "must verify this account's phone number"),
     ],
 )
 def test_a_refusal_is_not_repeated(kaggle, between, code, error, said):

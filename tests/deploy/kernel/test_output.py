@@ -87,7 +87,7 @@ def test_a_pull_waits_until_the_output_is_listed(kaggle, pull, between, shown):
     between.say(LIST, [{}, {}, listing(between, artifact())])
 
     assert output.manifest(pull() / "artifact").run_id == "r1"
-    assert sum("lists no output of" in line for line in shown) == 1
+    assert sum("not list any output of" in line for line in shown) == 1
 
 
 def test_a_failed_run_without_output_is_reported_with_its_error(pull, between, tmp_path):
@@ -152,7 +152,7 @@ def test_ctrl_c_keeps_the_files_for_the_next_pull(kaggle, pull, between, tmp_pat
 @pytest.mark.parametrize(
     ("files", "kind", "said"),
     [
-        ({}, Unverified, "no output"),  # a notebook always leaves itself
+        ({}, Unverified, "not list any output"),  # a notebook always leaves itself
         # Nothing says what it is.
         ({"artifact/weights.npz": b"weights"}, Unverified, r"manifest\.json cannot be read"),
         # Old or cut weights predict, too.

@@ -258,7 +258,7 @@ def test_a_failed_run_is_reported_with_its_cell_and_advice(watch, between):
         watch()
 
     message = str(caught.value)
-    for part in ("threw an exception", "In [7]", f"raised: {words}", "| end", "verify the phone"):
+    for part in ("threw an exception", "In [7]", f"raised: {words}", "| end", "your phone number"):
         assert part in message
     assert "| line 99\n" in message and "| line 1\n" not in message and "\x1b" not in message
 

@@ -74,7 +74,7 @@ def test_relay_goes_from_session_to_session_to_the_score(start, ours, shown):
         asked.append(shown.built.kernel if isinstance(shown, Preview) else "submit")
 
     how = {"agree": agree}
-    with pytest.raises(NoQuota, match="quota is renewed at 2030-01-05 00:00 UTC") as caught:
+    with pytest.raises(NoQuota, match="quota resets at 2030-01-05 00:00 UTC") as caught:
         run(kaggle, ours, shown, **how)
 
     assert str(caught.value).endswith("To resume then:\ninvoke relay --config digits")

@@ -50,7 +50,7 @@ def test_a_run_from_another_machine_takes_the_slot_until_it_ends(local, kaggle, 
     with pytest.raises(NoSlot, match="To resume then:\ninvoke push-train") as caught:
         steps.trained(kaggle, ours)
 
-    assert "session count of 1" in str(caught.value) and "quota is renewed" not in str(caught.value)
+    assert "session count of 1" in str(caught.value) and "quota resets" not in str(caught.value)
 
 
 # Another machine of Kaggle's

@@ -87,7 +87,7 @@ def test_the_runs_of_one_kaggle_are_not_those_of_another(ours, pulled):
     run, folder = pulled()
     records = Records(ours)
 
-    with pytest.raises(UsageError, match="has no push"):
+    with pytest.raises(UsageError, match="does not contain a push"):
         records.last_run(TRAIN)
     with pytest.raises(UsageError, match=r"(?s)was pulled from .* at elsewhere.*invoke pull"):
         records.pulled_folder(run)
