@@ -96,7 +96,7 @@ class World:
         self.pulled(home, training, LOCAL)
         self.submitted(home, weights, LOCAL, score=hidden)
         error = math.sqrt(hidden * (1 - hidden) / 500)
-        (home / "rehearsal.json").write_text(json.dumps({"error": error, "seconds": 60.0}))
+        (home / "rehearsal.json").write_text(json.dumps({"score_error": error, "seconds": 60.0}))
         return training
 
     def pulled(self, home: Path, folder: Path, server: str, **bundle: Any) -> str:
@@ -279,7 +279,7 @@ def test_scores_of_two_metrics_are_not_subtracted(world):
 def test_an_error_that_is_not_a_number_is_blank(world):
     world.rehearsal(0.90, 0.88)
     home = world.rehearsal(0.95, 0.93).parent
-    (home / "rehearsal.json").write_text(json.dumps({"error": math.nan}))
+    (home / "rehearsal.json").write_text(json.dumps({"score_error": math.nan}))
 
     code, shown, _ = world.typed()
 

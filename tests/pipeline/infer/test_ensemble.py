@@ -210,7 +210,9 @@ def test_a_member_is_read_by_its_own_config_s_file(
     monkeypatch.setattr(config_files, "named_files", lambda: {"other": path})
     monkeypatch.setattr(config_files, "load", lambda name: load(str(path)))
 
-    with pytest.raises(ConfigError, match=r"'other' are not those .*no functions.*expected 0000"):
+    with pytest.raises(
+        ConfigError, match=r"'other' are not the ones .*no functions.*expected 0000"
+    ):
         inference.infer([loaded[0], other], trained[0], tmp_path, config=tiny, show=str)
 
 
