@@ -41,8 +41,8 @@ CRASHES = {
     " a different version there. Use the installed packages (see constraints/), and push again.",
     TIME_UP: "The session ran out of time. In the config, reduce `epochs` or increase `batch`,"
     " then push again.",
-    r"this is the artifact of another run": "Kaggle mounted an older version. Publish the artifact"
-    " again, wait until it is ready, and push infer-gpu again.",
+    r"This artifact is from a different run": "Kaggle mounted an older version. Publish the"
+    " artifact again, wait until it is ready, and push infer-gpu again.",
     r"No kernel name found": "The notebook has no kernelspec. Push the notebook that this command"
     " builds:\ninvoke build",
 }

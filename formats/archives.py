@@ -92,8 +92,8 @@ def _stem(name: str) -> str:
 def _opened(archive: Path, *, whole: bool = False) -> Iterator[list[Member]]:
     """Yield the files in an archive.
 
-    If `whole` is set, read a TAR to its end afterwards, because a compressed TAR ends with its
-    checksum.
+    If `whole` is set, read a TAR to its end after yielding its files, because a compressed TAR ends
+    with its checksum.
     """
     name = archive.name.lower()
     try:
@@ -187,8 +187,8 @@ def unpack(archive: Path, folder: Path, show: Show, prefix: PurePosixPath | None
 def unpack_below(folder: Path, show: Show) -> dict[str, list[str]]:
     """Unpack all archives in a folder, including nested ones, and delete them.
 
-    Return the contents of each, as in `Packed`. If an archive cannot be unpacked, keep it and show
-    the reason.
+    Return the contents of each archive in the form of `Packed`. If an archive cannot be unpacked,
+    keep it and show the reason.
     """
     done, left = dict[str, list[str]](), set[Path]()
     for _ in range(LEVELS):
@@ -259,7 +259,7 @@ def _holds(folder: Path, archive: Path, wanted: PurePosixPath | None) -> bool:
 
 
 def beside(folder: Path, names: Collection[str] | None, place: Path, show: Show) -> Path:
-    """Return a folder in which the paths `names` (see `holding`) are unpacked.
+    """Return a folder that contains the paths in `names` unpacked. `names` is as in `holding`.
 
     If no archive contains any of these paths, return `folder` itself. Otherwise, create the folder
     `place`, with links to everything in `folder`. This includes the archives, because a custom
@@ -314,7 +314,7 @@ def _link_contents(folder: Path, place: Path) -> None:
 
 
 def pack(folder: Path, packed: Packed) -> None:
-    """Pack the contents of unpacked archives again, as Kaggle does, but always into ZIP files."""
+    """Repack the contents of unpacked archives as Kaggle does, but always as ZIP files."""
     for name, held in reversed([*packed.items()]):
         path = folder / name
         path = path.with_name(f"{_stem(path.name)}{ZIP}")
@@ -331,7 +331,7 @@ def pack(folder: Path, packed: Packed) -> None:
 
 
 def packed_in(folder: Path) -> Packed:
-    """Return the archives that were unpacked in a folder according to its note, or {}."""
+    """Read which archives were unpacked in a folder from its NOTE. Return {} if it has none."""
     note = folder / NOTE
     try:
         packed: Packed = json.loads(note.read_text("utf-8"))

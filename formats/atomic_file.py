@@ -33,7 +33,7 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the file names in a folder to the disk, which an fsync of the files does not do."""
+    """Flush the file names in a folder to the disk. Calling fsync on the files does not do this."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -50,7 +50,7 @@ def sealed(manifest: Mapping[str, Any]) -> bytes:
 
 
 def opened(content: bytes) -> dict[str, Any]:
-    """Parse a manifest written by `sealed`, and raise `ValueError` if it was changed since."""
+    """Parse a manifest written by `sealed`, and raise `ValueError` if it has been changed since."""
     manifest = json.loads(content)
     if not isinstance(manifest, dict) or SEAL not in manifest:
         raise ValueError(f"{SEAL} is missing, so it was changed or not written by this project")

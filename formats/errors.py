@@ -22,7 +22,7 @@ class DiskError(KnownError):
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Convert disk errors that occur while writing `path` to a `DiskError`, and add advice."""
+    """Raise disk errors that occur while `path` is written as `DiskError`, with added advice."""
     try:
         yield
     except OSError as error:

@@ -167,8 +167,8 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
         loaded = _parsed(folder, manifest)
     except Exception as error:  # zipfile and numpy raise many types for invalid files
         raise ArtifactError(
-            f"{path} or a file next to it is invalid: {type(error).__name__}:"
-            f" {str(error)[:300]}.\nExpected an artifact written by `python -m pipeline train`."
+            f"{path}, or another file in its folder, is invalid ({type(error).__name__}:"
+            f" {str(error)[:300]}).\nExpected an artifact written by `python -m pipeline train`."
             " Correct the path, or pull or download the artifact again."
         ) from error
     require(path, manifest, expect or {})
@@ -179,9 +179,10 @@ def require(path: Path, manifest: Mapping[str, Any], expect: Mapping[str, str]) 
     for key, value in expect.items():
         if manifest.get(key) != value:
             raise ArtifactError(
-                f"{path} has {key}={manifest.get(key)!r}; expected {value!r}, so this is the"
-                " artifact of another run.\nEither an old dataset version is mounted, or files were"
-                " modified. Publish the run again, then run `invoke push-infer` again."
+                f"{path} has {key}={manifest.get(key)!r}; expected {value!r}."
+                " This artifact is from a different run.\nEither an old dataset version is mounted,"
+                " or files were modified. Publish the run again, then run `invoke push-infer`"
+                " again."
             )
 
 

@@ -49,7 +49,7 @@ class CheckpointError(PipelineError):
 
 
 class DivergedError(PipelineError):
-    """A loss or weight is no longer finite. `what` names the values and the learning rate."""
+    """A loss or weight is no longer finite. `what` describes it, and gives the learning rate."""
 
     def __init__(self, what: str) -> None:
         # Resuming would not help: training would diverge again at the same learning rate, and a run
@@ -71,7 +71,7 @@ class SubmissionError(PipelineError):
 
 
 class ReportError(PipelineError):
-    """An output file of a run is corrupt or contradicts another one."""
+    """One of a run's output files is corrupt or inconsistent with another one."""
 
 
 @contextmanager
@@ -87,7 +87,10 @@ def reading(path: Path | str, kind: type[PipelineError], advice: str) -> Iterato
 
 
 def place(error: BaseException, file: Path) -> str:
-    """Return " (line <n>)", the last line of `file` in the traceback, or "" if it is not there."""
+    """Return " (line <n>)", where n is the last line of `file` in the traceback.
+
+    Return "" if the traceback does not contain the file.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename) == file]
     if isinstance(error, SyntaxError) and error.filename == str(file):

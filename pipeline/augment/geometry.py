@@ -1,7 +1,7 @@
 """Crops, flips, quarter turns and resized crops of images, using integer arithmetic.
 
-Each change has two functions: `draw_…` draws integers for each image, and the other function
-applies them to images, uint8 (n, height, width, channels).
+Each change has two functions. The first, `draw_…`, draws integers for each image. The second
+applies the change to images, uint8 (n, height, width, channels).
 """
 
 from typing import Any
@@ -22,8 +22,8 @@ def draw_windows(random: np.random.Generator, batch: int, data: Data) -> np.ndar
 
     The numbers are the first row, number of rows, first column and number of columns of a window.
     A window's fraction of the image area is uniform between `data.crop_scale` and 1, and its
-    log(width / height) is uniform between log(3/4) and log(4/3). If ten attempts do not result in
-    a window that fits into the image, the whole image is used.
+    log(width / height) is uniform between log(3/4) and log(4/3). If none of ten attempts
+    produces a window that fits into the image, the whole image is used.
 
     Reference: Szegedy et al. 2014, arXiv:1409.4842, section 6; RandomResizedCrop in torchvision.
     """
@@ -86,8 +86,8 @@ def flip_vertical(images: Any, flipped: Any, data: Data) -> Any:
 def draw_crops(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
     """Draw windows in the padded images, int32 (batch, 3).
 
-    The numbers are a window's first row, its first column, and 1 to flip it. If `data.flip` is set,
-    half of the windows are flipped.
+    The numbers are a window's first row, its first column, and 1 if it is flipped or else 0. If
+    `data.flip` is set, half of the windows are flipped.
     """
     windows = random.integers(0, 2 * data.crop_padding + 1, (2, batch))
     mirrored = (random.random(batch) < 0.5) & data.flip

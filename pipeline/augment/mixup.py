@@ -19,8 +19,8 @@ COLUMNS = 5
 def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
     """Draw mixtures, int32 (batch, 5).
 
-    The numbers are the image's own weight in 65,536ths, and the first row, end row, first column
-    and end column of the rectangle that is cut from its neighbour.
+    The first number is the image's own weight in 65,536ths. The others are the first row, end row,
+    first column and end column of the rectangle that is copied from its neighbour.
 
     Weights are drawn from a beta distribution whose alpha is `data.mixup` or `data.cutmix`. For
     CutMix, the weight determines the area of the rectangle before it is clipped at the border. If

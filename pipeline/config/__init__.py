@@ -1,4 +1,6 @@
-"""Load and validate a run's config, a frozen `Config` with `Data`, `Optimizer` and `Baseline`.
+"""Load and validate a run's config.
+
+A config is a frozen `Config`, which contains `Data`, `Optimizer` and `Baseline`.
 
 This package only imports `pipeline.errors`, so commands can load a config in milliseconds.
 """

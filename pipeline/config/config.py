@@ -84,7 +84,7 @@ class Optimizer(Checked):
         arguments: keyword arguments for any optimizer except "sgd", "adam" and "adamw".
         scaling: how to scale the learning rate of these optimizers from `base_batch` to `batch`:
             "linear" multiplies it by batch / base_batch, "sqrt" by the square root of that, and
-            "none" keeps it. With "", both batch sizes must be the same.
+            "none" keeps it. If this is "", both batch sizes must be the same.
         layer_rates: {name: factor} to multiply the learning rate of layers with this name and of
             their sublayers. * and ? are wildcards, and the first matching name applies.
         momentum: momentum of "sgd".
@@ -95,9 +95,9 @@ class Optimizer(Checked):
         clip_norm: maximum global norm of a batch's mean gradient. Larger gradients are scaled down
             to this norm. A typical value is 1; None disables clipping.
         layer_decay: factor by which the learning rate decreases from each block to the one before
-            it, starting at the head. If the network is not a stack of blocks, it is divided into
-            twelfths (`pipeline.train.layer_rates.factors`). Typical values for pretrained networks
-            are 0.65 to 0.9; 1 disables the decay.
+            it, starting at the head. If the network is not a stack of blocks, it is split into 12
+            parts with the same number of layers (`pipeline.train.layer_rates.factors`). Typical
+            values for pretrained networks are 0.65 to 0.9; 1 disables the decay.
         schedule: learning rate schedule after the warm-up, or a custom function. "cosine" decays
             along half a cosine; "one_cycle" also warms up along half a cosine; "constant" only
             decays at the end (`pipeline.train.learning_rate.schedule`).
@@ -210,7 +210,7 @@ class PseudoLabels(Checked):
 
     @property
     def defaults(self) -> bool:
-        """Whether predictions are used unchanged, which regression requires."""
+        """Whether predictions are used unchanged. Regression requires this."""
         return (self.confidence, self.share, self.power) == (0, 1, 1)
 
 
@@ -266,10 +266,10 @@ class Config(Checked):
         init_from: earlier artifact to start from: its folder, or the owner/slug of a dataset that
             contains it (pipeline.train.warm_start).
         pseudo_labels: unlabelled rows to train on as well, with labels predicted by another run.
-        drop_path: stochastic depth for residual networks, an argument of the model's function. This
-            fraction of the training images skips the branch of the last block. The fraction
-            increases linearly from 0 over the blocks. Typical values are 0.1, or 0.2 and more for
-            deep networks.
+        drop_path: stochastic depth for residual networks, an argument of the model's function. For
+            this fraction of the training images, the branch of the last block is skipped. The
+            fraction increases linearly from 0 over the blocks. Typical values are 0.1, or 0.2 and
+            more for deep networks.
         batch: images per optimizer step, summed over all replicas (only this size affects
             optimization).
         epochs: number of passes over the training images.
@@ -288,26 +288,28 @@ class Config(Checked):
             It is scaled to other batch sizes.
         batchnorm_batch: number of images that BatchNorm normalizes together, and that a custom loss
             can compare. Unlike the number of replicas and the memory size, this number affects the
-            result. None selects the optimizer's `base_batch`, or the next smaller divisor of
-            `batch`.
-        micro_batch: images per forward and backward pass on one replica. None tries all of a
-            replica's images first, and then as many as fit in memory.
+            result. If None, it is the largest divisor of `batch` up to the optimizer's
+            `base_batch`, or a slightly smaller one that can be split evenly between eight replicas
+            (`pipeline.train.learning_rate.grouped`).
+        micro_batch: images per forward and backward pass on one replica. If None, a replica
+            processes all of its images at once or, if that fails, as many as fit in memory.
         keep: "last" saves the final weights in the artifact. "best" saves the weights of the epoch
             with the best validation score, measured with the competition's metric (ties are broken
             by the smallest validation loss).
         patience: number of epochs without improvement after which training stops. Epochs are
-            compared as for `keep`. None runs all epochs.
+            compared in the same way as for `keep`. None runs all epochs.
         folds: number of parts into which the labelled images are split, stratified by label. For
             each part, a model is trained on all other parts. None trains a single model and holds
             out `data.validation_fraction`.
         limit_predictions: for regression, whether to clip predictions to the range of the training
-            labels. Set it to False if labels can lie outside this range, for example in a trend.
-        views: number of test-time augmentations whose predictions are averaged. After the original
-            image, these are mirrored images if data.flip is set, upside-down images if
-            data.flip_vertical is set, and turned images if data.rotate is set. Then, all of them
-            are repeated with an enlarged centre if data.crop_scale is set, and shifted by a pixel
-            if data.crop_padding is set (`pipeline.infer.views`). If time runs short, views are
-            dropped first.
+            labels. Set it to False if labels can lie outside this range, for example because they
+            follow a trend.
+        views: number of test-time augmentations whose predictions are averaged. The first view is
+            the original image. It is followed by mirrored images if data.flip is set, upside-down
+            images if data.flip_vertical is set, and rotated images if data.rotate is set. All of
+            these are then repeated: zoomed in on the centre if data.crop_scale is set, and shifted
+            by one pixel if data.crop_padding is set. See `pipeline.infer.views`. If time runs
+            short, views are dropped first.
         precision: precision for training. "auto" uses bfloat16 on hardware that supports it,
             float16 on older GPUs such as the T4 if its outputs agree with float32 at the start, and
             float32 for tables and other float32 inputs. "float32" uses full precision on every
@@ -467,12 +469,12 @@ class Config(Checked):
 
     @property
     def exact(self) -> bool:
-        """Whether inputs must not be rounded, because that could change a row's path in a tree."""
+        """Whether inputs must not be rounded. Rounding could change a row's path in a tree."""
         return self.data.numbers or self.fit == "boosting"
 
     @property
     def growing_epochs(self) -> tuple[int, ...]:
-        """Epochs after which the size of `progressive` images increases."""
+        """The epochs after which the image size increases if `progressive` is set."""
         parts = len(self.progressive) + 1
         return tuple(self.epochs * part // parts for part in range(1, parts))
 
@@ -515,7 +517,7 @@ class Config(Checked):
 
     @property
     def learns_shares(self) -> bool:
-        """Whether the training labels of classes are probabilities."""
+        """Whether the class labels used for training are probabilities."""
         return self.soft or (self.target == "classes" and self.pseudo_labels is not None)
 
     def with_epochs(self, epochs: int) -> dict[str, Any]:

@@ -76,7 +76,10 @@ def load(config: str) -> Config:
 
 
 def named_files() -> dict[str, Path]:
-    """Return {name: path} for all configs in pipeline/configs/ (__init__.py for a package)."""
+    """Return {name: path} for all configs in pipeline/configs/.
+
+    If a config is a package, this is the path of its __init__.py.
+    """
     files = {path.stem: path for path in CONFIGS.glob("[!_.]*.py")}
     packages = {path.parent.name: path for path in CONFIGS.glob("[!_.]*/__init__.py")}
     return dict(sorted((files | packages).items()))  # like Python, prefer a package

@@ -67,7 +67,10 @@ def register(config: Config, module: ModuleType, path: Path) -> None:
 
 
 def _is_ours(config: Config, field: str, name: str) -> bool:
-    """Return whether a name can be built in. Names in Keras are only checked when they are used."""
+    """Return whether a name can refer to a built-in function or class.
+
+    Names of Keras classes are not checked until they are used.
+    """
     return {
         "model": True,
         "metric": config.target != "custom",
@@ -127,9 +130,9 @@ def require(config: Config, trained: str) -> None:
         raise ConfigError(
             f"The custom functions of the config {config.name!r} are not the ones used in training:"
             f" their sha256 starts with {digest(config)[:12] or '(no functions)'}; expected"
-            f" {trained[:12] or 'no functions'}. We looked for them in {here}.\nRestore the version"
-            f" of pipeline/configs/{config.name}.py that was used in training, or pass its path to"
-            " --config."
+            f" {trained[:12] or 'no functions'}. Functions are loaded from {here}.\nRestore the"
+            f" version of pipeline/configs/{config.name}.py that was used in training, or pass its"
+            " path to --config."
         )
 
 
@@ -231,7 +234,7 @@ def _is_config(statement: ast.stmt) -> bool:
 
 
 def _names_read(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement reads. An import only reads the names that it renames."""
+    """Return the names that a statement reads. Imported names only count if they are renamed."""
     if isinstance(statement, ast.Import | ast.ImportFrom):
         return {alias.name for alias in statement.names if alias.asname}
     nodes = list(ast.walk(statement))

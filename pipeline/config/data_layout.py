@@ -78,15 +78,15 @@ class Data(Checked):
         alpha: for image files with an alpha channel. "drop" ignores it; "white" and "black" put the
             image on a background of that colour (some drawings only exist in the alpha channel).
         white: for grey image files with more than 8 bits, the value that is mapped to 255. Larger
-            and negative values are clipped. Use 4095 for 12 bits in 16-bit files (X-rays,
-            microscopy) and 1.0 for floats from 0 to 1. None means 65535, and raises an
-            error for floats. `invoke inspect` measures this value.
+            and negative values are clipped. Use 4095 for 12-bit values in 16-bit files
+            (X-rays, microscopy) and 1.0 for floats from 0 to 1. If this is None, the value is
+            65535, and images of floats raise an error. `invoke inspect` measures this value.
         train_csv: table (.csv or .parquet) with `id_column`, the label columns and, for "pixels"
             and "table", the inputs of each example. For "images", None means that each subfolder of
             train_images is a label (train/cats/1.jpg), and ids are file paths.
         test_csv: table of the test set, for "pixels" and "table". Without `id_column`, its rows
-            must be in sample_submission's order. With sample_submission=None, ids are read from
-            this table for every kind.
+            must be in sample_submission's order. If sample_submission is None, ids are read from
+            this table, whatever `kind` is.
         train_images, test_images: folder with files named `<id><suffix>`, or a tuple of folders
             that are tried in order. If a folder itself contains no images, all its subfolders are
             searched.
@@ -96,16 +96,16 @@ class Data(Checked):
             where * and ? are wildcards, or a tuple of patterns. The files replace train_csv:
             `id_column`, `label_column` and `group_column` are then names of features.
         image_feature: TFRecord feature that contains an encoded image file.
-        sample_submission: CSV with the ids, order, columns and types of a submission, or None if
-            the competition does not provide one. The ids are then the values of `id_column` in
-            test_csv, its row numbers if it has no "id" column, or the file names in test_images.
-            Columns are named after `label_column`, or after each label if the metric needs
-            probabilities of more than two labels.
+        sample_submission: CSV file that defines the ids, order, columns and types of a submission,
+            or None if the competition does not provide one. The ids are then the values of
+            `id_column` in test_csv, its row numbers if it has no "id" column, or the file names in
+            test_images. Columns are named after `label_column`, or after each label if the metric
+            needs probabilities of more than two labels.
         id_column: column with ids. It is optional in train_csv, except for "images", where an id
             can be a path inside the folder ("cats/1").
         label_column: label column in train_csv, or a tuple for several labels or targets. The
-            submission can use different names. With target="classes", each of several columns
-            contains a class's votes or probabilities.
+            submission can use different names. With target="classes", there can be several
+            columns, each with the votes or probabilities for one class.
         label_separator: separator between labels in a single column, such as "|" in "cat|dog".
             Spaces around it are ignored.
         positive_label: for two labels, the label whose probability is written to a submission with
@@ -113,8 +113,8 @@ class Data(Checked):
             second label in alphabetical order.
         numeric_columns, categorical_columns: inputs for kind="table", proposed by `invoke inspect`.
         date_columns: columns with dates or times for kind="table". All dates in a column must have
-            the same common format. The model's inputs are days since 1970, month, day, weekday and
-            hour of each date, and the days between each pair of dates.
+            the same format, and it must be a common one. The model's inputs are days since 1970,
+            month, day, weekday and hour of each date, and the days between each pair of dates.
         day_first: whether the day comes first in ambiguous dates such as 03/04/2026.
         most_categories: maximum number of categories per column, including one for all rarer
             categories.
@@ -135,8 +135,8 @@ class Data(Checked):
         validation_fraction: fraction of the labelled examples to hold out, stratified by label. It
             is not used with `Config.folds`. Rare labels may be missing from the held-out set.
         group_column: column of train_csv whose values identify groups, such as patients or scenes.
-            Examples of a group are never split between training and validation, so the held-out
-            fraction is only close to the nearest 1/n.
+            Examples of a group are never split between training and validation. One of n parts of
+            similar size is held out, where 1/n is close to `validation_fraction`.
         weight_column: column of train_csv with each row's weight in the loss, 0 or more. The loss
             is still divided by the number of rows.
         group_duplicates: whether to keep near-duplicate images together, in either training or
@@ -317,7 +317,7 @@ def called(kind: str) -> str:
 
 
 def sizes(form: Form) -> tuple[int, ...]:
-    """Return the shape in a form, which consists of a type and a shape.
+    """Return the shape from `form`, which consists of a type and a shape.
 
     >>> sizes(("uint8", 28, 28)), bytes_of(("float32", 3))
     ((28, 28), 12)

@@ -38,7 +38,9 @@ def shortened(config: Config, seconds: float | None = None) -> Config:
 
 
 def with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
-    """Return a copy of the config with changed fields. A name can be "data.…" or "optimizer.…".
+    """Return a copy of the config with changed fields.
+
+    Names of nested fields start with "data." or "optimizer.".
 
     Raises:
         ConfigError: if a name is unknown or a value is invalid.

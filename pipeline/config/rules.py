@@ -42,8 +42,8 @@ class Only(NamedTuple):
     """Marks a field that must be None, 0 or empty unless another field has one of `values`.
 
     Attributes:
-        field: name of the other field, which must be declared before the marked one. For a field of
-            a part, this is "part.field".
+        field: name of the other field, which must be declared before the marked one. The name of
+            a nested field includes the outer one, as in "data.kind".
         needed: whether the marked field is required for these values.
     """
 

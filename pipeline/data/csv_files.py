@@ -93,10 +93,15 @@ def read(
     missing = [name for name in required if name not in kept]
     if missing or (required and not len(table)):
         there = ", ".join(header(path, kind, advice)[:20])
+        lacks = (
+            f", but not the expected {', '.join(missing)[:1000]}"
+            if missing
+            else "; expected at least one row"
+        )
         raise ConfigError(
-            f"{path} has {len(table):,} rows and the columns {there[:1000]}; "
-            f"also expected {', '.join(missing)[:1000] or 'rows'}.\nComplete the download, or set "
-            "id_column, label_column and the other columns in the config to names in the table."
+            f"{path} has {len(table):,} rows and the columns {there[:1000]}{lacks}.\nComplete the "
+            "download, or set id_column, label_column and the other columns in the config to names "
+            "in the table."
         )
     return table[kept]
 
@@ -163,9 +168,10 @@ def _reading(path: Path, kind: type[PipelineError], advice: str) -> Iterator[Non
         ) from error
     except (OSError, ImportError, ValueError, csv.Error) as error:  # also from pandas and pyarrow
         raise kind(
-            f"{path} could not be read as a table: {str(error)[:300]}.\nExpected a CSV in UTF-8 "
-            f"(from Latin-1: iconv -f latin1 -t utf8 {shlex.quote(str(path))} > utf8.csv)"
-            f", or parquet, which requires pyarrow (pip install -e '.[parquet]'). {advice}"
+            f"{path} could not be read as a table: {str(error)[:300]}.\nExpected a CSV file "
+            "in UTF-8, or a parquet file, which requires pyarrow (pip install -e '.[parquet]'). To "
+            f"convert a Latin-1 file, run `iconv -f latin1 -t utf8 {shlex.quote(str(path))} > "
+            f"utf8.csv`. {advice}"
         ) from error
 
 

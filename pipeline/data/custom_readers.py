@@ -35,8 +35,8 @@ class Rows:
     Attributes:
         ids: n unique strings, as in the sample submission.
         inputs: an array (n, …), or several arrays by name, as declared in `data.custom_inputs`.
-        labels: for target="custom", an array as declared in `data.custom_labels`. Otherwise, a
-            string or number per example, or (n, k) for several label columns.
+        labels: for target="custom", an array as declared in `data.custom_labels`. Otherwise, one
+            string or number per example or, for several label columns, an array (n, k).
         groups: n strings if `data.group_column` is set. Rows of a group are never split between
             training and validation.
         weights: n numbers, the weight of each row in the loss, if `data.weight_column` is set.
@@ -119,8 +119,9 @@ def _table(rows: Rows, config: Config, reader: str) -> pd.DataFrame:
     except ValueError as error:
         raise DataError(
             f"{reader} returned {len(rows.ids)} ids, labels of shape {np.shape(rows.labels)}, "
-            f"groups and weights, which do not form a table: {error}.\nExpected {len(data.labels)} "
-            "labels for each id, a group if data.group_column is set, and a weight if "
+            f"groups and weights, which do not match each other or the config: {error}.\nExpected "
+            f"{len(data.labels)} labels for each id, a group if data.group_column is set, and a "
+            "weight if "
             "data.weight_column is set. Return these, or correct the fields in the config."
         ) from error
     edit = "Omit these rows, or fill in the values."
@@ -183,8 +184,8 @@ def check_test(folder: Path, config: Config, state: str, show: Callable[[str], N
             return
     if not np.array_equal(inputs, reverse[::-1]):
         raise DataError(
-            f"{reader} ignores the order of the ids: for {len(ids)} ids in reverse order, the rows "
-            "it returns are not in reverse order.\nReturn a row for each id, in the given order."
+            f"{reader} ignores the order of the ids: given {len(ids)} ids in reverse order, it did "
+            "not return the rows in reverse order.\nReturn a row for each id, in the given order."
         )
 
 

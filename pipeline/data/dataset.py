@@ -222,7 +222,8 @@ class TestSet:
 
     Attributes:
         source: inputs of shape (n, …): an array, or an object that reads rows on every access.
-        broken: {row: reason} for each unusable row. An object adds rows to it as it reads them.
+        broken: {row: reason} for each unusable row. If `source` is an object, it adds the rows
+            that it could not read.
     """
 
     __test__ = False  # not a pytest class, despite its name
@@ -240,7 +241,7 @@ class TestSet:
         return np.asarray(self.source[np.asarray(rows)])
 
     def blocks(self, size: int) -> Iterator[tuple[int, np.ndarray, dict[int, str]]]:
-        """Yield the first row, the inputs, and {broken row: reason} of each block of `size` rows.
+        """Read blocks of `size` rows, and yield (first row, inputs, {broken row: reason}) for each.
 
         The last block may be shorter. Later blocks are decoded in the background.
 
@@ -300,8 +301,8 @@ def read_test(folder: Path, config: Config, encoding: Encoding | str | None = No
         broken = {place: broken[row] for place, row in enumerate(rows.tolist()) if row in broken}
     elif len(inputs) != len(ids):
         raise DataError(
-            f"{path} has {len(inputs)} rows, but {sample.path.name} has {len(ids)}; expected the "
-            f"same number, because {path.name} has no {data.id_column!r} or {first!r} column.\n"
+            f"{path} has {len(inputs)} rows, but {sample.path.name} has {len(ids)}. They must have "
+            f"the same number, because {path.name} has no {data.id_column!r} or {first!r} column.\n"
             "Use files from the same download, or correct id_column in the config."
         )
     return TestSet(ids, inputs, broken, images=data.images)
@@ -327,7 +328,7 @@ class Batches:
         labels: (m,) or (m, k).
         rows: int64 (n,), rows to train on. None uses all.
         weights: float32 (m,), each row's weight in the loss. None gives all rows the same weight.
-        sampler: see `pipeline.data.sampler.of`. None uses each image once per epoch.
+        sampler: see `pipeline.data.sampler.of`. If None, each image is used once per epoch.
     """
 
     inputs: np.ndarray

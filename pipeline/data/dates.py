@@ -25,7 +25,7 @@ YEARS = (1678, 2261)  # range supported by pandas before 3.0
 
 
 def form(column: pd.Series, *, day_first: bool = False) -> str:
-    """Return the format, in pandas' notation, that matches the most texts in a column, or "".
+    """Return the format, in pandas' notation, that matches most dates in a column, or "".
 
     >>> form(pd.Series(["03/04/2026", "25/12/2026"])), form(pd.Series(["2026-04-03", "NA"]))
     ('%d/%m/%Y', 'ISO8601')
@@ -47,7 +47,7 @@ def form(column: pd.Series, *, day_first: bool = False) -> str:
 
 
 def is_ambiguous(texts: pd.Series, expected: str) -> bool:
-    """Return whether the day and the month could be swapped in every text of a column."""
+    """Return whether the day and the month could be swapped in every date in a column."""
     other = expected.translate(str.maketrans("dm", "md"))
     return (
         other != expected

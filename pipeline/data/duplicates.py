@@ -87,7 +87,7 @@ def near(pixels: Any, among: np.ndarray | None = None) -> list[tuple[int, int]]:
 
 
 def comparable(pixels: Any, most: int) -> np.ndarray:
-    """Return rows, in increasing order, for which `near` compares at most about `most` pairs.
+    """Return rows, in increasing order, for which `near` compares about `most` pairs or fewer.
 
     These are all rows or, if many images are similar, a random sample.
     """
@@ -117,9 +117,10 @@ def alike(pixels: Any, thumbs: np.ndarray, pairs: np.ndarray) -> list[tuple[int,
 
 
 def _candidates(thumbs: np.ndarray) -> np.ndarray:
-    """Return all pairs of thumbnails that differ by at most ALIKE, and a few more, int64 (k, 2).
+    """Return all pairs of thumbnails that differ by at most ALIKE, int64 (k, 2).
 
-    No pair is missed, because projecting onto orthogonal axes can only decrease distances.
+    The result may contain a few other pairs. No pair is missed, because projecting onto orthogonal
+    axes can only decrease distances.
     """
     from scipy.spatial import cKDTree  # type: ignore[import-untyped]
 

@@ -49,11 +49,11 @@ def splits(
         raise DataError(
             f"{len(rows):,} rows in {number:,} groups (by data.group_column, duplicates, or single "
             f"rows) are too few or too uneven for folds={config.folds} and "
-            f"data.validation_fraction={config.data.validation_fraction:g}; expected each label in "
-            "several groups. Labels without training rows in some fold: "
+            f"data.validation_fraction={config.data.validation_fraction:g}. Each label is "
+            "expected to occur in several groups. Labels without training rows in some fold: "
             f"{', '.join(names) or 'none'}.\n"
-            f"Complete {config.data.train_csv or 'the training data'}, lower folds or raise "
-            f"data.validation_fraction in the config, merge labels, {LOOSEN}."
+            f"Complete {config.data.train_csv or 'the training data'}, set folds to a smaller or "
+            f"data.validation_fraction to a larger value in the config, merge labels, {LOOSEN}."
         )
     if text := few_held_out(examples, config, pairs):
         show(f"Warning: {text}")
@@ -161,6 +161,6 @@ def _warn(examples: Examples, rows: np.ndarray, count: int, show: Callable[[str]
     if rare:
         show(
             f"Warning: {len(rare):,} of {len(members):,} labels have fewer rows than "
-            f"folds={count}, such as {named}. Some folds do not hold out any of their rows. If a "
-            "label has a single row, one fold does not train on that label."
+            f"folds={count}, such as {named}. These labels are missing from the held-out rows of "
+            "some folds. If a label has a single row, one fold does not train on that label."
         )

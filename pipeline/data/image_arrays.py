@@ -65,8 +65,8 @@ class FileImages:
         broken: {row: reason} for images that could not be decoded. Their pixels are zeros.
         row_digests: digests for `pipeline.data.duplicates`. If None, they are computed from the
             pixels.
-        decodable: whether all images could be decoded at the start of the run. If so, `DataError`
-            is raised for an image that cannot be decoded later.
+        decodable: whether all images could be decoded at the start of the run. If so, an
+            image that can no longer be decoded raises `DataError`.
     """
 
     dtype, decodable = np.dtype(np.uint8), False
@@ -229,7 +229,7 @@ class Decoded(NamedTuple):
 def shards(sources: Paths, data: Data, base: Path | None = None) -> dict[str, slice]:
     """Return the name of each shard, and the slice of images that it contains.
 
-    The names do not depend on the path of the competition folder, `base`.
+    The names do not depend on `base`, the path of the competition folder.
     """
     length = max(SHARD // math.prod(data.shape), 1)
     starts = range(0, len(sources), length)
@@ -270,7 +270,7 @@ def shard(sources: Paths, data: Data, name: str, folders: Sequence[Path], show: 
 def save(folder: Path, name: str, decoded: Decoded, rest: int = 0) -> Decoded:
     """Save a shard in a folder, and return it as a memory map.
 
-    The bytes that still have to be saved, `rest`, may use up to half of the free space.
+    The data that remains to be saved, `rest` bytes, may take up to half of the free space.
 
     Raises:
         DiskError: if there is not enough space, or the shard cannot be written.

@@ -20,8 +20,9 @@ pages        multiple pages or frames are an error, but only the first image is 
              stored several in a JPEG
 profiles     ICC profiles and gamma are ignored, as in the loaders above
 
-For given versions of Pillow and OpenCV, the same bytes always result in the same pixels. OpenCV
-decodes some JPEGs with decode="reduced". Other versions of a JPEG decoder may differ by one level.
+For given versions of Pillow and OpenCV, the same bytes always result in the same pixels. If
+decode="reduced", some JPEGs are decoded by OpenCV. With a different version of a JPEG decoder,
+pixels may differ by one level.
 """
 
 import io
@@ -61,7 +62,7 @@ warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 class BrokenImage(ValueError):
-    """The bytes are not a usable image. The message is a short reason to append to a file name."""
+    """The bytes are not a usable image. The message is a short reason without the file name."""
 
 
 def rules(data: Data) -> dict[str, Any]:
@@ -174,7 +175,7 @@ def _opened(content: bytes) -> Image.Image:
 
 
 def _by_pillow(image: Image.Image, data: Data, part: int, box: Box, size: Size) -> Image.Image:
-    """Return a resized region of an image. JPEGs are decoded at 1/`part` of their size."""
+    """Return a resized region. JPEGs are decoded at a size that is smaller by the factor `part`."""
     if image.draft(None, (image.width // part, image.height // part)):
         box = box[0] / part, box[1] / part, box[2] / part, box[3] / part
     image = image if data.alpha == "drop" else laid_on(image, data.alpha)

@@ -57,10 +57,10 @@ def find(folder: Path, ids: Sequence[str], data: Data, *, test: bool = False) ->
 
 
 def paths_by_id(folder: Path, places: Places, ids: Collection[str], data: Data) -> dict[str, str]:
-    """Return the path of each id's image file. The first place that contains an id is used.
+    """Return the path of each id's image file. The first of `places` that contains an id is used.
 
-    An id can contain folders, such as `cats/1`. If a place itself contains no images, all its
-    subfolders are searched. Raises `DataError` if two folders of a place contain the same id.
+    An id can contain folders, such as `cats/1`. If one of `places` itself contains no images, all
+    its subfolders are searched. Raises `DataError` if two of these contain the same id.
     """
     endings, wanted = ENDINGS if data.suffix == "*" else (data.suffix,), set(ids)
     known: dict[str, str] = {}
@@ -85,7 +85,7 @@ def paths_by_id(folder: Path, places: Places, ids: Collection[str], data: Data) 
 def names(folder: Path, data: Data) -> list[str]:
     """Return the sorted ids of all test images, derived from their file names.
 
-    If a place itself contains no images, ids are paths in its subfolders ("cats/1").
+    If a folder itself contains no images, ids are paths in its subfolders ("cats/1").
     """
     found = set[str]()
     for place in as_tuple(data.test_images):
@@ -171,8 +171,8 @@ def describe_broken(broken: Mapping[str, str], total: int, data: Data) -> str:
         f"{len(broken)} of {total} images cannot be used: {listed}.\n"
         f"Expected images that decode to the shape {data.shape} (resize={data.resize!r}), or rows"
         f" of {math.prod(data.shape)} integers from 0 to 255. Replace the broken images, or remove"
-        " them from the training set. Otherwise, correct height, width and resize (for tables,"
-        " id_column and label_column) in the config."
+        " them from the training set. Otherwise, correct the fields height, width and"
+        " resize in the config or, for tables, id_column and label_column."
     )
 
 
@@ -183,11 +183,11 @@ def other_endings(ids: Sequence[str], folders: Sequence[Path]) -> Counter[str]:
 
 
 def _files(place: Path, ids: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the name and path of each file in a place, and in its subfolders if the place itself
-    contains no images.
+    """Yield the name and path of each file in a folder.
 
-    Subfolders of a place with images are skipped, because they may contain other images, such as
-    masks. If ids contain folders, names are relative paths, and all subfolders are searched.
+    If the folder itself contains no images, the files in its subfolders are included. Otherwise,
+    subfolders are skipped, because they may contain other images, such as masks. If ids contain
+    folders, names are relative paths, and all subfolders are searched.
     """
     deep = any("/" in name for name in ids)
     for inside, names in walk(place) if place.is_dir() else ():

@@ -64,7 +64,7 @@ class Target:
     def limited(self, labels: np.ndarray) -> "Target":
         """Return a copy of this regression target that clips predictions to the range of `labels`.
 
-        Networks extrapolate linearly, or exponentially with `log`, so a single incorrect input
+        Networks extrapolate linearly, or exponentially if `log` is set, so a single incorrect input
         could determine the whole score.
         """
         truth = self.truth(np.stack([labels.min(axis=0), labels.max(axis=0)]))
@@ -78,8 +78,8 @@ class Target:
     def predictions(self, logits: np.ndarray) -> np.ndarray:
         """Convert a model's outputs, (n, `Config.outputs`), to predictions, float32 (n, k).
 
-        Predictions are the probabilities of the names, or numbers in the labels' units. For
-        "custom", the outputs (n, …) are returned unchanged.
+        Predictions are the probabilities of the labels in `names` or, for regression, numbers in
+        the labels' units. For "custom", the outputs (n, …) are returned unchanged.
         """
         values = np.asarray(logits, np.float32)
         if self.kind == "custom":
@@ -277,7 +277,7 @@ def figure(kind: str, labels: Any, logits: Any) -> Any:
 
 
 def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.ndarray]:
-    """Return the target and the labels of a table of strings.
+    """Determine the target and the labels from a table of strings, and return both.
 
     Labels are int32 (n,) for one column of classes or ordinal labels, and otherwise float32
     (n, k).

@@ -47,8 +47,8 @@ def prepare(
     if size > MOST_BYTES:
         share = (MOST_BYTES / size) ** 0.5
         raise ConfigError(
-            f"{len(sources):,} images of {data.height}x{data.width} are {size / 1e9:.1f} GB; "
-            f"expected at most {MOST_BYTES / 1e9:g} GB, the limit on what Kaggle keeps from a "
+            f"{len(sources):,} images of {data.height}x{data.width} pixels take {size / 1e9:.1f} "
+            f"GB, but Kaggle keeps at most {MOST_BYTES / 1e9:g} GB from a "
             f"session.\nSet height={int(data.height * share)} and width={int(data.width * share)} "
             f"in the config {config.name}, or train without preparing images:\n"
             f"invoke push-train --config {config.name}"
@@ -80,8 +80,8 @@ def prepare(
 def require_images(config: Config) -> None:
     if not config.data.decoding:
         raise ConfigError(
-            f'{config.name} has nothing to prepare: kind="{config.data.kind}" and '
-            f"height={config.data.height}; expected image files (images or tfrecords) that are "
-            f"decoded to more than {CACHED_ABOVE} pixels per side.\n"
+            f'{config.name} has kind="{config.data.kind}" and height={config.data.height}, so '
+            "there is nothing to prepare. Only image files (images or tfrecords) that are decoded "
+            f"to more than {CACHED_ABOVE} pixels per side are prepared.\n"
             f"Train without preparing images:\ninvoke push-train --config {config.name}"
         )

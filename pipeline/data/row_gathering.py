@@ -36,7 +36,7 @@ def take(inputs: np.ndarray, rows: np.ndarray, into: np.ndarray) -> None:
 
 
 def padded(inputs: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield each batch with its number of real rows. The last batch is zero-padded."""
+    """Yield each batch and its number of rows without padding. The last batch is zero-padded."""
     for start in range(0, len(inputs), batch):
         part = inputs[start : start + batch]
         missing = np.zeros((batch - len(part), *inputs.shape[1:]), inputs.dtype)
@@ -73,7 +73,7 @@ class Gatherer(ThreadPoolExecutor):
 def ahead(
     begin: Callable[[Item], Started], items: Iterable[Item], count: int = AHEAD
 ) -> Iterator[Started]:
-    """Yield begin(item) for each item in order, after calling it for the next `count` items."""
+    """Yield begin(item) for each item in order, while calling `begin` up to `count` items ahead."""
     begun: deque[Started] = deque()
     for item in items:
         begun.append(begin(item))
@@ -83,7 +83,7 @@ def ahead(
 
 
 def blocks(inputs: Any, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield blocks of `batch` rows in order, each with its number of real rows.
+    """Yield blocks of `batch` rows in order, each with its number of rows without padding.
 
     Blocks are read ahead in the background. The last one is padded with copies of its last row.
 

@@ -17,9 +17,9 @@ Sampler = Callable[[int], np.ndarray]
 
 
 def of(config: Config, labels: np.ndarray) -> Sampler | None:
-    """Return a function that maps an epoch, from 0, to indices of training rows, int64 (n,).
+    """Return a function that maps an epoch to the indices of its training rows, int64 (n,).
 
-    Return None if each row is used once.
+    Epochs are counted from 0. Return None if each row is used once.
     """
     if not config.sampler:
         return None
@@ -38,7 +38,7 @@ def of(config: Config, labels: np.ndarray) -> Sampler | None:
 def balanced(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Return an epoch's rows, in which all labels, and all rows of a label, occur equally often.
 
-    The numbers differ by at most one row.
+    Their counts differ by at most one.
 
     >>> rows = balanced(np.array([0, 0, 0, 0, 0, 1]), np.random.default_rng(0))
     >>> sorted(rows.tolist())[-3:], len(set(rows.tolist()))

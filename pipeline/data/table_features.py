@@ -4,8 +4,8 @@ A row becomes float32 (features,). Each number, including those derived from dat
 A missing number becomes 0, and an additional feature is set to 1. Each category becomes its index
 in the training table, or 0 if it is unknown.
 
-Numbers are first clipped. The range extends beyond the 1st and the 99th percentile by at most the
-distance between these percentiles, and ends at the outermost values within these limits. A typo
+Numbers are first clipped. The range extends beyond the 1st and the 99th percentiles by at most the
+distance between them. Within these limits, it ends at the smallest and the largest value. A typo
 therefore barely affects the mean and standard deviation. A value that most rows share does not
 affect the percentiles, so a column of mostly zeros keeps its range.
 """
@@ -192,8 +192,8 @@ def pixels(path: Path, data: Data, others: Collection[str]) -> tuple[np.ndarray,
     if len(names) != math.prod(data.shape):
         raise DataError(
             f"{path} has {len(names)} pixel columns ({', '.join(names[:3])} …); expected "
-            f"{' x '.join(map(str, data.shape))} = {math.prod(data.shape)}.\nCorrect height, width "
-            "and channels in the config, or id_column and label_column."
+            f"{' x '.join(map(str, data.shape))} = {math.prod(data.shape)}.\nCorrect the "
+            "fields height, width and channels, or id_column and label_column, in the config."
         )
     table = csv_files.read(path, DataError, ADVICE, names, numbers=names)
     values: np.ndarray = table.apply(csv_files.as_numbers).to_numpy(np.float64, copy=True)
@@ -229,9 +229,9 @@ def array(path: Path, data: Data, rows: int | None) -> np.ndarray:
         found = f"no array: {type(error).__name__}: {str(error)[:200]}"
     raise DataError(
         f"{path} contains {found}; expected uint8 {wanted} in one array, with one image per row of "
-        "the table.\nCorrect train_array, test_array, height, width and channels in the config, or "
-        "save the array as uint8, from 0 to 255. Other types require data.kind='custom' and two "
-        "readers (docs/custom-code.md)."
+        "the table.\nCorrect the fields train_array, test_array, height, width and channels in the "
+        "config, or save the array as uint8 with values from 0 to 255. Other types require "
+        "data.kind='custom' and two readers (docs/custom-code.md)."
     )
 
 

@@ -39,25 +39,25 @@ def read(
     parts, rows = [], []
     for path in files(folder, patterns):
         for number, start, record in records(path):
-            where = f"{path}, record {number}"
+            where = f"Record {number} in {path}"
             values = feature_values(record, where)
             content = values.get(image, [])
             one_image = len(content) == 1 and isinstance(content[0], bytes)
             if not (one_image and values.keys() >= set(features)):
                 counts = {name: len(held) for name, held in values.items()}
                 raise DataError(
-                    f"{where}: the features contain {counts} values; expected one encoded image "
-                    f"file in {image!r}, and values in {', '.join(map(repr, features))}.\nSet "
-                    "image_feature, id_column and label_column in the config, or complete the "
-                    "download."
+                    f"{where} has these numbers of values per feature: {counts}. Expected one "
+                    f"encoded image file in {image!r}, and at least one value in "
+                    f"{', '.join(map(repr, features))}.\nSet image_feature, id_column and "
+                    "label_column in the config, or complete the download."
                 )
             # `index` is fast, because most of a record is the image.
             parts.append(Part(str(path), start + record.index(content[0]), len(content[0])))
             rows.append([text(values[name]) for name in features])
     if not rows:
         raise DataError(
-            f"The files {patterns!r} in {folder} contain no records; expected one per example.\n"
-            "Complete the download."
+            f"The files {patterns!r} in {folder} contain no records. They must contain one "
+            "record per example.\nComplete the download."
         )
     return parts, pd.DataFrame(rows, columns=list(features), dtype=object)
 
@@ -89,7 +89,7 @@ def records(path: Path) -> Iterator[tuple[int, int, bytes]]:
             start += len(record) + TAIL + HEAD
     except (tf.errors.OpError, OSError) as error:
         raise DataError(
-            f"{path}, record {number + 1}: it cannot be read: {getattr(error, 'message', error)}.\n"
+            f"Record {number + 1} in {path} cannot be read: {getattr(error, 'message', error)}.\n"
             "Expected a complete, uncompressed TFRecord file. Complete the download, or decompress "
             "the file."
         ) from error
@@ -104,7 +104,7 @@ def feature_values(record: bytes, where: str) -> dict[str, list[Any]]:
         features = tf.train.Example.FromString(record).features.feature
     except DecodeError as error:
         raise DataError(
-            f"{where}: it is not a tf.train.Example: {error}.\nExpected records with named "
+            f"{where} is not a tf.train.Example: {error}.\nExpected records with named "
             "features. Correct data.train_records and data.test_records, or convert the files."
         ) from error
     values = {  # only one of these lists is set for each feature

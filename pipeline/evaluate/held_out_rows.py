@@ -43,7 +43,7 @@ class EpochScore:
     show: Callable[[str], None]
 
     def of(self, outputs: np.ndarray) -> dict[str, float]:
-        """Score outputs for these rows, float32 (n, outputs), like `scored`."""
+        """Score the outputs for these rows, float32 (n, outputs), in the same way as `scored`."""
         truth, predictions = self.target.truth(self.labels), self.target.predictions(outputs)
         return scored(self.metric, truth, predictions, self.show)
 
@@ -115,7 +115,10 @@ class HeldOutRows:
 
 
 def decided(held_out: HeldOutRows, folder: Path, show: Callable[[str], None]) -> HeldOutRows:
-    """Apply the config's `postprocess`, and then decide each row by thresholds from other rows."""
+    """Apply the config's `postprocess` and thresholds to the predictions for the held-out rows.
+
+    The thresholds for a row were found on other rows.
+    """
     config, examples, rows = held_out.config, held_out.examples, held_out.rows
     labels, groups, found = examples.labels[rows], examples.groups, None
     predictions, ids = held_out.predictions.copy(), [examples.ids[row] for row in rows]

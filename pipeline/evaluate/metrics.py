@@ -12,7 +12,8 @@ clipping itself:
 
 kl_divergence, log_loss and a custom metric of probabilities compare soft labels with the
 predictions. All other metrics receive the most probable class, or the first if tied. With several
-columns (labels, or one-vs-rest classes), a metric is averaged over the columns that have a value.
+columns (labels, or one-vs-rest classes), a metric is averaged over the columns for which it is
+defined.
 
 The name of a custom metric's second parameter selects what it receives: labels, probabilities or
 numbers. The truth itself is scored to find out whether greater is better. With target="custom", the
@@ -59,11 +60,13 @@ class Metric:
         name: name in a config. In `METRICS`, a final `<k>` or `<beta>` is a placeholder for a
             number that is passed to `score` as k or beta.
         takes: form of the predictions in `score` and in a submission. "classes" means the most
-            probable class (the first if tied), int (n,). For several labels, it means 1 for a
-            probability above 0.5 and 0 otherwise, int (n, k). "ranking" means classes by decreasing
-            probability (in order if tied), int (n, k). A submission contains the first k of these.
-            "scores" means probabilities or numbers, float64 (n, k).
-        targets: kinds of target that the metric supports. `find` reduces this to a single one.
+            probable class (the first if tied), int (n,). For several labels, it means 1
+            where the probability is above 0.5 and 0 elsewhere, int (n, k). "ranking" means the
+            classes in order of decreasing probability, int (n, k), where ties keep their order. A
+            submission contains the first k of these. "scores" means probabilities or numbers,
+            float64 (n, k).
+        targets: kinds of target that the metric supports. In the result of `find`, only the
+            requested one remains.
         soft: whether `score` receives soft labels instead of the most probable class.
     """
 
@@ -94,8 +97,8 @@ class Metric:
         except ValueError as error:  # also from scikit-learn
             raise DataError(
                 f"{self.name} has no value for these {len(truth)} rows: {error}.\n"
-                "Expected finite predictions (probabilities or numbers), and a truth that varies "
-                "(at least two classes, or a column that is not constant).\n"
+                "Expected finite predictions (probabilities or numbers), and true values that "
+                "vary: at least two classes, or a column that is not constant.\n"
                 "Validate on more rows, or set another metric in the config."
             ) from error
         return value
@@ -191,13 +194,14 @@ def _custom(score: Callable[..., float], config: Config) -> Metric:
     if right == wrong:
         raise ConfigError(
             f"{described} returned {right:g} for the truth and {wrong:g} for the worst predictions;"
-            " expected different values.\nMake it compare truth and predictions."
+            " expected different values.\nChange the function so that it compares the truth with"
+            " the predictions."
         )
     return replace(metric, greater_is_better=right > wrong)
 
 
 def _made_up(config: Config) -> tuple[np.ndarray, np.ndarray]:
-    """Return a generated truth with at least 16 rows, and one that is wrong in every row."""
+    """Return generated labels for at least 16 rows, and labels that are wrong in every row."""
     if config.target in CLASSES:
         width = config.classes
         codes = np.arange(2 * max(width, 8))
@@ -228,9 +232,10 @@ def standard_error(
 ) -> float:
     """Return the bootstrap standard error of the metric's value (Efron, 1979).
 
-    With `other` predictions for the same rows, return the standard error of the difference between
-    the two values. It uses `most` resamples, or fewer (down to 100) for more than 10,000 values.
-    Resamples without a value are skipped.
+    If `other`, a second set of predictions for the same rows, is given, return the standard error
+    of the difference between the two values. The number of resamples is `most`. For more than
+    10,000 values, it is smaller, but at least 100. Resamples for which the metric is undefined are
+    skipped.
 
     >>> coin = np.arange(400) % 2
     >>> found = standard_error(find("accuracy", "classes"), coin, np.eye(2)[coin * 0], 0)
@@ -290,7 +295,7 @@ def auc(truth: np.ndarray, predicted: np.ndarray) -> float:
     """Return the area under the ROC curve.
 
     For two classes, it is computed for the second class. For more classes, or for labels, it is the
-    mean over all columns whose truth contains both 0 and 1, or NaN without such columns.
+    mean over all columns whose truth contains both 0 and 1. If there are none, it is NaN.
     """
     from scipy.stats import rankdata  # type: ignore[import-untyped]
 
@@ -339,7 +344,7 @@ def kl_divergence(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def average_precision_at(truth: np.ndarray, ranking: np.ndarray, k: int) -> float:
-    """Return the mean of 1 / rank of the true class, where a rank beyond k counts as 0."""
+    """Return the mean reciprocal rank of the true class. Beyond rank k, it counts as 0."""
     hits = ranking[:, :k] == truth[:, None]
     return float((hits / np.arange(1, hits.shape[1] + 1)).sum(axis=1).mean())
 
@@ -350,7 +355,7 @@ def rmsle(truth: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def r2(truth: np.ndarray, predicted: np.ndarray) -> float:
-    """Return the mean R² over all columns whose truth varies, or NaN if every truth is constant."""
+    """Return the mean R² over all columns whose true values vary, or NaN if there are none."""
     varied = truth.min(axis=0) < truth.max(axis=0)
     return sklearn("r2_score", truth[:, varied], predicted[:, varied]) if varied.any() else math.nan
 

@@ -31,8 +31,9 @@ def of(configs: Sequence[Config], folder: Path | None) -> Postprocess:
         raise ConfigError(
             f"postprocess is {' and '.join(map(repr, names))} in the configs of"
             f" {', '.join(each.name for each in configs)}; expected the same function for all.\n"
-            "Edit the configs and train again; complete runs are only updated. If a config is"
-            " outside pipeline/configs/, pass its path as --config."
+            "Edit the configs and train again. Complete runs do not repeat the training, but only"
+            " update their artifacts. If a config is outside pipeline/configs/, pass its path as"
+            " --config."
         )
     place = (folder,) if len(inspect.signature(custom).parameters) > 2 else ()
     described = custom_code.described(config, "postprocess")
@@ -44,8 +45,9 @@ def of(configs: Sequence[Config], folder: Path | None) -> Postprocess:
             found = np.asarray(custom(tuple(ids), predictions.copy(), *place), np.float32)
         if found.shape != predictions.shape or not np.isfinite(found).all():
             raise ConfigError(
-                f"{described} returned shape {found.shape} with {(~np.isfinite(found)).sum()}"
-                f" non-finite numbers; expected finite numbers of shape {predictions.shape}.\n"
+                f"{described} returned an array of shape {found.shape} with"
+                f" {(~np.isfinite(found)).sum()} non-finite numbers; expected an array of shape"
+                f" {predictions.shape} with only finite numbers.\n"
                 "Return a row for each id."
             )
         return found

@@ -5,8 +5,8 @@
     classes      a factor for the probability of each class, before the largest one is chosen
     ordinal      increasing cut points for the mean class, sum(k * p_k)
 
-A score is optimistic on the rows on which the thresholds were found. For the nested score, the rows
-of each part are decided by thresholds from the other parts.
+A score is optimistic if it is computed on the same rows that were used to find the thresholds. For
+the nested score, thresholds found on the other parts determine the labels of each part's rows.
 """
 
 from collections.abc import Mapping
@@ -19,8 +19,11 @@ from pipeline.errors import DataError
 from pipeline.evaluate.metrics import Metric, f_beta
 
 Found = Mapping[str, Any]
-"""`kind` and `values`; the scores `plain` (without thresholds), `optimistic` and `nested`; and
-`used`, whether the nested score is better than the plain one."""
+"""Thresholds: `kind`, `values`, three scores, and `used`.
+
+The scores are `plain` (without thresholds), `optimistic` and `nested`. `used` is true if the nested
+score is better than the plain one.
+"""
 PARTS, SWEEPS = 5, 3  # parts of the rows if there are no folds; passes over all values
 # Minimum and maximum number of candidates for a value on each side, and maximum of rows times
 # candidates in a pass.
@@ -28,7 +31,7 @@ LEAST, MOST, BUDGET = 6, 20, 10**7
 
 
 def apply(found: Found | None, predictions: np.ndarray) -> np.ndarray:
-    """Return the decided labels as predictions, float32 (n, k) of 0 and 1.
+    """Apply the thresholds, and return the resulting labels as float32 (n, k) of 0 and 1.
 
     If thresholds are not used, return the predictions unchanged. For multilabel, values below the
     threshold become at most 1/2 instead of 0, because a submission needs the most likely label of
@@ -50,7 +53,7 @@ def apply(found: Found | None, predictions: np.ndarray) -> np.ndarray:
 
 
 def _levels(kind: str, predictions: np.ndarray) -> np.ndarray:
-    """Return the numbers to compare with each value, float64 (n, values)."""
+    """Return the numbers to which each threshold or factor applies, float64 (n, values)."""
     levels, every = predictions.astype(np.float64), np.arange(predictions.shape[1])
     return np.outer(levels @ every, np.ones(len(every) - 1)) if kind == "ordinal" else levels
 
@@ -155,9 +158,10 @@ def _of_f_beta(truth: np.ndarray, levels: np.ndarray, beta: float) -> list[float
 
 
 def _between(levels: np.ndarray, has: np.ndarray, most: int) -> np.ndarray:
-    """Return positive values just below some rows with the label, or just above some without it.
+    """Return positive candidates for a threshold, each halfway between two neighbouring levels.
 
-    Each value lies between the levels of two rows.
+    A candidate is just below the level of a row with the label, or just above that of a row without
+    it. At most `most` rows of each kind are used.
     """
     every, shares = np.unique(levels), np.linspace(0, 1, most)
     below, above = (

@@ -59,7 +59,7 @@ def find(folder: Path, paths: Sequence[str], findings: Findings) -> Records:
     for path in sorted(paths):
         if (name := pattern(path)) not in firsts:
             _, _, record = next(tfrecords.records(folder / path), (1, 0, b""))
-            firsts[name] = tfrecords.feature_values(record, f"{path}, record 1")
+            firsts[name] = tfrecords.feature_values(record, f"Record 1 in {path}")
             is_test = TESTS.search(name) and not TRAINS.search(PurePosixPath(name).name)
             families.setdefault(_family(name), ([], []))[bool(is_test)].append(name)
     described = [f"{name}: {describe(record)}" for name, record in firsts.items()]

@@ -285,7 +285,7 @@ def test_only_a_function_that_the_training_uses_counts_as_its_code(
         (
             "groups=[name[:2] for",
             "groups=[name[:2] for name in ids[1:]] or [",
-            "which do not form a table",
+            "which do not match each other or the config",
         ),
         ("groups=[name[:2] for", "groups=[None for", "'None' in 'tens' .*expected a value"),
         ('state={"z": 1', "state={1: 1", "dicts with string keys"),

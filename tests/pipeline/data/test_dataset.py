@@ -135,7 +135,7 @@ THREE = "a,9\nb,A b\nc,ß\n"
         ("id,label\n", "0 rows"),
         (f"id,label\n{'n' * 300},10\n{THREE}", "images are missing"),
         (f"id,label\n../../etc/passwd,10\n{THREE}", "images are missing"),
-        ("name,label\nr000,10\n", "also expected id"),
+        ("name,label\nr000,10\n", "but not the expected id"),
         ("id,label\nr000,10\nr001,9\n", "2 different labels"),
         (None, "is missing"),
     ],

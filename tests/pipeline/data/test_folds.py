@@ -340,7 +340,7 @@ def with_patients(folder: Path, patients: list[str]) -> Path:
 def test_a_missing_group_column_and_a_row_without_a_group_are_named(competition, tiny):
     """Empty texts would become one group."""
     grouped = with_data(tiny, group_column="patient")
-    with pytest.raises(ConfigError, match="also expected patient"):
+    with pytest.raises(ConfigError, match="but not the expected patient"):
         dataset.read_training(competition, grouped)
 
     with_patients(competition, ["a", ""] * 48)

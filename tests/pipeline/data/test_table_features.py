@@ -156,7 +156,7 @@ def test_names_of_columns_that_are_texts_in_themselves_do_not_fill_the_screen(tm
     """A CSV without a header has a row of data for one, and a config may name anything."""
     (tmp_path / "x.csv").write_text(f"{'long ' * 1000},b\n1,2\n")
 
-    with pytest.raises(ConfigError, match=r"also expected y+") as caught:
+    with pytest.raises(ConfigError, match=r"but not the expected y+") as caught:
         csv_files.read(tmp_path / "x.csv", DataError, "Correct it.", required=["y" * 10_000])
 
     assert len(str(caught.value)) < 2500

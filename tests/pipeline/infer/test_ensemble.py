@@ -98,7 +98,7 @@ def test_the_command_infers_with_the_members_of_a_file(
 
     assert json.loads((one / "members.json").read_text())[0]["used"] == WEIGHTS[BEST[0]]
     said = capsys.readouterr()
-    assert "is the artifact of another run" in said.err and "Warning" not in said.out
+    assert "This artifact is from a different run" in said.err and "Warning" not in said.out
     assert main([*words, "--output", str(one), "--artifact", str(folders["run-1"])]) == 0
     (only,) = json.loads((one / "members.json").read_text())
     assert (only["run_id"], only["used"]) == ("run-1", 1.0)
@@ -155,7 +155,7 @@ def test_a_member_whose_bytes_changed_is_refused(folders, tmp_path):
     shutil.rmtree(inputs / "run-3")
     shutil.copytree(tmp_path / "artifact", inputs / "run-3")
 
-    with pytest.raises(ArtifactError, match=r"weights_sha256=.*artifact of another run"):
+    with pytest.raises(ArtifactError, match=r"weights_sha256=.*artifact is from a different run"):
         ensemble.mounted(inputs, expect)
 
 

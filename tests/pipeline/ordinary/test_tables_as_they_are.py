@@ -153,5 +153,5 @@ def test_a_column_that_the_table_lacks_is_a_mistake_of_the_config(diamonds):
     """Exit code 2, as for a misspelt field."""
     folder, _, config, _ = diamonds
 
-    with pytest.raises(ConfigError, match="also expected width"):
+    with pytest.raises(ConfigError, match="but not the expected width"):
         dataset.read_training(folder, with_data(config, numeric_columns=("carat", "width")))

@@ -177,7 +177,7 @@ def test_a_missing_id_column_is_refused(tmp_path):
     _, config = proposed(put(tmp_path, FOLDERS["ids of another name"][0]))
     wrong = replace(config, data=replace(config.data, id_column="PasengerId"))
 
-    with pytest.raises(ConfigError, match="also expected PasengerId"):
+    with pytest.raises(ConfigError, match="but not the expected PasengerId"):
         read_test(tmp_path, wrong, dataset.read_training(tmp_path, config).encoding)
 
 
