@@ -52,8 +52,8 @@ def splits(
             f"data.validation_fraction={config.data.validation_fraction:g}. Each label is "
             "expected to occur in several groups. Labels without training rows in some fold: "
             f"{', '.join(names) or 'none'}.\n"
-            f"Complete {config.data.train_csv or 'the training data'}, set folds to a smaller or "
-            f"data.validation_fraction to a larger value in the config, merge labels, {LOOSEN}."
+            f"Complete {config.data.train_csv or 'the training data'}, decrease folds or increase "
+            f"data.validation_fraction in the config, merge labels, {LOOSEN}."
         )
     if text := few_held_out(examples, config, pairs):
         show(f"Warning: {text}")

@@ -221,9 +221,17 @@ FEW = labelled([0, 1] * 9, [0, 1, 1] * 6)
 @pytest.mark.parametrize(
     ("images", "made", "said"),
     [
-        (labelled([0, 0, 0, 1, 1]), asked(count=6), "5 rows in 5 groups .* folds=6 .*lower folds"),
-        (FEW, asked(count=3, **PATIENTS), "18 rows in 2 groups .*too few .* folds=3 .*lower folds"),
-        (FEW, asked(0.25, **PATIENTS), "in 2 groups .*=0.25;.*raise data.validation_fraction"),
+        (
+            labelled([0, 0, 0, 1, 1]),
+            asked(count=6),
+            "5 rows in 5 groups .* folds=6 .*decrease",
+        ),
+        (
+            FEW,
+            asked(count=3, **PATIENTS),
+            "18 rows in 2 groups .*too few .* folds=3 .*decrease",
+        ),
+        (FEW, asked(0.25, **PATIENTS), "in 2 groups .*=0.25\\..*increase data.validation_fraction"),
         (
             labelled([0, 1, 2], [0, 1, 2]),
             asked(count=2, **PATIENTS),
