@@ -426,7 +426,9 @@ class Config(Checked):
         yield "target", target != "ordinal" or not several, expected
         follows = several or target == "regression"
         counted = self.num_classes in (0, columns) if follows else self.num_classes >= 2 or free
-        expected = "the number of labels, 2 or more; omit it for regression or several columns"
+        expected = "the number of labels, 2 or more"
+        if follows:
+            expected = f"{columns}, the number of label columns, or no value"
         yield "num_classes", counted, expected
         expected = f"another value because target={target!r} has no classes"
         yield "sampler", self.sampler != "balanced" or single, expected

@@ -111,8 +111,11 @@ def from_json(value: Mapping[str, Any]) -> Config:
 
 def _suggested_field(message: str) -> str:
     unknown = re.search(r"__init__\(\) got an unexpected keyword argument '(\w+)'", message)
-    names = [field.name for kind in (Config, *PARTS.values()) for field in fields(kind)]
-    return _did_you_mean(unknown[1], names) if unknown else ""
+    kinds = {field.name: kind.__name__ for kind in PARTS.values() for field in fields(kind)}
+    kinds |= {field.name: Config.__name__ for field in fields(Config)}
+    if unknown and unknown[1] in kinds:
+        return f" {unknown[1]} is a field of {kinds[unknown[1]]}."
+    return _did_you_mean(unknown[1], kinds) if unknown else ""
 
 
 def _did_you_mean(name: str, names: Iterable[str]) -> str:

@@ -223,7 +223,10 @@ class Data(Checked):
         seen = {self.id_column: "id_column"}
         for name in ["image_feature", *names] if self.kind == "tfrecords" else names:
             for column in filter(None, rules.as_tuple(getattr(self, name))):
-                yield name, column not in seen, f"a column different from {seen.get(column)}"
+                expected = f"a column different from {seen.get(column)}"
+                if seen.get(column) == name:
+                    expected = f"{column!r} only once"
+                yield name, column not in seen, expected
                 seen[column] = name
 
     def files(self, part: str) -> tuple[str, ...] | None:

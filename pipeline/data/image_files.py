@@ -95,8 +95,8 @@ def names(folder: Path, data: Data) -> list[str]:
     if not found:
         where = ", ".join(str(folder / place) for place in as_tuple(data.test_images))
         raise DataError(
-            f"{where} contains no image with the extension {data.suffix!r}; expected the test set,"
-            " because data.sample_submission is None.\nSet test_images and suffix in the config, or"
+            f"{where} contains no image with the extension {data.suffix!r}. Expected the images of"
+            " the test set, whose names are the ids if data.sample_submission is None.\nSet test_images and suffix in the config, or"
             " complete the download."
         )
     return sorted(found)

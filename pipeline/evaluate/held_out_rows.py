@@ -329,6 +329,7 @@ def beside(baseline: Baseline, metric: Metric, score: float, error: float) -> st
     """
     ahead = (score - baseline.score) * metric.sign
     errors = abs(ahead) / (math.hypot(error, baseline.error) or math.inf)
-    by = f" by {errors:.1f} standard errors" if errors else ""
+    shown = math.floor(10 * errors) / 10 if errors < math.inf else errors  # 1.96 is less than 2
+    by = f" by {shown:.1f} standard errors" if errors else ""
     by += ", within the error (less than 2)" if 0 < errors < 2 else ""
     return f"{'below' if ahead < 0 else 'above' if ahead else 'equal to'} the baseline{by}"

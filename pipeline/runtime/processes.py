@@ -236,7 +236,7 @@ class Agreement:
         self._since = time.monotonic()
 
     def on(self, reason: str | None) -> str | None:
-        """Return why all processes must stop now, or None. Every process must call this after each
+        """Return the reason why all processes must stop now, or None. Every process must call this after each
         call to the devices, with its own reason to stop, if it has one.
         """
         if count() == 1:

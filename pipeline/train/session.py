@@ -33,7 +33,7 @@ class Session:
     """Context manager that turns SIGTERM and Ctrl-C into stop requests and terminates stalled runs.
 
     After Ctrl-C, the body can still save its state, and KeyboardInterrupt is raised at the end of
-    the context. If Ctrl-C is pressed again, it is raised immediately. After `STALL_SECONDS` without
+    the context. A second Ctrl-C raises KeyboardInterrupt immediately. After `STALL_SECONDS` without
     a call to `progress`, the process writes all stack traces to stalled.txt and exits with code 1.
     The time limit, `hours`, is measured from the start of the process.
 

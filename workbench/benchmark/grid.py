@@ -68,8 +68,8 @@ def cells(patterns: Iterable[int], batches: Iterable[int]) -> list[Cell]:
 
     The smallest and the largest batch size come first, followed by the sizes in between. Additional
     feeds come last. Keras' fit is directly followed by this project's training, so that even an
-    interrupted benchmark can compare them. This project's training always decodes images on all
-    cores, so it is not measured for patterns with workers.
+    interrupted benchmark can compare them. Patterns with workers only include Keras' fit, because
+    this project's training always decodes images on all cores.
 
     >>> [str(cell) for cell in cells([3], [64, 128, 256])][:3]
     ['fit-3-generator-64', 'ours-3-own-64', 'fit-3-generator-256']

@@ -71,7 +71,7 @@ def known(column: pd.Series) -> pd.Series:
 
 
 def judge(train: pd.Series, test: pd.Series | None) -> Column:
-    """Decide how a model should read a column of texts.
+    """Decide how a model should read a column of strings.
 
     >>> judge(pd.Series(["1.5", "2", "", "7"], name="age"), pd.Series(["3"])).use
     'number'

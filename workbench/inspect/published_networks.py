@@ -12,7 +12,7 @@ class Published(NamedTuple):
     Attributes:
         adds: multiply-adds of a forward pass at 224 pixels.
         known: its published accuracy.
-        patch: patch size in pixels. Image sides must be multiples of it.
+        patch: patch size in pixels. The image height and width must be multiples of it.
         decay: value for `Optimizer.layer_decay`.
         fills: memory in GB per TPU v5e-8 core that a step with `FILLING` rows uses at 224 and at
             384 pixels, or () if the step was not compiled.

@@ -107,9 +107,9 @@ def _run_lengths(texts: pd.Series) -> bool:
 
 
 def _starts(text: str) -> list[int]:
-    """Parse a text of alternating starts and lengths, and return the starts.
+    """Parse a string of alternating starts and lengths, and return the starts.
 
-    Return [] if the text has a different format, if the runs overlap, or if they are not in
+    Return [] if the string has a different format, if the runs overlap, or if they are not in
     ascending order.
 
     >>> [_starts(text) for text in ("3 2 9 1", "3 2 4 1", "3 2 9", "a b")]

@@ -185,7 +185,7 @@ def _smaller_images(config: Config) -> dict[str, int]:
 
 
 def _smaller_batch(config: Config, most: float) -> dict[str, int]:
-    """Return the config changes that reduce a batch to about `most` images.
+    """Return the config changes for a smaller batch, which has at most about `most` images.
 
     The smaller batch can also be split evenly across the replicas. The base batch and the BatchNorm
     groups are divided by the same factor, so that the learning rate and the number of groups per

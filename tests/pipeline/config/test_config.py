@@ -248,6 +248,14 @@ def test_a_mistake_in_a_named_config_gives_no_traceback(tmp_path: Path, monkeypa
         load("broken")
 
 
+def test_a_field_of_another_part_is_named_with_its_part(tmp_path: Path):
+    path = tmp_path / "digits.py"
+    path.write_text(SHIPPED.replace("batchnorm_momentum=0.9,", "flip=True,"))
+
+    with pytest.raises(ConfigError, match=r"unexpected .*'flip'.* flip is a field of Data\."):
+        load(str(path))
+
+
 @pytest.mark.parametrize(
     "path", ["n" * 300 + ".py", "", ".py", "/", "no/such.py", "digits.pyc", "digit"]
 )
