@@ -270,7 +270,7 @@ def small(ids, predictions):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("return predictions[:, :1]", r"shape \(16, 1\) .* finite numbers of shape \(16, 2\)"),
+        ("return predictions[:, :1]", r"shape \(16, 1\) .* expected an array of shape \(16, 2\)"),
         ("return predictions * np.nan", "32 non-finite numbers"),
         ("return np.random.default_rng().random(predictions.shape)", "different predictions when"),
         ("return predictions[ids]", "raised .*line"),
