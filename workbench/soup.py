@@ -122,6 +122,12 @@ class Soups(CommonRows):
         return replace(self, ids=self.ids[rows], truth=truth, places=places)
 
 
+def _start(member: artifact.Artifact) -> Any:
+    """Return what identifies a run's initial weights, given the network and the seed."""
+    first = member.manifest["init_from"]
+    return first["weights_sha256"] if first else member.manifest["pretrained"]
+
+
 class Pot:
     """Averages the weights of the members that are used. Each member counts equally.
 
@@ -161,14 +167,16 @@ class Pot:
                 why = f"the weights of {first.manifest['run_id']} have different shapes"
             elif not np.allclose(golden, inputs, rtol=1e-4, atol=1e-2, equal_nan=True):
                 why = f"its inputs differ from the inputs in {folder}"
+            elif _start(each) != _start(first):
+                why = f"it did not start from the same weights as {first.manifest['run_id']}"
             elif not check.difference(each, self.golden(used, golden)) <= 1e-4:
                 why = f"its network differs from the network of {first.manifest['run_id']}"
             if why:
                 raise ArtifactError(
                     f"Run {each.manifest['run_id']} cannot be in this soup: {why}.\nAll runs must"
-                    " have the same network, inputs, seed, folds and validation_fraction. Remove"
-                    " this run, or average predictions:\npython -m pipeline ensemble OUT OUT"
-                    " --output DIR"
+                    " have the same network, initial weights (init_from), inputs, seed, folds and"
+                    " validation_fraction. Remove this run, or average predictions:\n"
+                    "python -m pipeline ensemble OUT OUT --output DIR"
                 )
 
     def weights(self, used: np.ndarray) -> list[Weights]:

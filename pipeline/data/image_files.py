@@ -96,8 +96,8 @@ def names(folder: Path, data: Data) -> list[str]:
         where = ", ".join(str(folder / place) for place in as_tuple(data.test_images))
         raise DataError(
             f"{where} contains no image with the extension {data.suffix!r}. Expected the images of"
-            " the test set, whose names are the ids if data.sample_submission is None.\nSet test_images and suffix in the config, or"
-            " complete the download."
+            " the test set, whose names are the ids if data.sample_submission is None.\n"
+            "Set test_images and suffix in the config, or complete the download."
         )
     return sorted(found)
 

@@ -236,8 +236,8 @@ class Agreement:
         self._since = time.monotonic()
 
     def on(self, reason: str | None) -> str | None:
-        """Return the reason why all processes must stop now, or None. Every process must call this after each
-        call to the devices, with its own reason to stop, if it has one.
+        """Return the reason why all processes must stop now, or None. After each call to the
+        devices, every process must call this with its own reason to stop, if it has one.
         """
         if count() == 1:
             return reason

@@ -119,6 +119,11 @@ def find(
     """
     given, path = config.pseudo_labels, output / FILE
     assert given is not None  # noqa: S101 - the caller checks this
+    if given.rows and not any(folder.glob(given.rows)):
+        raise DataError(
+            f"pseudo_labels.rows={given.rows!r}: {folder / given.rows} does not exist.\n"
+            "Correct the path, or omit it to use the test set."
+        )
     data = without_labels(config.data, given.rows)
     test = _read(folder, replace(config, data=data), output / "decoded", examples, show)
     if not resumes:
@@ -143,6 +148,9 @@ def find(
     else:
         with reading(path, CheckpointError, RESTORE):
             content = path.read_bytes()
+    if test.broken:
+        why = "; ".join(f"{test.ids[row]!r}: {why}" for row, why in [*test.broken.items()][:3])
+        show(f"Warning: {len(test.broken):,} of these rows cannot be read and are not used: {why}")
     labelled = _opened(content, path, test)
     _show(labelled, given, show)
     return labelled

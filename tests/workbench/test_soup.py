@@ -174,6 +174,10 @@ def test_each_member_is_added_only_if_the_score_does_not_fall():
             {"config": {"model_options": {"width": 8, "depth": 1, "dropout": 0.1}}},
             "different shapes",
         ),
+        (
+            {"manifest": {"init_from": {"weights_sha256": "0" * 64}}},
+            "did not start from the same weights as tiny",
+        ),
         ({"inputs": 7}, "its inputs differ from"),
         ({"outputs": 0.01}, "its network differs from the network of tiny"),
     ],

@@ -245,7 +245,7 @@ def test_one_held_out_set_without_folds(trained, tiny, tmp_path):
 
 
 def test_no_row_is_sure_enough(trained, tiny, tmp_path):
-    with pytest.raises(DataError, match=r"confidence=1 is above(.|\n)*Lower pseudo_labels"):
+    with pytest.raises(DataError, match=r"below confidence=1(.|\n)*Lower pseudo_labels"):
         found(learns(tiny, trained[1], confidence=1), trained[0], tmp_path)
 
 
@@ -273,6 +273,9 @@ def test_rows_in_a_table_or_a_folder_of_their_own(trained, tiny, tmp_path):
     in_table, *_ = found(learns(tiny, trained[1], rows="some.csv"), folder, tmp_path / "1")
     in_folder, *_ = found(learns(tiny, trained[1], rows="more"), folder, tmp_path / "2")
 
+    for wrong in ("sum.csv", "mor"):
+        with pytest.raises(DataError, match=f"{wrong} does not exist"):
+            found(learns(tiny, trained[1], rows=wrong), folder, tmp_path / "4")
     in_train, *_ = found(learns(tiny, trained[1], rows="train"), folder, tmp_path / "3")
 
     examples = dataset.read_training(folder, tiny)
