@@ -14,7 +14,8 @@ from pipeline.config import PseudoLabels
 from pipeline.configs.digits import CONFIG as digits
 
 CONFIG = replace(
-    digits, name="{name}", folds=2, epochs=6, warmup_epochs=1, {more}
+    digits, name="{name}", folds=2, epochs=10, warmup_epochs=1, batch=64, batchnorm_batch=None,
+    {more}
 )
 """
 STUDENT = 'pseudo_labels=PseudoLabels(teacher="{teacher}", confidence=0.8)'

@@ -241,7 +241,7 @@ def _advice(rows: pd.DataFrame, reached: pd.DataFrame, accuracy: float) -> str:
         )
     row, devices = reached.iloc[0], ", ".join(sorted({*rows["devices"]}))
     return (
-        f"On {devices}, {row['name']} was the fastest run to reach an accuracy of {accuracy:g}. It"
+        f"The fastest run to reach an accuracy of {accuracy:g} on {devices} was {row['name']}. It"
         f" did so in epoch {row['reached']:.0f}, after {row['seconds']:,.1f} s including"
         " compilation."
     )

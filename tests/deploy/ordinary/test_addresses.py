@@ -17,7 +17,7 @@ def test_the_last_run_has_the_same_competition(host, ours):
     run = small.push(small.connect(), ours)
 
     assert Records(ours).last_run(TRAIN).handle == run.handle
-    with pytest.raises(UsageError, match="with the config digits for the competition letters"):
+    with pytest.raises(UsageError, match="the config digits and the competition letters"):
         Records(replace(ours, competition="letters")).last_run(TRAIN)
 
 

@@ -271,7 +271,7 @@ def test_images_may_be_columns_of_a_table_without_ids(recognizer):
     assert test.ids == ("1", "2", "3", "4", "5", "6") and test.images
     assert np.array_equal(test.inputs(np.array([4, 0])), PIXELS[[4, 0]])
     (folder / "test.csv").write_text("\n".join([HEADER, *flat(PIXELS[:5])]))
-    with pytest.raises(DataError, match=r"5 rows, but .* has 6; .* no 'id' or 'ImageId' column"):
+    with pytest.raises(DataError, match=r"5 rows, but .* has 6\. .* no 'id' or 'ImageId' column"):
         read_test(folder, config)
 
 

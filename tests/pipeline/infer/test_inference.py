@@ -375,5 +375,5 @@ def test_a_model_with_outputs_different_from_training_is_refused(loaded, altered
     """
     altered = replace(loaded, golden_outputs=altered(loaded.golden_outputs))
 
-    with pytest.raises(ArtifactError, match="outputs differ"):
+    with pytest.raises(ArtifactError, match="outputs on 8 golden inputs differ"):
         check.restore(altered)[0]

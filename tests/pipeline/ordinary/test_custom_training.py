@@ -183,7 +183,7 @@ def test_a_broken_example_is_refused_before_training(example, name, change, says
     [
         ("lion", ('scaling="sqrt",', ""), r"optimizer\.scaling=''.*'linear' or 'sqrt' or 'none'"),
         ("lion", ('"Lion"', '"Loin"'), "one of .*Lion"),
-        ("lion", ('"beta_1"', '"beta"'), r"expected the arguments .*beta_1"),
+        ("lion", ('"beta_1"', '"beta"'), r"accepts the arguments .*beta_1"),
         ("lion", ("stage1_*", "stem"), "layer_rates has 'stem'.*stage1_a_conv"),
         ("restarts", ('schedule="restarts"', 'schedule="restart"'), r"restarts\.\n.*'one_cycle'"),
         ("rare_twice", ('sampler="rare_twice"', 'sampler="rare"'), r"rare_twice\.\n.*'balanced'"),

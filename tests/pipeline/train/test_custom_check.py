@@ -165,7 +165,7 @@ def test_functions_that_changed_since_the_training_are_refused(own):
     custom_code.require(trained, custom_code.digest(example))
     assert custom_code.function(trained, "loss") is not None
 
-    with pytest.raises(ConfigError, match=r"in pipeline/configs/.*\n.*configs/nowhere.py"):
+    with pytest.raises(ConfigError, match=r"from pipeline/configs/.*\n.*configs/nowhere.py"):
         custom_code.require(replace(trained, name="nowhere"), "0" * 64)
     for name, has in (("digits", "no functions"), ("cells", "starts with [0-9a-f]{12};")):
         with pytest.raises(

@@ -313,7 +313,7 @@ def test_a_score_is_compared_with_the_baseline_by_their_errors(competition, tiny
 
     chance = (score * (1 - score) / rows) ** 0.5
     assert hidden.scored is not None and hidden.scored.error == pytest.approx(chance, rel=0.2)
-    apart = (score - 0.9) / math.hypot(hidden.scored.error, 0.01)
+    apart = math.floor(10 * (score - 0.9) / math.hypot(hidden.scored.error, 0.01)) / 10
     assert folder.about == (
         f"accuracy {score:.4g} ± {hidden.scored.error:.2g} on {rows} hidden rows, higher is better;"
         f" above the baseline by {apart:.1f} standard errors, within the error (less than 2);"
