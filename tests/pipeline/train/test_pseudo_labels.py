@@ -127,9 +127,12 @@ def test_a_leak_is_found_in_100_of_100_seeds_and_none_is_made(tmp_path, seed):
         shutil.rmtree(tmp_path / str(number))
 
     ours, means = zip(*results, strict=True)
-    print(f"leaked rows: {np.sum(ours)} of ours, {min(map(min, means))} or more of means")
+    found, in_each = (sum(map(count, means)) for count in (any, all))
+    print(
+        f"leaked rows: {np.sum(ours)} of ours; means leak in {found} seeds, {in_each} in each fold"
+    )
     assert not np.any(ours)
-    assert all(min(mean) > 0 for mean in means)
+    assert found == 100
 
 
 @pytest.mark.parametrize(
