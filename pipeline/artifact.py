@@ -70,6 +70,16 @@ class Artifact:
         first, *others = parts.values()
         return first, *({key: part.get(key, first[key]) for key in first} for part in others)
 
+    @property
+    def fitted_to_all(self) -> bool:
+        """Whether there are folds, but a single model that was fitted to the rows of all folds."""
+        return self.config.folds is not None and len(self.folds) == 1
+
+    @property
+    def may_have_seen_held_out(self) -> bool:
+        """Whether an earlier stage may have been trained on rows that this run held out."""
+        return bool((self.manifest.get("init_from") or {}).get("may_have_seen_held_out"))
+
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:
     """Return the model's weights as {key: float32 array}, in model order (see `weight_names`)."""

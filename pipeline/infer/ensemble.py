@@ -406,7 +406,7 @@ def common_rows(
     members += given
     best_first(members, None)  # checks that they are compatible
     for member in members:
-        if (member.manifest.get("init_from") or {}).get("may_have_seen_held_out"):
+        if member.may_have_seen_held_out:
             show(
                 f"Warning: run {member.manifest['run_id']} may have been trained on rows that it"
                 " holds out (init_from), so its score and weight are too high"

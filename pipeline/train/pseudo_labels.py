@@ -214,8 +214,7 @@ def require(teacher: Artifact, config: Config, target: Target, held_out: Sequenc
             f"Invalid {name}: it predicts {_described(*found)}; expected {_described(*ours)}.\n"
             "Choose a run of this competition with the same labels."
         )
-    whole = bool(theirs.folds and len(teacher.folds) == 1)
-    before = bool((manifest.get("init_from") or {}).get("may_have_seen_held_out"))
+    whole, before = teacher.fitted_to_all, teacher.may_have_seen_held_out
     if theirs.folds != config.folds or manifest["held_out"] != list(held_out) or whole or before:
         why = "its held-out rows are different from this run's"
         if whole:

@@ -84,10 +84,8 @@ def compare(
             f"Expected the same folds: set folds={earlier.folds} and seed={earlier.seed} and use"
             " the same data, or start from a run without folds."
         )
-    # With folds, the linear model is fitted to all rows.
-    whole = bool(earlier.folds and len(first.folds) == 1)
-    seen = earlier.competition == config.competition and (whole or not same)
-    seen |= bool((manifest.get("init_from") or {}).get("may_have_seen_held_out"))
+    seen = earlier.competition == config.competition and (first.fitted_to_all or not same)
+    seen |= first.may_have_seen_held_out
     if seen:
         show(
             f"Warning: {name} may have been trained on rows that this run holds out, so the local"
