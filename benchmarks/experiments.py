@@ -10,6 +10,7 @@ with new ids before the split, so the model is trained on copies of the held-out
 Configs are written to FOLDER, and runs to runs/.
 """
 
+import argparse
 import subprocess
 import sys
 from dataclasses import replace
@@ -81,9 +82,14 @@ def written(folder: Path, name: str, changes: dict[str, Any]) -> Path:
 
 
 if __name__ == "__main__":
-    place = Path(sys.argv[1])
-    place.mkdir(parents=True, exist_ok=True)
-    first, end = [*map(int, sys.argv[2:4]), 0, len(RUNS)][:2] if sys.argv[3:] else (0, len(RUNS))
-    for name, changes in RUNS[first:end]:
-        config = str(written(place, name, changes))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("first", type=int, nargs="?", default=0)
+    parser.add_argument("end", type=int, nargs="?", default=len(RUNS))
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    for name, changes in RUNS[given.first : given.end]:
+        config = str(written(given.folder, name, changes))
         subprocess.run([sys.executable, "-m", "invoke", "dry-run", "-c", config], check=True)
